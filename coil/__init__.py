@@ -1,0 +1,74 @@
+"""COIL: search with contextualized inverted lists.
+
+Names are imported when first used, so `import coil` loads neither numpy nor onnxruntime nor torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from coil.errors import CoilError
+    from coil.explanations.explanation import Explanation, Match, explain
+    from coil.hits.searcher import Hit, Searcher
+    from coil.lists.segment import Segment
+    from coil.texts.values import Document, Query
+    from coil.tokens.profile import PAPER, ScoringProfile
+    from coil.vectors.config import ModelConfig
+    from coil.vectors.encoder import Encoder
+    from coil.vectors.onnx_encoder import OnnxEncoder
+    from coil.vectors.token_vectors import TokenVectors
+    from coil.vectors.torch_encoder import TorchEncoder
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "CoilError": "coil.errors",
+    "Document": "coil.texts.values",
+    "Encoder": "coil.vectors.encoder",
+    "Explanation": "coil.explanations.explanation",
+    "Hit": "coil.hits.searcher",
+    "Match": "coil.explanations.explanation",
+    "ModelConfig": "coil.vectors.config",
+    "OnnxEncoder": "coil.vectors.onnx_encoder",
+    "PAPER": "coil.tokens.profile",
+    "Query": "coil.texts.values",
+    "ScoringProfile": "coil.tokens.profile",
+    "Searcher": "coil.hits.searcher",
+    "Segment": "coil.lists.segment",
+    "TokenVectors": "coil.vectors.token_vectors",
+    "TorchEncoder": "coil.vectors.torch_encoder",
+    "explain": "coil.explanations.explanation",
+}
+
+__all__ = [
+    "PAPER",
+    "CoilError",
+    "Document",
+    "Encoder",
+    "Explanation",
+    "Hit",
+    "Match",
+    "ModelConfig",
+    "OnnxEncoder",
+    "Query",
+    "ScoringProfile",
+    "Searcher",
+    "Segment",
+    "TokenVectors",
+    "TorchEncoder",
+    "explain",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'coil' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,75 @@
+"""`coil VERB`: finds the verb's file, and turns errors into one line, a remedy and an exit status."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from coil import __version__
+from coil.errors import CoilError
+
+VERBS = {
+    "demo": "Search the docs of this Python's standard library, and see why a hit matched.",
+    "evaluate": "Measure runs against judgements.",
+    "export": "Make the ONNX files of a trained model.",
+    "mine": "Find hard negatives for training pairs.",
+    "train": "Train a COIL model on pairs of query and passage.",
+}
+
+
+class Verbs(click.Group):
+    """Loads a verb's module only when that verb is used, so that `coil --help` is quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = importlib.import_module(f"coil.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(sorted(VERBS.items()))
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="coil")
+def cli() -> None:
+    """Search with contextualized inverted lists: exact, explainable, fast on a laptop.
+
+    Results go to standard output, everything else to standard error. `coil VERB --help` teaches a verb.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line. Exit status: 0 done, 1 failed, 2 usage, 130 interrupted."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """The same, returning the exit status."""
+    try:
+        status = cli.main(args=arguments, prog_name="coil", standalone_mode=False)
+        return status if isinstance(status, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except CoilError as error:
+        click.echo(f"coil: {error}", err=True)
+        if error.remedy:
+            click.echo(f"  try: {error.remedy}", err=True)
+        return 1
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("coil: interrupted", err=True)
+        return 130
+    except BrokenPipeError:  # the reader of our output went away, as in `coil ... | head`
+        sys.stderr.close()
+        return 1
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"coil: {where}{error.strerror or error}", err=True)
+        return 1

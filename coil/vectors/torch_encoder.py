@@ -1,0 +1,56 @@
+"""The encoder on PyTorch: for training, for GPUs, and as the yardstick of the ONNX files."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from coil.errors import CoilError
+from coil.vectors.encoder import BatchEncoder
+from coil.vectors.model_files import BACKBONE_FILE, ModelFiles, resolve_folder
+from coil.vectors.torch_model import CoilModel
+
+BATCH_TOKENS = {"cpu": 4096, "cuda": 131_072}
+
+
+class TorchEncoder(BatchEncoder):
+    """Runs the safetensors weights of a model folder on the CPU or a GPU, in fp32 or with bf16 autocast."""
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        device: str = "cpu",
+        autocast: bool = False,
+        batch_tokens: int | None = None,
+        bucketed: bool = True,
+    ) -> None:
+        folder = resolve_folder(model)
+        if device.startswith("cuda") and not torch.cuda.is_available():
+            raise CoilError(
+                "no CUDA device can be used here", "use --device cpu, or install a CUDA build of torch"
+            )
+        kind = "cuda" if device.startswith("cuda") else "cpu"
+        super().__init__(ModelFiles.load(folder), batch_tokens or BATCH_TOKENS[kind], bucketed)
+        self._device = torch.device(device)
+        self._autocast = autocast
+        self._model = CoilModel.from_pretrained(folder).to(self._device).eval()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of everything that decides the vectors."""
+        return self._files.fingerprint(self._files.folder / BACKBONE_FILE)
+
+    @torch.inference_mode()
+    def _forward(
+        self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+        ids, attention = (torch.from_numpy(array).to(self._device) for array in (input_ids, mask))
+        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._autocast):
+            tokens, sentence = self._model(ids, attention)
+        return tuple(  # type: ignore[return-value]
+            value.float().cpu().numpy() if value is not None else None for value in (tokens, sentence)
+        )

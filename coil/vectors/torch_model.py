@@ -1,0 +1,145 @@
+"""The COIL model in PyTorch: any Hugging Face encoder with a token and a sentence projection on top."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel
+
+from coil.errors import MissingModelFile, ModelError, WrongShape
+from coil.tokens.list_keys import ListKeys
+from coil.vectors.config import ModelConfig
+from coil.vectors.model_files import BACKBONE_FILE, HEADS_FILE, save_list_keys
+
+
+class CoilModel(nn.Module):
+    """LM(text) → v_i = W_tok LM(text, i) + b_tok for each token, v_cls = W_cls LM(text, CLS) + b_cls."""
+
+    def __init__(self, config: ModelConfig, backbone: nn.Module) -> None:
+        super().__init__()
+        self.config = config
+        self.backbone = backbone
+        width = int(backbone.config.hidden_size)  # type: ignore[union-attr, arg-type]
+        self.tok_proj = nn.Linear(width, config.n_t) if config.n_t else None
+        self.cls_proj = nn.Linear(width, config.n_c) if config.n_c else None
+        self.cls_norm = nn.LayerNorm(config.n_c) if config.n_c and config.sentence_norm == "layer" else None
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """[batch, length] ids → token vectors [batch, length, n_t] and sentence vectors [batch, n_c]."""
+        hidden = self.backbone(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        tokens = self.tok_proj(hidden) if self.tok_proj is not None else None
+        if self.cls_proj is None:
+            return tokens, None
+        sentence = self.cls_proj(self.pool(hidden, attention_mask))
+        return tokens, self.cls_norm(sentence) if self.cls_norm is not None else sentence
+
+    def pool(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+        """[batch, length, width] → [batch, width], before the sentence projection."""
+        if self.config.pooling == "cls":
+            pooled = hidden[:, 0]
+        else:
+            mask = attention_mask.unsqueeze(-1).to(hidden.dtype)
+            pooled = (hidden * mask).sum(1) / mask.sum(1)
+        return nn.functional.normalize(pooled, dim=-1) if self.config.sentence_norm == "unit" else pooled
+
+    def heads(self) -> dict[str, Tensor]:
+        """The weights that are not the language model's."""
+        return {name: w for name, w in self.state_dict().items() if not name.startswith("backbone.")}
+
+    @classmethod
+    def from_base(cls, config: ModelConfig, base: Path) -> CoilModel:
+        """A new model on a pretrained language model; the projections are random and must be trained."""
+        return cls(config, load_backbone(base))
+
+    def save_pretrained(self, folder: Path, keys: ListKeys, dtype: torch.dtype = torch.float32) -> None:
+        """Write configuration, list keys and weights. The tokenizer is copied by the caller, who has it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.config.save(folder)
+        save_list_keys(keys, folder)
+        self.backbone.config.save_pretrained(folder)  # type: ignore[union-attr, operator]
+        cast = {
+            name: w.detach().to("cpu", dtype).contiguous()
+            for name, w in self.backbone.state_dict().items()
+            if w.is_floating_point()
+        }
+        save_file(cast, folder / BACKBONE_FILE, metadata={"format": "pt"})
+        # The projections are small: they stay in fp32 whatever the backbone is stored in.
+        heads = {name: w.detach().to("cpu", torch.float32).contiguous() for name, w in self.heads().items()}
+        save_file(heads, folder / HEADS_FILE, metadata={"format": "pt"})
+
+    @classmethod
+    def from_pretrained(cls, folder: Path) -> CoilModel:
+        """Read what `save_pretrained` wrote; every weight must be there and fit."""
+        config = ModelConfig.load(folder)
+        backbone = AutoModel.from_config(_backbone_config(folder), **_NO_POOLER)
+        load_weights(backbone, folder / BACKBONE_FILE)
+        model = cls(config, backbone)
+        heads = _read(folder / HEADS_FILE)
+        _check(dict(model.heads().items()), heads, folder / HEADS_FILE)
+        model.load_state_dict(heads, strict=False)
+        return model.float()
+
+
+_NO_POOLER: dict[str, Any] = {}
+
+
+def _backbone_config(folder: Path) -> Any:
+    if not (folder / "config.json").is_file():
+        raise MissingModelFile(f"{folder / 'config.json'} is missing", "copy the whole model folder")
+    try:
+        return AutoConfig.from_pretrained(folder)
+    except (ValueError, KeyError, OSError) as error:
+        raise ModelError(
+            f"{folder / 'config.json'} describes no language model known here: {error}"
+        ) from error
+
+
+def load_backbone(base: Path) -> nn.Module:
+    """A pretrained language model in fp32 (training in fp16 without casting gives NaN)."""
+    backbone: nn.Module = AutoModel.from_config(_backbone_config(base))
+    load_weights(backbone, base / BACKBONE_FILE)
+    return backbone.float()
+
+
+def load_weights(backbone: nn.Module, path: Path) -> None:
+    """Fill a language model from a safetensors file; a missing weight is an error, except an unused pooler."""
+    stored = _read(path)
+    wanted = backbone.state_dict()
+    prefix = str(getattr(backbone, "base_model_prefix", "")) + "."
+    renamed = {name.removeprefix(prefix) if name not in wanted else name: w for name, w in stored.items()}
+    needed = {
+        name: w for name, w in wanted.items() if "pooler" not in name and not name.endswith("position_ids")
+    }
+    _check(needed, renamed, path)
+    backbone.load_state_dict({name: w for name, w in renamed.items() if name in wanted}, strict=False)
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise MissingModelFile(
+            f"{path} is missing; without it the model would run with random weights",
+            "copy the whole model folder, or train the model again",
+        )
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ModelError(f"{path} is damaged: {error}", "copy the file again") from error
+
+
+def _check(wanted: dict[str, Tensor], stored: dict[str, Tensor], path: Path) -> None:
+    for name, weight in wanted.items():
+        if name not in stored:
+            raise WrongShape(
+                f"{path} has no weight {name!r}", "the model was saved incompletely; train it again"
+            )
+        if stored[name].shape != weight.shape:
+            raise WrongShape(
+                f"{path}: {name!r} has shape {list(stored[name].shape)}, coil.json and config.json "
+                f"ask for {list(weight.shape)}",
+                "the weights and the configuration belong to different models",
+            )

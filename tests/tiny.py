@@ -1,0 +1,137 @@
+"""Real models, tokenizers and vectors small enough to make in a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer as RustTokenizer
+from tokenizers import models, normalizers, pre_tokenizers, processors
+
+from coil.tokens.list_keys import ListKeys, build_list_keys
+from coil.tokens.tokenizer import Tokenizer
+from coil.vectors.config import ModelConfig
+from coil.vectors.token_vectors import TokenVectors
+
+WORDS = ["the", "a", "of", "in", "to", "and", "is", "was", "bank", "river", "money", "steep", "water", "flow", "loan", "account", "deep", "open", "search", "index", "token", "vector", "list", "query", "document", "score", "match", "exact", "match", "word", "meaning", "context", "task", "cancel", "long", "run", "runs", "running", "time", "wait", "stop", "file", "read", "write", "line", "text", "token", "tokens", "what", "how", "why", "when", "price", "interest", "rate", "rates", "cabinet", "government", "wood", "kitchen", "pass", "mountain", "airport", "lounge"]
+LETTERS = [*"abcdefghijklmnopqrstuvwxyz0123456789", *".,!?'-:;()"]
+
+
+def make_tokenizer() -> RustTokenizer:
+    """A word-piece tokenizer that can spell any lower-case ASCII word."""
+    vocabulary: dict[str, int] = {}
+    for token in [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *WORDS,
+        *LETTERS,
+        *(f"##{c}" for c in LETTERS),
+    ]:
+        vocabulary.setdefault(token, len(vocabulary))
+    tokenizer = RustTokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.BertProcessing(
+        ("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"])
+    )
+    return tokenizer
+
+
+def make_base(folder: Path, kind: str = "bert", seed: int = 0, width: int = 32, dropout: float = 0.0) -> Path:
+    """A pretrained-looking base model: random weights of a real architecture, config and tokenizer."""
+    import torch
+    from safetensors.torch import save_file
+    from transformers import AutoConfig, AutoModel
+
+    tokenizer = make_tokenizer()
+    common = {"vocab_size": tokenizer.get_vocab_size(), "max_position_embeddings": 80}
+    settings = {
+        "bert": {
+            "hidden_size": width,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 64,
+            "hidden_dropout_prob": dropout,
+            "attention_probs_dropout_prob": dropout,
+        },
+        "roberta": {
+            "hidden_size": width,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 64,
+            "hidden_dropout_prob": dropout,
+            "attention_probs_dropout_prob": dropout,
+            "pad_token_id": 0,
+        },
+        "mpnet": {
+            "hidden_size": width,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 64,
+            "hidden_dropout_prob": dropout,
+            "attention_probs_dropout_prob": dropout,
+            "pad_token_id": 0,
+        },
+        "distilbert": {
+            "dim": width,
+            "n_layers": 2,
+            "n_heads": 2,
+            "hidden_dim": 64,
+            "dropout": dropout,
+            "attention_dropout": dropout,
+        },
+    }[kind]
+    torch.manual_seed(seed)
+    config = AutoConfig.for_model(kind, **common, **settings)
+    backbone = AutoModel.from_config(config)
+    folder.mkdir(parents=True, exist_ok=True)
+    config.save_pretrained(folder)
+    save_file({k: v.contiguous() for k, v in backbone.state_dict().items()}, folder / "model.safetensors")
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def make_model(folder: Path, config: ModelConfig, kind: str = "bert", seed: int = 0) -> Path:
+    """A COIL model folder with random weights, as `coil train` would leave it (no ONNX files)."""
+    import shutil
+
+    import torch
+
+    from coil.vectors.torch_model import CoilModel
+
+    base = make_base(folder.with_name(folder.name + "-base"), kind, seed)
+    torch.manual_seed(seed + 1)
+    model = CoilModel.from_base(config, base)
+    model.save_pretrained(folder, make_keys(config))
+    shutil.copy(base / "tokenizer.json", folder / "tokenizer.json")
+    return folder
+
+
+def make_keys(config: ModelConfig) -> ListKeys:
+    """The list keys of the tiny vocabulary."""
+    tokenizer = Tokenizer(make_tokenizer(), "tiny")
+    return build_list_keys(config.profile, tokenizer.vocabulary, tokenizer.special_ids, tokenizer.unknown_id)
+
+
+def make_vectors(
+    rng: np.random.Generator, token_ids: list[int], n_t: int, n_c: int, whole_numbers: bool = False
+) -> TokenVectors:
+    """Vectors for given tokens; whole numbers make ties and exact sums."""
+    n = len(token_ids)
+
+    def draw(*shape: int) -> np.ndarray:
+        if whole_numbers:
+            return rng.integers(-2, 3, size=shape).astype(np.float32)
+        return rng.standard_normal(shape).astype(np.float32)
+
+    return TokenVectors(
+        token_ids=np.array(token_ids, dtype=np.int32),
+        positions=np.arange(1, n + 1, dtype=np.int32),
+        spans=np.stack([np.arange(n), np.arange(n) + 1], axis=1).astype(np.int32).reshape(n, 2),
+        vectors=draw(n, n_t),
+        sentence=draw(n_c) if n_c else None,
+    )
