@@ -13,7 +13,12 @@ from coil.tokens.tokenizer import Tokenizer
 from coil.vectors.config import ModelConfig
 from coil.vectors.token_vectors import TokenVectors
 
-WORDS = ["the", "a", "of", "in", "to", "and", "is", "was", "bank", "river", "money", "steep", "water", "flow", "loan", "account", "deep", "open", "search", "index", "token", "vector", "list", "query", "document", "score", "match", "exact", "match", "word", "meaning", "context", "task", "cancel", "long", "run", "runs", "running", "time", "wait", "stop", "file", "read", "write", "line", "text", "token", "tokens", "what", "how", "why", "when", "price", "interest", "rate", "rates", "cabinet", "government", "wood", "kitchen", "pass", "mountain", "airport", "lounge"]
+WORDS = """
+the a of in to and is was bank river money steep water flow loan account deep open search index
+token vector list query document score match exact match word meaning context task cancel long run
+runs running time wait stop file read write line text token tokens what how why when price interest
+rate rates cabinet government wood kitchen pass mountain airport lounge
+""".split()
 LETTERS = [*"abcdefghijklmnopqrstuvwxyz0123456789", *".,!?'-:;()"]
 
 

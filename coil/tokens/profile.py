@@ -51,7 +51,7 @@ class ScoringProfile:
             odd = sorted(set(value) ^ known)
             raise OptionMismatch(
                 f"{where}: the scoring profile has missing or unknown fields: {', '.join(odd)}",
-                "the model was made by another version of coil-ir; install that version or export the model anew",
+                "the model was made by another version of coil-ir; install that version or train anew",
             )
         return cls(**value)
 

@@ -12,8 +12,9 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from coil.errors import MissingModelFile, ModelError, TokenizerMismatch, WrongShape
+from coil.errors import MissingModelFile, ModelError, OptionMismatch, TokenizerMismatch, WrongShape
 from coil.tokens.list_keys import ListKeys
+from coil.tokens.profile import ScoringProfile
 from coil.tokens.tokenizer import Tokenizer
 from coil.vectors.config import ModelConfig
 
@@ -22,6 +23,9 @@ LIST_KEYS_FILE = "list_keys.safetensors"
 BACKBONE_FILE = "model.safetensors"
 HEADS_FILE = "heads.safetensors"
 ONNX_FILES = {"fp32": "model.onnx", "int8": "model.int8.onnx"}
+
+# These count positions from the padding id on, so the table has that many rows they never use.
+OFFSET_POSITIONS = {"roberta": 2, "xlm-roberta": 2, "camembert": 2, "mpnet": 2}
 
 
 @dataclass(frozen=True)
@@ -43,19 +47,13 @@ class ModelFiles:
         config = ModelConfig.load(folder)
         tokenizer = Tokenizer.from_file(folder / TOKENIZER_FILE)
         keys = load_list_keys(folder)
-        backbone = _backbone_vocabulary(folder)
         if keys.vocabulary_size != len(tokenizer.vocabulary):
             raise TokenizerMismatch(
                 f"{folder / LIST_KEYS_FILE} covers {keys.vocabulary_size} tokens, but {tokenizer.where} has "
                 f"{len(tokenizer.vocabulary)}",
                 "put back the tokenizer that the model was trained with",
             )
-        if backbone is not None and backbone < len(tokenizer.vocabulary):
-            raise TokenizerMismatch(
-                f"{tokenizer.where} has {len(tokenizer.vocabulary)} tokens, but {folder / 'config.json'} gives "
-                f"the language model only {backbone}",
-                "put back the tokenizer that the model was trained with",
-            )
+        check_backbone(folder, tokenizer, config.profile)
         return cls(folder, config, tokenizer, keys)
 
     def fingerprint(self, weights: Path) -> str:
@@ -77,15 +75,33 @@ def _weight_files(weights: Path) -> list[Path]:
     return [weights, beside] if weights.name == BACKBONE_FILE else [weights]
 
 
-def _backbone_vocabulary(folder: Path) -> int | None:
+def check_backbone(folder: Path, tokenizer: Tokenizer, profile: ScoringProfile) -> None:
+    """The language model described by config.json must have room for the vocabulary and the lengths."""
     path = folder / "config.json"
     if not path.is_file():
-        return None
+        raise MissingModelFile(f"{path} is missing", "copy the whole model folder")
     try:
-        size = json.loads(path.read_text(encoding="utf-8")).get("vocab_size")
+        value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ModelError(f"{path} is not valid JSON: {error}") from error
-    return int(size) if size is not None else None
+    vocabulary = value.get("vocab_size")
+    if vocabulary is not None and vocabulary < len(tokenizer.vocabulary):
+        raise TokenizerMismatch(
+            f"{tokenizer.where} has {len(tokenizer.vocabulary)} tokens, but {path} gives the language model "
+            f"only {vocabulary}",
+            "put back the tokenizer that the model was trained with",
+        )
+    room = value.get("max_position_embeddings")
+    if room is None:
+        return
+    if value.get("model_type") in OFFSET_POSITIONS:
+        room -= OFFSET_POSITIONS[value["model_type"]]
+    longest = max(profile.query_length, profile.document_length)
+    if longest > room:
+        raise OptionMismatch(
+            f"the scoring profile asks for {longest} tokens, but {path} gives the language model only {room}",
+            f"set query_length and document_length to at most {room}",
+        )
 
 
 def save_list_keys(keys: ListKeys, folder: Path) -> None:

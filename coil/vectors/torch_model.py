@@ -76,16 +76,13 @@ class CoilModel(nn.Module):
     def from_pretrained(cls, folder: Path) -> CoilModel:
         """Read what `save_pretrained` wrote; every weight must be there and fit."""
         config = ModelConfig.load(folder)
-        backbone = AutoModel.from_config(_backbone_config(folder), **_NO_POOLER)
+        backbone = AutoModel.from_config(_backbone_config(folder))
         load_weights(backbone, folder / BACKBONE_FILE)
         model = cls(config, backbone)
         heads = _read(folder / HEADS_FILE)
-        _check(dict(model.heads().items()), heads, folder / HEADS_FILE)
+        _check(model.heads(), heads, folder / HEADS_FILE)
         model.load_state_dict(heads, strict=False)
         return model.float()
-
-
-_NO_POOLER: dict[str, Any] = {}
 
 
 def _backbone_config(folder: Path) -> Any:
@@ -107,7 +104,7 @@ def load_backbone(base: Path) -> nn.Module:
 
 
 def load_weights(backbone: nn.Module, path: Path) -> None:
-    """Fill a language model from a safetensors file; a missing weight is an error, except an unused pooler."""
+    """Fill a language model from a safetensors file; only an unused pooler may be missing."""
     stored = _read(path)
     wanted = backbone.state_dict()
     prefix = str(getattr(backbone, "base_model_prefix", "")) + "."
