@@ -73,3 +73,7 @@ def run(arguments: list[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         click.echo(f"coil: {where}{error.strerror or error}", err=True)
         return 1
+
+
+if __name__ == "__main__":
+    main()

@@ -99,3 +99,7 @@ class Tokenizer:
             spans = np.array(encoding.offsets[:room], dtype=np.int32).reshape(-1, 2)
             tokens.append(Tokens(input_ids, spans, max(0, len(encoding.ids) - room)))
         return tokens
+
+    def save(self, path: Path) -> None:
+        """Write a tokenizer.json."""
+        self._rust.save(str(path))

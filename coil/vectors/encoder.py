@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -106,13 +106,7 @@ class BatchEncoder(ABC):
                 yield finished
 
     def _encode_batch(self, batch: list[Tokens]) -> Iterator[TokenVectors]:
-        width = max(len(t) for t in batch)
-        input_ids = np.zeros((len(batch), width), dtype=np.int64)  # [batch, length]
-        mask = np.zeros((len(batch), width), dtype=np.int64)
-        for row, tokens in enumerate(batch):
-            input_ids[row, : len(tokens)] = tokens.input_ids
-            mask[row, : len(tokens)] = 1
-        token_vectors, sentences = self._forward(input_ids, mask)
+        token_vectors, sentences = self._forward(*pad(batch))
         first, last = len(self.tokenizer.prefix), len(self.tokenizer.suffix)
         for row, tokens in enumerate(batch):
             end = len(tokens) - last
@@ -130,6 +124,17 @@ class BatchEncoder(ABC):
                 sentence=sentences[row].copy() if sentences is not None else None,
                 dropped=tokens.dropped,
             )
+
+
+def pad(batch: Sequence[Tokens]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The language model's input: ids [batch, length], filled up at the right, and the mask of real ones."""
+    width = max(len(tokens) for tokens in batch)
+    input_ids = np.zeros((len(batch), width), dtype=np.int64)
+    mask = np.zeros((len(batch), width), dtype=np.int64)
+    for row, tokens in enumerate(batch):
+        input_ids[row, : len(tokens)] = tokens.input_ids
+        mask[row, : len(tokens)] = 1
+    return input_ids, mask
 
 
 def windows(texts: Iterable[str]) -> Iterator[list[str]]:

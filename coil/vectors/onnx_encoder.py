@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,22 +29,10 @@ class OnnxEncoder(BatchEncoder):
         bucketed: bool = True,
     ) -> None:
         """`precision` None takes int8 where the folder has it; `threads` 0 uses every core."""
-        import onnxruntime
-
         folder = resolve_folder(model)
         super().__init__(ModelFiles.load(folder), batch_tokens, bucketed)
         self._path = _onnx_file(folder, precision)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 3
-        try:
-            self._session = onnxruntime.InferenceSession(
-                str(self._path), sess_options=options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # onnxruntime raises classes of its own, none of them public
-            raise ModelError(
-                f"{self._path} cannot be loaded: {error}", "make it again with `coil export`"
-            ) from error
+        self._session = open_session(self._path, threads)
         self._outputs = [output.name for output in self._session.get_outputs()]
         self._check_outputs()
 
@@ -68,6 +56,29 @@ class OnnxEncoder(BatchEncoder):
         values = self._session.run(self._outputs, {"input_ids": input_ids, "attention_mask": mask})
         named = dict(zip(self._outputs, values, strict=True))
         return named.get("token_vectors"), named.get("sentence_vector")
+
+
+def open_session(path: Path, threads: int = 0) -> Any:
+    """Load an ONNX file for the CPU, with the options that suit one query at a time."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    # Threads may spin while a text is encoded, but not between texts: the cores belong to the search then.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    # Without VNNI, signed eight-bit products can overflow; this makes ONNX Runtime use its exact kernel
+    # there, and changes nothing elsewhere (see coil/vectors/quantize.py).
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    try:
+        return onnxruntime.InferenceSession(
+            str(path),
+            sess_options=options,
+            providers=["CPUExecutionProvider"],
+            disabled_optimizers=["SkipLayerNormFusion"],  # slower than what it replaces, see export.py
+        )
+    except Exception as error:  # onnxruntime raises classes of its own, none of them public
+        raise ModelError(f"{path} cannot be loaded: {error}", "make it again with `coil export`") from error
 
 
 def _onnx_file(folder: Path, precision: Precision | None) -> Path:

@@ -76,9 +76,7 @@ class CoilModel(nn.Module):
     def from_pretrained(cls, folder: Path) -> CoilModel:
         """Read what `save_pretrained` wrote; every weight must be there and fit."""
         config = ModelConfig.load(folder)
-        backbone = AutoModel.from_config(_backbone_config(folder))
-        load_weights(backbone, folder / BACKBONE_FILE)
-        model = cls(config, backbone)
+        model = cls(config, load_backbone(folder))
         heads = _read(folder / HEADS_FILE)
         _check(model.heads(), heads, folder / HEADS_FILE)
         model.load_state_dict(heads, strict=False)
@@ -98,7 +96,8 @@ def _backbone_config(folder: Path) -> Any:
 
 def load_backbone(base: Path) -> nn.Module:
     """A pretrained language model in fp32 (training in fp16 without casting gives NaN)."""
-    backbone: nn.Module = AutoModel.from_config(_backbone_config(base))
+    auto: Any = AutoModel  # from_config carries no types
+    backbone: nn.Module = auto.from_config(_backbone_config(base))
     load_weights(backbone, base / BACKBONE_FILE)
     return backbone.float()
 

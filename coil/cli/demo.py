@@ -1,0 +1,170 @@
+"""`coil demo`: search the documentation of the Python that runs it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from itertools import groupby
+from pathlib import Path
+
+import click
+from tqdm import tqdm
+
+from coil.demo.demo import QUESTIONS, Prepared, prepare, summary_span
+from coil.demo.standard_library import read_standard_library
+from coil.errors import OutputError
+from coil.explanations.explanation import Explanation, explain_hit
+from coil.explanations.table import Shade, format_table
+from coil.hits.searcher import Hit
+from coil.texts.values import Document
+from coil.vectors.encoder import Encoder
+
+# Backgrounds of the 256-colour palette, from pale to strong, all of them readable under black letters.
+SHADES = (230, 229, 228, 221, 214)
+ID_WIDTH = 36
+
+
+@click.command("demo")
+@click.option("--question", "questions", multiple=True, metavar="TEXT", help="Ask this; may be repeated.")
+@click.option("-k", type=click.IntRange(min=1), default=3, show_default=True, help="Hits for each question.")
+@click.option(
+    "--cache",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keep the encoded documents here instead of your cache folder.",
+)
+@click.option("--model", metavar="M", help="A model folder, or a package that carries one.")
+def command(questions: tuple[str, ...], k: int, cache: Path | None, model: str | None) -> None:
+    """Search the docs of this Python's standard library, and see why a hit matched.
+
+    The first run encodes several thousand docstrings, which takes a minute or two, and saves the result;
+    the next ones start at once.
+
+    \b
+    coil demo
+    coil demo --question "wait until a thread has finished" -k 5
+    """
+    from coil.vectors.onnx_encoder import OnnxEncoder
+
+    folder = cache if cache is not None else default_cache()
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    run_demo(OnnxEncoder(model), questions or QUESTIONS, k, folder, shade if colour else None)
+
+
+def run_demo(
+    encoder: Encoder,
+    questions: Sequence[str],
+    k: int,
+    folder: Path,
+    shade: Shade | None = None,
+    read_documents: Callable[[], Sequence[Document]] = read_standard_library,
+) -> None:
+    """Everything after the options: get the searcher, answer the questions, explain one answer."""
+    prepared = _prepare(encoder, folder, read_documents)
+    searcher = prepared.searcher
+    click.echo(f"{len(searcher.documents):,} entries from the docs of Python {platform.python_version()}")
+    answered: tuple[str, Hit] | None = None
+    for question in questions:
+        hits = searcher.search(question, k)
+        click.echo(f"\n{click.style(question, bold=True) if shade is not None else question}")
+        if not hits:
+            click.echo("  no hits")
+        for hit in hits:
+            click.echo(_hit_line(hit, explain_hit(searcher, question, hit.doc_id), shade))
+        if hits and answered is None:
+            answered = question, hits[0]
+    if answered is not None:
+        question, hit = answered
+        click.echo(f"\nWhy {hit.doc_id}?")
+        click.echo(format_table(explain_hit(searcher, question, hit.doc_id), shade))
+
+
+def _prepare(encoder: Encoder, folder: Path, read_documents: Callable[[], Sequence[Document]]) -> Prepared:
+    with ExitStack() as stack:
+
+        def start(total: int) -> Callable[[int], object]:
+            click.echo(f"encoding {total:,} entries of the standard library's docs, once", err=True)
+            bar = tqdm(total=total, unit=" entries", file=sys.stderr, disable=None, leave=False)
+            update: Callable[[int], object] = stack.enter_context(bar).update
+            return update
+
+        prepared = prepare(encoder, folder, read_documents, start)
+    if prepared.note:
+        click.echo(f"note: {prepared.note}", err=True)
+    if prepared.reused:
+        click.echo(f"using what is saved in {folder}, loaded in {prepared.seconds:.1f} s", err=True)
+    else:
+        where = f", saved in {folder}" if prepared.saved else ""
+        click.echo(f"read and encoded in {prepared.seconds:.1f} s{where}", err=True)
+    return prepared
+
+
+def _hit_line(hit: Hit, explanation: Explanation, shade: Shade | None) -> str:
+    """Rank, score, id and the beginning of the docstring, the words that matched shaded."""
+    start, end = summary_span(hit.text)
+    room = max(30, shutil.get_terminal_size((120, 24)).columns - max(ID_WIDTH, len(hit.doc_id)) - 16)
+    cut = end - start > room
+    end = min(end, start + room - cut)
+    weights = _weights(len(hit.text), explanation)
+    # One space for each line end, so that characters and spans still agree.
+    summary = _shaded(hit.text[start:end].replace("\n", " "), weights[start:end], shade) + "…" * cut
+    name = _shaded_id(hit, weights, shade)
+    return f"  {hit.rank:>2}  {hit.score:7.2f}  {name}  {summary}"
+
+
+def _shaded_id(hit: Hit, weights: Sequence[float], shade: Shade | None) -> str:
+    """The id, which stands in the signature too and is shaded as it is there."""
+    place = hit.text.find(hit.doc_id)
+    padding = " " * (ID_WIDTH - len(hit.doc_id))
+    if place < 0:
+        return hit.doc_id + padding
+    return _shaded(hit.doc_id, weights[place : place + len(hit.doc_id)], shade) + padding
+
+
+def _weights(characters: int, explanation: Explanation) -> list[float]:
+    """How strongly each character of the document spoke for it, from 0 to 1."""
+    weights = [0.0] * characters
+    most = max((match.similarity for match in explanation.matches), default=0.0)
+    for match in explanation.matches:
+        mentions = [(match.document_span, match.similarity)]
+        mentions += [(mention.span, mention.similarity) for mention in match.runner_ups]
+        for (start, end), similarity in mentions:
+            if similarity > 0.0:
+                weights[start:end] = [max(weight, similarity / most) for weight in weights[start:end]]
+    return weights
+
+
+def _shaded(text: str, weights: Sequence[float], shade: Shade | None) -> str:
+    if shade is None:
+        return text
+    parts = []
+    for weight, run in groupby(zip(text, weights, strict=True), key=lambda pair: pair[1]):
+        part = "".join(char for char, _ in run)
+        parts.append(shade(part, weight) if weight else part)
+    return "".join(parts)
+
+
+def shade(text: str, share: float) -> str:
+    """Black letters on a background that grows stronger with the share, from 0 to 1."""
+    level = min(int(max(share, 0.0) * len(SHADES)), len(SHADES) - 1)
+    return click.style(text, fg="black", bg=SHADES[level])
+
+
+def default_cache() -> Path:
+    """Where this system keeps what can be made again."""
+    try:
+        home = Path.home()
+    except RuntimeError as error:
+        raise OutputError("this user has no home folder to save the demo in", "use `--cache DIR`") from error
+    if sys.platform == "darwin":
+        base = home / "Library" / "Caches"
+    elif sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    else:
+        named = Path(os.environ.get("XDG_CACHE_HOME") or ".")
+        base = named if named.is_absolute() else home / ".cache"  # the standard: a relative one is ignored
+    return base / "coil" / "demo"

@@ -1,0 +1,171 @@
+"""`coil evaluate`: measures of runs against judgements, with significance against the first run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from coil.errors import InputError
+from coil.metrics.evaluation import DEFAULT_MEASURES, Evaluation, evaluate, parse_measures, split_measures
+from coil.metrics.significance import Comparison, compare
+from coil.texts.judgements import read_judgements
+from coil.texts.runs import read_run
+
+Row = list[str]
+
+
+def _check_measures(ctx: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    try:
+        return tuple(str(measure) for measure in parse_measures(split_measures(value)))
+    except InputError as error:
+        raise click.BadParameter(f"{error}\n  try: {error.remedy}", ctx=ctx, param=parameter) from error
+
+
+@click.command("evaluate")
+@click.argument("qrels", metavar="QRELS")
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option(
+    "--measures",
+    default=" ".join(DEFAULT_MEASURES),
+    show_default=True,
+    callback=_check_measures,
+    help="Names of ir_measures, separated by spaces, such as 'nDCG@10 RR@10 R@100 P@5 AP'.",
+)
+@click.option("--per-query", is_flag=True, help="Show each query's values before the means.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line instead of a table.")
+def command(
+    qrels: str, runs: tuple[str, ...], measures: tuple[str, ...], per_query: bool, as_json: bool
+) -> None:
+    """Measure runs against judgements.
+
+    QRELS says which documents are relevant to which query: a TREC file (query, 0, document, relevance),
+    a BEIR tsv (query-id, corpus-id, score), or a BEIR folder with qrels/test.tsv. Each RUN is a TREC file
+    with six columns (query, Q0, document, rank, score, tag). Files may be compressed; `-` is standard input.
+
+    \b
+    Example: is COIL better than BM25 on SciFact?
+      coil evaluate scifact/ bm25.trec coil.trec
+      coil evaluate scifact/ coil.trec --measures "nDCG@10 P@5" --json
+
+    The values are trec_eval's: documents are ordered by score, equal scores by document id descending, and
+    means are over all judged queries, where one that a run does not answer counts as 0. The p next to a mean
+    is that of a paired two-sided t-test against the first run, not corrected for the number of runs; --json
+    gives a paired randomisation test as well. On a terminal the best mean is bold.
+    """
+    judgements = read_judgements(qrels)
+    evaluations: list[Evaluation] = []
+    for run in runs:
+        evaluation = evaluate(judgements, read_run(run), measures)
+        if evaluation.unanswered:
+            missing, total = len(evaluation.unanswered), len(evaluation.queries)
+            click.echo(
+                f"coil: {run} leaves {missing} of {total} judged queries unanswered (counted as 0)", err=True
+            )
+        evaluations.append(evaluation)
+    comparisons = [
+        {measure: compare(evaluations[0], evaluation, measure) for measure in measures}
+        for evaluation in evaluations[1:]
+    ]
+    if as_json:
+        _print_json(runs, evaluations, comparisons, per_query)
+        return
+    names = _short_names(runs)
+    if per_query:
+        _print_per_query(names, evaluations, measures)
+        click.echo()
+    _print_means(names, evaluations, comparisons, measures)
+
+
+def _print_json(
+    runs: Sequence[str],
+    evaluations: Sequence[Evaluation],
+    comparisons: Sequence[dict[str, Comparison]],
+    per_query: bool,
+) -> None:
+    for number, (run, evaluation) in enumerate(zip(runs, evaluations, strict=True)):
+        if per_query:
+            for query_id in evaluation.queries:
+                values = {measure: evaluation.values[measure][query_id] for measure in evaluation.measures}
+                click.echo(json.dumps({"run": run, "query": query_id, "measures": values}))
+        summary: dict[str, object] = {
+            "run": run,
+            "queries": len(evaluation.queries),
+            "unanswered": len(evaluation.unanswered),
+            "measures": evaluation.means,
+        }
+        if number:
+            summary["against_first"] = {
+                measure: {
+                    "difference": comparison.difference,
+                    "t_test_p": comparison.t_test_p,
+                    "randomisation_p": comparison.randomisation_p,
+                }
+                for measure, comparison in comparisons[number - 1].items()
+            }
+        click.echo(json.dumps(summary))
+
+
+def _print_means(
+    names: Sequence[str],
+    evaluations: Sequence[Evaluation],
+    comparisons: Sequence[dict[str, Comparison]],
+    measures: Sequence[str],
+) -> None:
+    several = len(evaluations) > 1
+    header = ["run", "queries", *(cell for name in measures for cell in ([name, "p"] if several else [name]))]
+    rows: list[Row] = []
+    bold: set[tuple[int, int]] = set()
+    for number, (name, evaluation) in enumerate(zip(names, evaluations, strict=True)):
+        row = [name, str(len(evaluation.queries))]
+        for measure in measures:
+            shown = _shown(evaluation.means[measure])
+            if several and shown == _shown(max(other.means[measure] for other in evaluations)):
+                bold.add((number, len(row)))
+            row.append(shown)
+            if several:
+                row.append(_shown_p(comparisons[number - 1][measure].t_test_p) if number else "")
+        rows.append(row)
+    _print_table(header, rows, bold)
+
+
+def _print_per_query(
+    names: Sequence[str], evaluations: Sequence[Evaluation], measures: Sequence[str]
+) -> None:
+    rows = [
+        [query_id, name, *(_shown(evaluation.values[measure][query_id]) for measure in measures)]
+        for query_id in evaluations[0].queries
+        for name, evaluation in zip(names, evaluations, strict=True)
+    ]
+    _print_table(["query", "run", *measures], rows, set(), left=2)
+
+
+def _print_table(header: Row, rows: list[Row], bold: set[tuple[int, int]], left: int = 1) -> None:
+    """Names to the left, numbers to the right. `click.echo` drops the bold where there is no terminal."""
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+    for number, row in enumerate([header, *rows], start=-1):
+        cells = [
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        styled = [
+            click.style(cell, bold=True) if (number, column) in bold else cell
+            for column, cell in enumerate(cells)
+        ]
+        click.echo("  ".join(styled).rstrip())
+
+
+def _short_names(runs: Sequence[str]) -> list[str]:
+    """File names without folders, as long as they tell the runs apart."""
+    short = [Path(run).name for run in runs]
+    return short if len(set(short)) == len(set(runs)) else list(runs)
+
+
+def _shown(value: float) -> str:
+    return f"{value:.4f}"
+
+
+def _shown_p(p: float) -> str:
+    return "<.001" if p < 0.001 else f"{p:.3f}".removeprefix("0")

@@ -1,0 +1,92 @@
+"""`coil mine`: hard negatives for training pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from coil.errors import OptionMismatch
+
+
+@click.command("mine")
+@click.option(
+    "--pairs", "pairs", multiple=True, required=True, type=click.Path(path_type=Path),
+    help='Pairs file, lines {"query": ..., "positive": ...}, also .gz .xz .zst; may be repeated.',
+)  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), help="Negatives file to write.")
+@click.option(
+    "--depth", default=1000, show_default=True, help="How many of the best passages to sample from."
+)
+@click.option("--number", default=30, show_default=True, help="How many negatives to keep for each query.")
+@click.option("--skip", default=0, show_default=True, help="Best passages to leave out as likely positives.")
+@click.option(
+    "--per-source/--all-sources", default=True, show_default=True,
+    help="Look for negatives in the query's own pairs file, or in all.",
+)  # fmt: skip
+@click.option("--seed", default=13, show_default=True, help="Seed of the sampling.")
+@click.option(
+    "--run", type=click.Path(path_type=Path), help="Take negatives from this TREC run instead of BM25."
+)
+@click.option("--corpus", help="With --run: the collection that the run's documents are from.")
+@click.option("--model", help="Take negatives from this trained COIL model: the second round.")
+@click.option(
+    "--device", default=None, help="With --model: encode with PyTorch on this device, such as cuda."
+)
+@click.option(
+    "--collection", type=click.Path(path_type=Path),
+    help="Write the pairs as a BEIR folder that any system can search, and do nothing else.",
+)  # fmt: skip
+def command(
+    pairs: tuple[Path, ...],
+    out: Path | None,
+    depth: int,
+    number: int,
+    skip: int,
+    per_source: bool,
+    seed: int,
+    run: Path | None,
+    corpus: str | None,
+    model: str | None,
+    device: str | None,
+    collection: Path | None,
+) -> None:
+    """Find passages that look right for a query and are not: they teach a model to tell them apart.
+
+    By default BM25 ranks the passages and the negatives are sampled from its top 1000, as in the paper.
+
+    \b
+      coil mine --pairs faq.jsonl --out negatives.jsonl
+      coil mine --pairs faq.jsonl --out second.jsonl --model trained/   (second round)
+      coil mine --pairs faq.jsonl --collection faq/                     (to make a run elsewhere, then --run)
+    """
+    from coil.training import mine
+
+    if collection is not None:
+        mine.write_collection(pairs, collection)
+        click.echo(f"wrote {collection}", err=True)
+        return
+    if out is None:
+        raise click.UsageError("Missing option '--out'.")
+    if run is not None and model is not None:
+        raise OptionMismatch("--run and --model are two ways to the same thing", "give one of them")
+    mining = mine.Mining(depth, number, skip, per_source, seed)
+    if run is not None:
+        written = mine.mine_run(pairs, out, run, mining, corpus)
+    elif model is not None:
+        written = mine.mine(
+            pairs, out, mine.coil_ranker(_encoder(model, device)), mining, f"COIL {Path(model).name}"
+        )
+    else:
+        written = mine.mine(pairs, out, mine.rank_with_bm25, mining, "BM25")
+    click.echo(f"negatives for {written:,} queries in {out}", err=True)
+
+
+def _encoder(model: str, device: str | None):  # type: ignore[no-untyped-def]
+    if device is not None:
+        from coil.vectors.torch_encoder import TorchEncoder
+
+        return TorchEncoder(model, device=device, autocast=device.startswith("cuda"))
+    from coil.vectors.onnx_encoder import OnnxEncoder
+
+    return OnnxEncoder(model)

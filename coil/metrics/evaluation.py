@@ -1,0 +1,123 @@
+"""Measures of a run against judgements, equal to trec_eval's.
+
+The measures themselves are those of ir_measures, which takes nDCG, recall and precision from trec_eval's own
+code. Two things are settled here, because the providers behind ir_measures settle them differently:
+
+- Order. trec_eval sorts a query's documents by score as a 32-bit float, descending, and equal scores by
+  document id, descending, byte by byte; neither the order of the lines nor the rank column counts. Other
+  providers (that of RR@10 among them) break ties the other way round. Every measure here sees trec_eval's
+  order.
+- Mean. It is over all judged queries, as `trec_eval -c` does: one that the run does not answer counts with 0.
+  Queries without judgements are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from coil.errors import InputError, require
+
+DEFAULT_MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")
+EXAMPLES = "nDCG@10, nDCG, RR@10, RR, R@100, P@5, AP, AP(rel=2), Rprec, Success@1, Judged@10"
+
+_MEASURE = re.compile(r"(?:[^\s,(]|\([^)]*\))+")  # parameters in brackets may hold commas and spaces
+_DEEPEST_CUTOFF = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the measures say about one run."""
+
+    measures: tuple[str, ...]
+    queries: tuple[str, ...]
+    """The judged queries, all of them."""
+    unanswered: tuple[str, ...]
+    """Those for which the run has no document."""
+    values: dict[str, dict[str, float]]
+    """Measure → query → value."""
+    means: dict[str, float]
+    """Measure → mean over the judged queries (the sum, for measures that count)."""
+
+
+def split_measures(text: str) -> list[str]:
+    """The names in `nDCG@10 RR@10`, separated by spaces or commas."""
+    return _MEASURE.findall(text)
+
+
+def parse_measures(names: Iterable[str]) -> list[Any]:
+    """The ir_measures objects of some names, each once; a name that means nothing is an InputError."""
+    package = require("ir_measures", "eval")
+    found: dict[str, Any] = {}
+    for name in names:
+        try:
+            measure = package.parse_measure(name)
+            cutoff = measure.params.get("cutoff", 1)
+            if isinstance(cutoff, bool) or not isinstance(cutoff, int) or not 0 < cutoff <= _DEEPEST_CUTOFF:
+                raise ValueError("a cutoff is a whole number from 1 on")
+            package.evaluator([measure], {"q": {"d": 1}})  # fails if no installed provider has it
+        except (ValueError, NameError, AssertionError, TypeError, KeyError, RuntimeError) as error:
+            reason = next(iter(str(error).splitlines()), "")
+            raise InputError(
+                f"{name[:80]!r} is not a measure that can be computed here: {reason}",
+                f"use names of ir_measures, such as {EXAMPLES}",
+            ) from error
+        found.setdefault(str(measure), measure)
+    if not found:
+        raise InputError("no measure was named", f"use names of ir_measures, such as {EXAMPLES}")
+    return list(found.values())
+
+
+def evaluate(
+    judgements: Mapping[str, Mapping[str, int]],
+    run: Mapping[str, Mapping[str, float]],
+    measures: Iterable[str] = DEFAULT_MEASURES,
+) -> Evaluation:
+    """Measure a run (query → document → score) against judgements (query → document → relevance)."""
+    if not judgements:
+        raise InputError("there are no judgements to measure against", "name a qrels file that has some")
+    parsed = parse_measures(measures)
+    package = require("ir_measures", "eval")
+    queries = tuple(judgements)
+    qrels: dict[str, dict[str, int]] = {}
+    ranked: dict[str, dict[str, float]] = {}
+    for number, query_id in enumerate(queries):
+        # trec_eval's code wants plain C strings, so it gets numbers for ids, and scores without ties.
+        order = trec_order(query_id, run.get(query_id, {}))
+        numbers = {doc_id: str(n) for n, doc_id in enumerate(dict.fromkeys([*order, *judgements[query_id]]))}
+        qrels[str(number)] = {numbers[doc_id]: value for doc_id, value in judgements[query_id].items()}
+        if order:
+            ranked[str(number)] = {numbers[doc_id]: float(len(order) - n) for n, doc_id in enumerate(order)}
+    values: dict[str, dict[str, float]] = {str(measure): {} for measure in parsed}
+    for metric in package.iter_calc(parsed, qrels, ranked):
+        values[str(metric.measure)][queries[int(metric.query_id)]] = float(metric.value)
+    means = {}
+    for measure in parsed:
+        aggregate = measure.aggregator()
+        for query_id in queries:
+            aggregate.add(values[str(measure)].setdefault(query_id, 0.0))
+        means[str(measure)] = float(aggregate.result())
+    return Evaluation(
+        measures=tuple(values),
+        queries=queries,
+        unanswered=tuple(query_id for query_id in queries if not run.get(query_id)),
+        values=values,
+        means=means,
+    )
+
+
+def trec_order(query_id: str, scores: Mapping[str, float]) -> list[str]:
+    """The documents of one query as trec_eval orders them."""
+    doc_ids = list(scores)
+    given = np.array([scores[doc_id] for doc_id in doc_ids], dtype=np.float64)
+    if not np.isfinite(given).all():
+        raise InputError(f"query {query_id[:80]!r} has a score that is not a finite number", "repair the run")
+    with np.errstate(over="ignore"):
+        rounded = given.astype(np.float32).tolist()
+    # Python compares strings by code point, which is the order of their UTF-8 bytes.
+    best_first = sorted(zip(rounded, doc_ids, strict=True), reverse=True)
+    return [doc_id for _, doc_id in best_first]

@@ -1,0 +1,190 @@
+"""Documents, from every kind of corpus.
+
+A source is a file of records (see `records`), a folder of .txt and .md files, a BEIR folder (one that holds
+corpus.jsonl, plain or compressed), `irds:NAME`, or `-` for JSON lines on standard input.
+
+Of a record, the id is the first of `_id`, `id`, `doc_id`, `docno`, `pid`; the text is `title`, `text`,
+`contents` and `body`, those that are there and not empty, in this order, with a line feed between; everything
+else, and the title once more, is kept in the fields. Ids are compared as they stand: case and Unicode form
+matter.
+
+Of a folder, each text is one document, its id the path below the folder with forward slashes. Names that
+begin with a dot are passed over. Files that are not text are left out and named in a warning of the logger
+`coil.texts`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from coil.errors import BadLine, DuplicateId, InputError
+from coil.texts.opening import BYTE_ORDER_MARK, COMPRESSIONS, Source, decode, name_of, open_bytes
+from coil.texts.records import (
+    Record,
+    check_records,
+    find_in_folder,
+    is_irds,
+    iterate_irds,
+    load_irds,
+    plain_value,
+    read_records,
+    take_id,
+    take_texts,
+)
+from coil.texts.values import Document, clean
+
+ID_KEYS = ("_id", "id", "doc_id", "docno", "pid")
+TEXT_KEYS = ("title", "text", "contents", "body")
+TITLE_KEY = "title"
+TEXT_FILES = tuple(f"{kind}{compression}" for kind in (".txt", ".md") for compression in ("", *COMPRESSIONS))
+CORPUS_FILE = "corpus.jsonl"
+
+_log = logging.getLogger("coil.texts")
+_SNIFFED = 8192
+_LINE_BITS = 40  # a trillion lines a file
+
+Located = tuple[str, int, Document]  # path, line (0 for a whole file), document
+
+
+class Documents(Iterator[Document]):
+    """The documents of some sources, read as they are asked for; `place` says where the last one stands."""
+
+    def __init__(self, located: Iterator[Located]) -> None:
+        self._located = located
+        self._paths: list[str] = []
+        self._line = 0
+
+    def __next__(self) -> Document:
+        path, self._line, document = next(self._located)
+        if not self._paths or self._paths[-1] != path:
+            self._paths.append(path)
+        return document
+
+    @property
+    def mark(self) -> int:
+        """The last document's place as one small number, so that a place can be kept for every document."""
+        return (len(self._paths) - 1) << _LINE_BITS | self._line
+
+    def place_of(self, mark: int) -> str:
+        """The place in words."""
+        path, line = self._paths[mark >> _LINE_BITS], mark & ((1 << _LINE_BITS) - 1)
+        return f"{path}, line {line}" if line else path
+
+    @property
+    def place(self) -> str:
+        """Where the last document stands: file and line."""
+        return self.place_of(self.mark)
+
+
+def read_documents(*sources: Source) -> Documents:
+    """The documents of the sources, one after the other.
+
+    That every source is there, and of a known kind, is checked at once; what is in it only as it is read. Ids
+    are not compared: see `unique`. An empty file gives no documents.
+    """
+    for source in sources:
+        _check(source)
+    return Documents(located for source in sources for located in _locate(source))
+
+
+def unique(documents: Iterable[Document]) -> Iterator[Document]:
+    """The same documents; the second of two with one id raises DuplicateId with both places.
+
+    Keeps every id, and a number for its place, in memory, but no text. For documents that do not come from
+    `read_documents` the place is their number, counted from 1.
+    """
+    seen: dict[str, int] = {}
+    reading = documents if isinstance(documents, Documents) else None
+    for number, document in enumerate(documents, start=1):
+        mark = reading.mark if reading else number
+        first = seen.setdefault(document.doc_id, mark)
+        if len(seen) < number:
+            first_place, second_place = (
+                (reading.place_of(first), reading.place)
+                if reading
+                else (f"document {first}", f"document {number}")
+            )
+            raise DuplicateId(document.doc_id, first_place, second_place)
+        yield document
+
+
+def make_document(record: Record, where: str = "record", line: int = 1, text: str | None = None) -> Document:
+    """The document of a record; `where` and `line` are named if it has no id or no text.
+
+    `text` is given where the source says itself what the text of the record is.
+    """
+    key, doc_id = take_id(record, ID_KEYS, where, line)
+    if text is None:
+        text = "\n".join(take_texts(record, TEXT_KEYS, where, line))
+    dropped = {key, *TEXT_KEYS} - {TITLE_KEY}
+    try:
+        fields = {
+            clean(str(name)): plain_value(value) for name, value in record.items() if name not in dropped
+        }
+    except RecursionError as error:
+        raise BadLine(where, line, "fields nested too deeply to read", "flatten them") from error
+    return Document(doc_id, clean(text), fields)
+
+
+def _check(source: Source) -> None:
+    if is_irds(source):
+        load_irds(source)
+    elif Path(source).is_dir():
+        folder = Path(source)
+        if find_in_folder(folder, CORPUS_FILE) is None and next(_text_files(folder), None) is None:
+            raise InputError(
+                f"the folder {name_of(folder)} holds neither {CORPUS_FILE} nor any .txt or .md file",
+                "name a folder with texts, or a .jsonl, .tsv, .csv or .parquet file",
+            )
+    else:
+        check_records(source)
+
+
+def _locate(source: Source) -> Iterator[Located]:
+    if is_irds(source):
+        where = str(source)
+        for line, record, text in iterate_irds(source, "docs"):
+            yield where, line, make_document(record, where, line, text)
+        return
+    if Path(source).is_dir():
+        corpus = find_in_folder(Path(source), CORPUS_FILE)
+        if corpus is None:
+            yield from _read_folder(Path(source))
+            return
+        records, where = read_records(corpus), name_of(corpus)
+    else:
+        records, where = read_records(source), name_of(source)
+    for line, record in records:
+        yield where, line, make_document(record, where, line)
+
+
+def _text_files(folder: Path) -> Iterator[Path]:
+    """The text files below a folder, in the same order on every machine."""
+
+    def stop(error: OSError) -> None:
+        raise InputError(
+            f"{error.filename} cannot be read: {error.strerror}", "check the rights of the folder"
+        )
+
+    for parent, folders, files in os.walk(folder, onerror=stop):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if name.lower().endswith(TEXT_FILES) and not name.startswith("."):
+                yield Path(parent, name)
+
+
+def _read_folder(folder: Path) -> Iterator[Located]:
+    for path in _text_files(folder):
+        if not path.is_file():  # a pipe, or a link to nowhere
+            _log.warning("%s is not a file, left out", name_of(path))
+            continue
+        with open_bytes(path) as file:
+            data = file.read()
+        if b"\0" in data[:_SNIFFED]:  # as git decides
+            _log.warning("%s is not text, left out", name_of(path))
+            continue
+        text = decode(data.removeprefix(BYTE_ORDER_MARK))
+        yield name_of(path), 0, Document(clean(path.relative_to(folder).as_posix()), text)

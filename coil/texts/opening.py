@@ -1,0 +1,234 @@
+"""Opening files of text: plain or compressed, or standard input, with every failure as an InputError.
+
+A source is a path, or `-` for standard input. A name that ends in .gz, .xz, .bz2 or .zst says how the file is
+compressed; where the name does not say (standard input above all), the first bytes do.
+
+Text is UTF-8, and invalid UTF-8 never stops a reader: each byte that cannot be decoded becomes one U+FFFD,
+and so does each lone surrogate that a JSON escape can smuggle in (`values.clean`). What the readers hand out
+can therefore always be encoded again. A byte order mark at the start is dropped. Only a line feed ends a
+line.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import re
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from coil.errors import BadLine, InputError, require
+from coil.texts.values import clean
+
+Source = str | Path
+"""Where text comes from: a path, or `-` for standard input."""
+
+STANDARD_INPUT = "-"
+COMPRESSIONS = (".gz", ".xz", ".bz2", ".zst")
+
+_FIRST_BYTES = {
+    b"\x1f\x8b\x08": ".gz",
+    b"\xfd7zXZ\x00": ".xz",
+    b"BZh91AY&SY": ".bz2",
+    b"\x28\xb5\x2f\xfd": ".zst",
+}
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_WHITE_SPACE = re.compile("[ \t\r\n\v\f]+")  # not `\s`: ids may hold U+00A0 and its like
+_SHOWN = 60
+
+
+def name_of(source: Source) -> str:
+    """What messages call a source."""
+    return "standard input" if str(source) == STANDARD_INPUT else clean(str(source))
+
+
+def split_name(source: Source) -> tuple[str, str, str]:
+    """The file name as (stem, format suffix, compression suffix): `a.b.jsonl.gz` → `a.b`, `.jsonl`, `.gz`."""
+    path = Path(source)
+    compression = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
+    inner = Path(path.stem) if compression else Path(path.name)
+    return inner.stem, inner.suffix.lower(), compression
+
+
+def check_readable(source: Source) -> None:
+    """Fail early: before an hour of work on the sources that stand before this one."""
+    if str(source) != STANDARD_INPUT:
+        if Path(source).is_dir():
+            raise InputError(f"{name_of(source)} is a folder, a file was expected", "name a file of it")
+        if Path(source).is_file() or not Path(source).exists():  # opening a pipe would take from it
+            with open_bytes(source):
+                pass
+
+
+@contextmanager
+def open_bytes(source: Source) -> Iterator[BinaryIO]:
+    """The decompressed bytes of a source. What goes wrong in reading them becomes an InputError."""
+    where = name_of(source)
+    try:
+        if str(source) == STANDARD_INPUT:
+            yield _decompressed(_peekable(sys.stdin.buffer), "")  # left open: it is not ours to close
+        else:
+            with _open(source) as file, _decompressed(file, split_name(source)[2]) as plain:
+                yield plain
+    except EOFError as error:
+        raise InputError(
+            f"{where} ends in the middle of its compressed data",
+            "fetch or copy the file again, it was cut short",
+        ) from error
+    except FileNotFoundError as error:
+        raise InputError(f"there is no file {where}", "check the path") from error
+    except PermissionError as error:
+        raise InputError(f"{where} may not be read by this user", f"chmod u+r {where}") from error
+    except (OSError, zlib.error, lzma.LZMAError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the machine, not the bytes
+            raise InputError(
+                f"{where} cannot be read: {error.strerror}", "check the path and the disk"
+            ) from error
+        raise InputError(
+            f"{where} is damaged, or is not compressed as its name says: {error}",
+            "fetch or copy the file again, or rename it if it is not compressed",
+        ) from error
+
+
+def read_lines(source: Source) -> Iterator[tuple[int, str]]:
+    """The lines of a source, numbered from 1, each with its line end."""
+    with open_bytes(source) as file:
+        for number, raw in enumerate(file, start=1):
+            if number == 1 and raw.startswith(_UTF16_MARKS):
+                raise InputError(
+                    f"{name_of(source)} is UTF-16, but texts are read as UTF-8",
+                    f"iconv -f utf-16 -t utf-8 {name_of(source)} > converted",
+                )
+            yield number, decode(raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw)
+
+
+def decode(raw: bytes) -> str:
+    """UTF-8 as text; one U+FFFD for each byte that is not UTF-8."""
+    return clean(raw.decode("utf-8", errors="surrogateescape"))
+
+
+def json_lines(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a JSON-lines source with their line numbers; blank lines are skipped."""
+    for number, line in read_lines(source):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except RecursionError as error:
+            raise BadLine(name_of(source), number, "JSON nested too deeply to read", "flatten it") from error
+        except ValueError as error:  # JSONDecodeError, and numbers of more digits than Python converts
+            raise BadLine(
+                name_of(source),
+                number,
+                f"broken JSON: {error}: {shorten(line)}",
+                "write one JSON object a line",
+            ) from error
+        if not isinstance(value, dict):
+            raise BadLine(
+                name_of(source),
+                number,
+                f"a JSON object was expected, found {shorten(line)}",
+                'write one object a line, such as {"id": "a", "text": "..."}',
+            )
+        yield number, value
+
+
+def split_columns(line: str, *counts: int) -> list[str]:
+    """The columns of a line: cut at tabs where that gives one of `counts`, otherwise at white space.
+
+    Cutting at tabs first lets an id hold spaces, as the paths in a folder of notes do.
+    """
+    at_tabs = line.rstrip("\r\n").split("\t")
+    return at_tabs if len(at_tabs) in counts else [part for part in _WHITE_SPACE.split(line) if part]
+
+
+def shorten(text: str) -> str:
+    """The start of a text, quoted for a message."""
+    text = text.strip()
+    return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "...")
+
+
+def _open(path: Source) -> BinaryIO:
+    try:
+        return open(path, "rb")
+    except ValueError as error:  # a path that no file can have, such as one with a NUL character
+        raise InputError(f"{name_of(path)!r} cannot be opened: {error}", "check the path") from error
+
+
+def _peekable(stream: BinaryIO) -> BinaryIO:
+    """Standard input may have been replaced by something that cannot show its first bytes unread."""
+    return (
+        stream if hasattr(stream, "peek") else cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, stream)))
+    )
+
+
+def _decompressed(file: BinaryIO, compression: str) -> BinaryIO:
+    start = cast(io.BufferedReader, file).peek(16)[:16]
+    if compression and not start:  # gzip would call this an empty text
+        raise EOFError("the file is empty")
+    if not compression:
+        compression = next((kind for mark, kind in _FIRST_BYTES.items() if start.startswith(mark)), "")
+    if compression == ".gz":
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    if compression == ".xz":
+        return cast(BinaryIO, lzma.LZMAFile(file))
+    if compression == ".bz2":
+        return cast(BinaryIO, bz2.BZ2File(file))
+    if compression == ".zst":
+        return cast(BinaryIO, io.BufferedReader(_ZstdReader(file)))
+    return file
+
+
+class _ZstdReader(io.RawIOBase):
+    """Zstandard frames as a stream. The package's own ends quietly where a file was cut; this one raises."""
+
+    _CHUNK = 1 << 14
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self._zstandard = require("zstandard", "readers")
+        self._file = file
+        self._frame: Any = None  # None between frames
+        self._ready = b""
+        self._begun = False
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer as far as one chunk goes."""
+        while not self._ready:
+            chunk = self._file.read(self._CHUNK)
+            if not chunk:
+                if self._frame is not None or not self._begun:
+                    raise EOFError("the zstandard data is cut short")
+                return 0
+            self._ready = self._decompress(chunk)
+        count = min(len(buffer), len(self._ready))
+        buffer[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
+
+    def _decompress(self, chunk: bytes) -> bytes:
+        plain = []
+        while chunk:
+            if self._frame is None:
+                self._frame = self._zstandard.ZstdDecompressor().decompressobj()
+                self._begun = True
+            try:
+                plain.append(self._frame.decompress(chunk))
+            except self._zstandard.ZstdError as error:
+                raise OSError(str(error)) from error
+            chunk = b""
+            if self._frame.eof:
+                chunk, self._frame = self._frame.unused_data, None
+        return b"".join(plain)

@@ -1,0 +1,48 @@
+"""Training pairs: JSON lines with a query and a passage that answers it, plain or compressed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from coil.errors import BadLine
+from coil.texts.opening import Source, check_readable, json_lines, name_of, shorten, split_name
+from coil.texts.values import clean
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A query and a passage that answers it, with the name of the set and the line they come from."""
+
+    query: str
+    positive: str
+    source: str
+    line: int
+
+
+def read_pairs(path: Source) -> Iterator[Pair]:
+    """The pairs of `{"query": ..., "positive": ...}` lines; other keys are ignored.
+
+    The pair's source is the file name without its extensions, so that `sets/faq.jsonl.xz` is the set `faq`.
+    That the file is there is checked at once; what is in it only as it is read.
+    """
+    check_readable(path)
+    return _read(path)
+
+
+def _read(path: Source) -> Iterator[Pair]:
+    source, where = clean(split_name(path)[0]), name_of(path)
+    for line, record in json_lines(path):
+        texts = []
+        for key in ("query", "positive"):
+            value = record.get(key)
+            if not isinstance(value, str) or not value.strip():
+                found = f"is {shorten(str(value))}" if key in record else "is missing"
+                raise BadLine(
+                    where,
+                    line,
+                    f"{key!r} {found}, but a text that is not blank was expected",
+                    'write {"query": "...", "positive": "..."}, or remove the line',
+                )
+            texts.append(clean(value))
+        yield Pair(texts[0], texts[1], source, line)

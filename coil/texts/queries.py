@@ -1,0 +1,69 @@
+"""Queries, each a text with an id.
+
+A source is a file of records (see `records`), a BEIR folder (one that holds queries.jsonl, plain or
+compressed), `irds:NAME`, or `-` for JSON lines on standard input.
+
+Of a record, the id is the first of `_id`, `id`, `query_id`, `qid`, the text the first of `text`, `query` that
+is not empty. A query may be empty; it then finds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from coil.errors import DuplicateId, InputError
+from coil.texts.opening import Source, name_of
+from coil.texts.records import (
+    Record,
+    check_records,
+    find_in_folder,
+    is_irds,
+    iterate_irds,
+    load_irds,
+    read_records,
+    take_id,
+    take_texts,
+)
+from coil.texts.values import Query
+
+ID_KEYS = ("_id", "id", "query_id", "qid")
+TEXT_KEYS = ("text", "query")
+QUERIES_FILE = "queries.jsonl"
+
+
+def read_queries(source: Source) -> Iterator[Query]:
+    """The queries of a source. Two with one id are an error, since their results could not be told apart.
+
+    That the source is there, and of a known kind, is checked at once; what is in it only as it is read.
+    """
+    if is_irds(source):
+        load_irds(source)
+        found = iterate_irds(source, "queries")
+        return _read(
+            ((n, record if text is None else {**record, "text": text}) for n, record, text in found),
+            str(source),
+        )
+    if Path(source).is_dir():
+        path = find_in_folder(Path(source), QUERIES_FILE)
+        if path is None:
+            raise InputError(
+                f"the folder {name_of(source)} holds no {QUERIES_FILE}",
+                "name a BEIR folder, or a .jsonl or .tsv file",
+            )
+        source = path
+    check_records(source)
+    return _read(read_records(source), name_of(source))
+
+
+def _read(records: Iterator[tuple[int, Record]], where: str) -> Iterator[Query]:
+    seen: dict[str, int] = {}
+    for line, record in records:
+        _, query_id = take_id(record, ID_KEYS, where, line)
+        texts = take_texts(record, TEXT_KEYS, where, line)
+        first = seen.setdefault(query_id, line)
+        if first != line:
+            error = DuplicateId(query_id, f"{where}, line {first}", f"{where}, line {line}")
+            error.remedy = "give each query its own id, or remove one of the two"
+            raise error
+        yield Query(query_id, texts[0] if texts else "")

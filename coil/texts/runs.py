@@ -1,0 +1,150 @@
+"""Runs: the ranked documents of many queries, in TREC's six columns `query Q0 document rank score tag`.
+
+The order of a query's documents is by score, descending, and between equal scores the order in which they
+stand. The rank column is written but not read, as in trec_eval. Scores are written with every digit they
+need, so that reading a run gives back the same numbers, the same ties and the same order. (trec_eval itself,
+and `coil evaluate` with it, orders equal scores by document id; see `coil.metrics.evaluation`.)
+
+An id that holds a space is written, and read, in a line whose columns are separated by tabs; trec_eval cannot
+read such a line. Tabs and line breaks cannot stand in an id.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TextIO
+
+from coil.errors import BadLine, OutputError
+from coil.texts.opening import COMPRESSIONS, Source, name_of, read_lines, shorten, split_columns
+from coil.texts.values import clean
+
+Run = dict[str, dict[str, float]]
+"""Query id → document id → score, the documents in their order."""
+
+_BREAKS = re.compile("[\t\r\n\v\f]")
+
+
+def read_run(source: Source) -> Run:
+    """The run of a file, plain or compressed. An empty file is a run without answers."""
+    run: Run = {}
+    for number, line in read_lines(source):
+        columns = split_columns(line, 6)
+        if not columns or columns == [""]:
+            continue
+        if len(columns) != 6 or not (columns[0] and columns[2]):
+            raise BadLine(
+                name_of(source),
+                number,
+                f"six columns were expected, found {shorten(line)}",
+                "write `query Q0 document rank score tag`",
+            )
+        query_id, _, doc_id, _, score_text, _ = columns
+        score = _score(score_text)
+        if score is None:
+            raise BadLine(
+                name_of(source),
+                number,
+                f"the score {shorten(score_text)} is not a finite number",
+                "write it as 12.5",
+            )
+        if doc_id in run.setdefault(query_id, {}):
+            raise BadLine(
+                name_of(source),
+                number,
+                f"document {shorten(doc_id)} stands twice for query {shorten(query_id)}",
+                "keep one of the two lines",
+            )
+        run[query_id][doc_id] = score
+    return {query_id: dict(_ranked(documents.items())) for query_id, documents in run.items()}
+
+
+def write_run(
+    path: str | Path, rows: Iterable[tuple[str, Iterable[tuple[str, float]]]], tag: str = "coil"
+) -> int:
+    """Write a run, whole or not at all, and return its number of lines.
+
+    `rows` gives each query once: its id, and its documents as (doc_id, score). The file appears under its
+    name only when it is complete; until then, and after a failure, whatever stood there before stays.
+    """
+    if Path(path).suffix.lower() in COMPRESSIONS:
+        raise OutputError(
+            f"a run is written uncompressed, but {path} says otherwise", "drop the last extension"
+        )
+    _check_column(tag, "tag")
+    if " " in tag:
+        raise OutputError(f"the tag {tag!r} holds a space", "choose one without")
+    try:
+        target = Path(os.path.realpath(path))  # a link keeps pointing where it did
+        if target.exists() and not target.is_file():
+            if target.is_dir():
+                raise OutputError(
+                    f"{path} is a folder, a file name was expected", f"write to {path}/run.trec"
+                )
+            with target.open("w", encoding="utf-8", newline="\n") as device:  # /dev/null must not be replaced
+                return _write_rows(device, rows, tag)
+        unfinished = target.with_name(f".{target.name[:200]}.{os.getpid()}.unfinished")
+        try:
+            with unfinished.open("w", encoding="utf-8", newline="\n") as file:
+                count = _write_rows(file, rows, tag)
+            os.replace(unfinished, target)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        return count
+    except OSError as error:
+        raise OutputError(
+            f"{path} cannot be written: {error.strerror or error}",
+            "check the folder, its rights and the free space",
+        ) from error
+
+
+def _write_rows(file: TextIO, rows: Iterable[tuple[str, Iterable[tuple[str, float]]]], tag: str) -> int:
+    count = 0
+    seen: set[str] = set()
+    for query_id, documents in rows:
+        if query_id in seen:
+            raise OutputError(
+                f"query {shorten(query_id)} stands twice in the run", "give each query its own id"
+            )
+        seen.add(query_id)
+        _check_column(query_id, "query id")
+        given = [(doc_id, float(score)) for doc_id, score in documents]
+        if len({doc_id for doc_id, _ in given}) < len(given):
+            raise OutputError(
+                f"query {shorten(query_id)} has a document twice", "give each document once a query"
+            )
+        for rank, (doc_id, score) in enumerate(_ranked(given), start=1):
+            _check_column(doc_id, "document id")
+            if not math.isfinite(score):
+                raise OutputError(
+                    f"document {shorten(doc_id)} has the score {score} for query {shorten(query_id)}",
+                    "find out where it comes from: a score is a finite number",
+                )
+            columns = (clean(query_id), "Q0", clean(doc_id), str(rank), repr(score), tag)
+            file.write(("\t" if " " in query_id or " " in doc_id else " ").join(columns) + "\n")
+            count += 1
+    return count
+
+
+def _ranked(documents: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
+    """By score, descending; Python's sort leaves equal scores in the order given."""
+    return sorted(documents, key=lambda pair: -pair[1])
+
+
+def _score(text: str) -> float | None:
+    try:
+        score = float(text)
+    except ValueError:
+        return None
+    return score if math.isfinite(score) and "_" not in text else None  # Python would read 1_0 as ten
+
+
+def _check_column(value: str, what: str) -> None:
+    if not value or _BREAKS.search(value):
+        raise OutputError(
+            f"the {what} {value!r:.80} cannot stand in a run: it is empty, or holds a tab or a line break",
+            "give it another id",
+        )

@@ -1,0 +1,77 @@
+"""Checkpoints: weights, optimiser and step, so that a killed run goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from coil.errors import InputError, OptionMismatch
+from coil.training.options import TrainingOptions
+from coil.vectors.torch_model import CoilModel
+
+KEPT = 2
+
+
+def save_checkpoint(
+    folder: Path, step: int, model: CoilModel, optimizer: torch.optim.Optimizer, options: TrainingOptions
+) -> Path:
+    """Write the state after `step` steps, whole or not at all; older ones beyond the last two are removed."""
+    final = folder / f"step-{step:07d}"
+    partial = folder / f".partial-{step}"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    save_file(
+        {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()},
+        partial / "weights.safetensors",
+    )
+    moments: dict[str, torch.Tensor] = {}
+    for number, state in optimizer.state_dict()["state"].items():
+        for name, value in state.items():
+            moments[f"{number}.{name}"] = torch.as_tensor(value).detach().cpu().contiguous()
+    save_file(moments, partial / "optimizer.safetensors")
+    state_json = {"step": step, "options": options.to_json()}
+    (partial / "state.json").write_text(json.dumps(state_json, indent=2) + "\n", encoding="utf-8")
+    shutil.rmtree(final, ignore_errors=True)
+    partial.rename(final)
+    for old in sorted(folder.glob("step-*"))[:-KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def latest_checkpoint(folder: Path) -> Path | None:
+    """The checkpoint of the highest step, if there is any."""
+    found = sorted(folder.glob("step-*"))
+    return found[-1] if found else None
+
+
+def load_checkpoint(
+    path: Path, model: CoilModel, optimizer: torch.optim.Optimizer, options: TrainingOptions
+) -> int:
+    """Put weights and optimiser back; returns the step to go on from."""
+    try:
+        state = json.loads((path / "state.json").read_text(encoding="utf-8"))
+        weights = load_file(path / "weights.safetensors")
+        moments = load_file(path / "optimizer.safetensors")
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path} is damaged: {error}", "delete that folder and resume from the one before"
+        ) from error
+    saved, now = state["options"], options.to_json()
+    changed = sorted(name for name in now if saved.get(name) != now[name])
+    if changed:
+        shown = ", ".join(f"{name} was {saved.get(name)} and is {now[name]}" for name in changed)
+        raise OptionMismatch(
+            f"{path} was made with other options: {shown}", "resume with the options of the first start"
+        )
+    model.load_state_dict(weights)
+    per_parameter: dict[int, dict[str, torch.Tensor]] = {}
+    for key, value in moments.items():
+        number, name = key.split(".", 1)
+        per_parameter.setdefault(int(number), {})[name] = value
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": per_parameter, "param_groups": groups})
+    return int(state["step"])

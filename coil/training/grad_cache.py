@@ -1,0 +1,182 @@
+"""Backward in chunks: the loss needs all texts of a batch at once, the language model does not.
+
+1. Encode all texts chunk by chunk, without a graph, and keep only the vectors.
+2. Compute the loss on all vectors; its backward gives the gradient of each vector.
+3. Encode each chunk again, with a graph, and send those gradients through it.
+Memory is that of one chunk, gradients are those of the whole batch. Random states are put back before the
+second encoding, so dropout drops the same. With a single chunk the first graph is kept and step 3 is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coil.tokens.list_keys import NO_LIST, ListKeys
+from coil.training.batch_scores import TextVectors
+from coil.vectors.encoder import batches
+
+Forward = Callable[[Tensor, Tensor], "tuple[Tensor | None, Tensor | None]"]
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where each text's vectors go: known from the tokens alone, before anything is encoded."""
+
+    lists: NDArray[np.int64]  # [tokens] list of each listed token, text by text
+    rows: NDArray[np.int64]  # [tokens] its text
+    positions: NDArray[np.int64]  # [tokens] its place in the language model's input
+    starts: NDArray[np.int64]  # [texts + 1] first token of each text
+
+    @property
+    def n_texts(self) -> int:
+        """How many texts there are."""
+        return len(self.starts) - 1
+
+    def part(self, texts: slice) -> Layout:
+        """The layout of a run of texts on its own."""
+        begin, end = self.starts[texts.start], self.starts[texts.stop]
+        return Layout(
+            self.lists[begin:end],
+            self.rows[begin:end] - texts.start,
+            self.positions[begin:end],
+            self.starts[texts.start : texts.stop + 1] - begin,
+        )
+
+    def tokens_of(self, texts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """The tokens of some texts, in that order of texts."""
+        begins, counts = self.starts[texts], self.starts[np.asarray(texts) + 1] - self.starts[texts]
+        shift = np.repeat(begins - (np.cumsum(counts) - counts), counts)
+        tokens: NDArray[np.int64] = np.arange(int(counts.sum())) + shift
+        return tokens
+
+
+def lay_out(texts: Sequence[NDArray[np.int32]], keys: ListKeys, ends: tuple[int, int]) -> Layout:
+    """`ends`: how many special tokens stand before and after each text."""
+    lengths = np.array([len(text) for text in texts], dtype=np.int64)
+    rows = np.repeat(np.arange(len(texts)), lengths)
+    positions = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    lists = keys.of(np.concatenate([np.zeros(0, np.int32), *texts]))
+    inside = (positions >= ends[0]) & (positions < lengths[rows] - ends[1])
+    listed = inside & (lists != NO_LIST)
+    counts = np.bincount(rows[listed], minlength=len(texts))
+    return Layout(
+        lists=lists[listed].astype(np.int64),
+        rows=rows[listed],
+        positions=positions[listed],
+        starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+    )
+
+
+class _RandomState:
+    """The random state before a chunk, to be put back before it is encoded again."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cpu = torch.get_rng_state()
+        self._gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+    def put_back(self, device: torch.device) -> None:
+        torch.set_rng_state(self._cpu)
+        if self._gpu is not None:
+            torch.cuda.set_rng_state(self._gpu, device)
+
+
+class CachedTexts:
+    """The vectors of texts, whose gradients can be sent back through the language model later."""
+
+    def __init__(
+        self,
+        texts: Sequence[NDArray[np.int32]],
+        layout: Layout,
+        forward: Forward,
+        chunk_tokens: int,
+        device: torch.device,
+    ) -> None:
+        self._texts, self._layout, self._forward, self._device = texts, layout, forward, device
+        self._chunks = list(batches([len(text) for text in texts], chunk_tokens))
+        self._states: list[_RandomState] = []
+        keep_graph = len(self._chunks) == 1
+        vectors: list[Tensor | None] = []
+        sentences: list[Tensor | None] = []
+        for chunk in self._chunks:
+            self._states.append(_RandomState(device))
+            with torch.set_grad_enabled(keep_graph):
+                tokens, sentence = self._encode(chunk)
+            vectors.append(tokens)
+            sentences.append(sentence)
+        self._graph = (vectors[0], sentences[0]) if keep_graph else None
+        order = np.concatenate(self._chunks).astype(np.int64)
+        self.vectors = self._join(vectors, layout.tokens_of(order))
+        self.sentences = self._join(sentences, order)
+
+    def _encode(self, chunk: list[int]) -> tuple[Tensor | None, Tensor | None]:
+        """One chunk → vectors of its listed tokens [tokens, n_t], sentence vectors [texts, n_c]."""
+        width = max(len(self._texts[i]) for i in chunk)
+        ids = np.zeros((len(chunk), width), dtype=np.int64)
+        mask = np.zeros((len(chunk), width), dtype=np.int64)
+        for row, i in enumerate(chunk):
+            ids[row, : len(self._texts[i])] = self._texts[i]
+            mask[row, : len(self._texts[i])] = 1
+        tokens_here = self._layout.tokens_of(chunk)
+        row_of = np.empty(len(self._texts), dtype=np.int64)
+        row_of[chunk] = np.arange(len(chunk))
+        flat = row_of[self._layout.rows[tokens_here]] * width + self._layout.positions[tokens_here]
+        tokens, sentence = self._forward(
+            torch.from_numpy(ids).to(self._device), torch.from_numpy(mask).to(self._device)
+        )
+        if tokens is not None:
+            tokens = tokens.flatten(0, 1)[torch.from_numpy(flat).to(self._device)].float()
+        return tokens, sentence.float() if sentence is not None else None
+
+    def _join(self, parts: list[Tensor | None], order: NDArray[np.int64]) -> Tensor | None:
+        """Chunk results in text order, as a leaf that collects gradients."""
+        if parts[0] is None:
+            return None
+        joined = torch.cat([part.detach() for part in parts if part is not None])
+        in_order = torch.empty_like(joined)
+        in_order[torch.from_numpy(order).to(self._device)] = joined
+        return in_order.requires_grad_()
+
+    def backward(self) -> None:
+        """Send the gradients that the leaves have collected through the language model."""
+        after = _RandomState(self._device)
+        for number, chunk in enumerate(self._chunks):
+            if self._graph is not None:
+                tokens, sentence = self._graph
+            else:
+                self._states[number].put_back(self._device)
+                tokens, sentence = self._encode(chunk)
+            outputs: list[Tensor] = []
+            gradients: list[Tensor] = []
+            if tokens is not None and self.vectors is not None and self.vectors.grad is not None:
+                order = torch.from_numpy(self._layout.tokens_of(chunk)).to(self._device)
+                outputs.append(tokens)
+                gradients.append(self.vectors.grad[order])
+            if sentence is not None and self.sentences is not None and self.sentences.grad is not None:
+                outputs.append(sentence)
+                gradients.append(self.sentences.grad[torch.tensor(chunk, device=self._device)])
+            pairs = [(o, g) for o, g in zip(outputs, gradients, strict=True) if o.requires_grad]
+            if pairs:
+                torch.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])
+        after.put_back(self._device)
+
+
+def text_vectors(layout: Layout, vectors: Tensor | None, sentences: Tensor | None) -> TextVectors:
+    """Vectors with their layout, ready for the scores."""
+    either = vectors if vectors is not None else sentences
+    assert either is not None
+    device = either.device
+    if vectors is None:
+        vectors = either.new_zeros((len(layout.lists), 0))
+    return TextVectors(
+        vectors=vectors,
+        lists=torch.from_numpy(layout.lists).to(device),
+        rows=torch.from_numpy(layout.rows).to(device),
+        sentences=sentences,
+        n_texts=layout.n_texts,
+    )

@@ -1,0 +1,77 @@
+"""The losses: the paper's contrast, and the terms that may stand beside it. Each is a mean over queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from coil.training.batch_scores import TextVectors, sentence_scores, token_scores
+from coil.training.options import TrainingOptions
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """What the loss compares the scores with."""
+
+    positives: Tensor  # [Q] place of the positive
+    excluded: Tensor  # [Q, D] neither right nor wrong
+    teacher: Tensor | None = None  # [Q, D] teacher scores, NaN where it says nothing
+    kept_queries: Tensor | None = None  # [Q, n_c] sentence vectors of the starting model
+    kept_passages: Tensor | None = None  # [D, n_c]
+
+
+def loss_parts(
+    queries: TextVectors, passages: TextVectors, targets: Targets, options: TrainingOptions
+) -> dict[str, Tensor]:
+    """All terms, weighted; the loss is their sum."""
+    tokens = token_scores(queries, passages, options.floor) if options.n_t else None
+    sentences = sentence_scores(queries, passages)
+    scores = _sum(tokens, sentences)
+    parts: dict[str, Tensor] = {}
+    if options.contrast:
+        parts["contrast"] = options.contrast * contrast(scores, targets)
+    if options.token_only and tokens is not None:
+        parts["token_only"] = options.token_only * contrast(tokens, targets)
+    if targets.teacher is not None:
+        parts["teacher"] = options.teacher_weight * divergence(scores, targets, options.teacher_scale)
+    if options.keep and targets.kept_queries is not None and targets.kept_passages is not None:
+        assert queries.sentences is not None
+        assert passages.sentences is not None
+        far = [
+            1.0 - functional.cosine_similarity(now, start, dim=-1)
+            for now, start in (
+                (queries.sentences, targets.kept_queries),
+                (passages.sentences, targets.kept_passages),
+            )
+        ]
+        parts["keep"] = options.keep * torch.cat(far).mean()
+    return parts
+
+
+def _sum(tokens: Tensor | None, sentences: Tensor | None) -> Tensor:
+    if tokens is None or sentences is None:
+        either = tokens if tokens is not None else sentences
+        assert either is not None
+        return either
+    return tokens + sentences
+
+
+def contrast(scores: Tensor, targets: Targets) -> Tensor:
+    """−log of the positive's share among all passages of the batch (eq. 7)."""
+    return functional.cross_entropy(
+        scores.masked_fill(targets.excluded, float("-inf")), targets.positives, reduction="mean"
+    )
+
+
+def divergence(scores: Tensor, targets: Targets, scale: float) -> Tensor:
+    """KL from the teacher's distribution to the model's, over the passages that the teacher scored."""
+    assert targets.teacher is not None
+    silent = targets.excluded | targets.teacher.isnan()
+    lowest = torch.finfo(scores.dtype).min
+    model = scores.masked_fill(silent, lowest).log_softmax(-1)
+    teacher = (scale * targets.teacher.nan_to_num()).masked_fill(silent, lowest).softmax(-1)
+    log_teacher = teacher.clamp_min(1e-12).log()
+    return (teacher * (log_teacher - model).masked_fill(silent, 0.0)).sum(-1).mean()

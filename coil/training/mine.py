@@ -1,0 +1,212 @@
+"""Mining: for each query, passages that look right and are not its positives.
+
+Three ways to find them: BM25 (the paper's), another system's run, or a trained COIL for a second round.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from coil.errors import InputError, OutputError, require
+from coil.lists.segment import Segment
+from coil.scores.scorer import score_with_numpy
+from coil.texts.runs import read_run
+from coil.training.pair_data import Places, negatives_header, number_pairs
+from coil.vectors.encoder import Encoder
+
+# For a pool of passage texts and queries: yields, per query, the best passages (places in the pool).
+Ranker = Callable[[Sequence[str], Sequence[str], int], Iterator[NDArray[np.int64]]]
+
+
+@dataclass(frozen=True)
+class Mining:
+    """How deep to look and how many to keep: `number` sampled from the `depth` best."""
+
+    depth: int = 1000
+    number: int = 30
+    skip: int = 0  # best-ranked passages left out: often unlabelled positives
+    per_source: bool = True  # search only the passages of the query's own pairs file
+    seed: int = 13
+
+
+def mine(files: Sequence[Path], out: Path, ranker: Ranker, mining: Mining, method: str) -> int:
+    """Mine with a ranker; returns how many queries got negatives."""
+    places, query_texts, passage_texts = number_pairs(files)
+    queries, passages = list(query_texts), list(passage_texts)
+    positives = _positives(places, len(queries))
+    first_place = _first_places(places)
+    pools = _pools(places, mining.per_source)
+
+    def found() -> Iterator[tuple[int, list[int]]]:
+        total = sum(len(q) for q, _ in pools)
+        with tqdm(total=total, desc=f"mining ({method})", unit="query", disable=None) as bar:
+            for query_ids, passage_ids in pools:
+                names = np.array(passage_ids, dtype=np.int64)
+                ranked = ranker(
+                    [passages[p] for p in passage_ids], [queries[q] for q in query_ids], mining.depth
+                )
+                for query, best in zip(query_ids, ranked, strict=True):
+                    yield query, names[best].tolist()
+                    bar.update()
+
+    return _write(out, places, first_place, positives, found(), mining, method)
+
+
+def mine_run(files: Sequence[Path], out: Path, run: Path, mining: Mining, corpus: str | None = None) -> int:
+    """Take negatives from a TREC run whose query ids and document ids are places such as `faq:17`."""
+    places, _, _ = number_pairs(files, corpus)
+    positives = _positives(places, max(places.query_at.values()) + 1)
+    names = {number: name for name, number in reversed(places.passage_at.items())}
+
+    def found() -> Iterator[tuple[int, list[int]]]:
+        for query_name, ranked in read_run(run).items():
+            if query_name not in places.query_at:
+                raise InputError(
+                    f"{run} has the query {query_name!r}, which is no place in the pairs files",
+                    "search the collection that `coil mine --collection DIR` writes: its ids are places",
+                )
+            unknown = next((name for name in ranked if name not in places.passage_at), None)
+            if unknown is not None:
+                raise InputError(
+                    f"{run} has the document {unknown!r}, which is neither a place nor in the corpus",
+                    "give the collection that the run was made on with --corpus",
+                )
+            best = [places.passage_at[name] for name in ranked]
+            yield places.query_at[query_name], best[: mining.depth]
+
+    return _write(out, places, names, positives, found(), mining, f"run {run.name}")
+
+
+def write_collection(files: Sequence[Path], folder: Path) -> None:
+    """Write the pairs as a BEIR folder, so that any system can make a run to mine from."""
+    places, query_texts, passage_texts = number_pairs(files)
+    names = _first_places(places)
+    first_query = {number: name for name, number in reversed(places.query_at.items())}
+    try:
+        (folder / "qrels").mkdir(parents=True, exist_ok=True)
+        with (folder / "corpus.jsonl").open("w", encoding="utf-8") as file:
+            for number, text in enumerate(passage_texts):
+                file.write(json.dumps({"_id": names[number], "text": text}) + "\n")
+        with (folder / "queries.jsonl").open("w", encoding="utf-8") as file:
+            for number, text in enumerate(query_texts):
+                file.write(json.dumps({"_id": first_query[number], "text": text}) + "\n")
+        with (folder / "qrels" / "test.tsv").open("w", encoding="utf-8") as file:
+            file.write("query-id\tcorpus-id\tscore\n")
+            for query, passage in sorted({(q, p) for _, q, p in places.pairs}):
+                file.write(f"{first_query[query]}\t{names[passage]}\t1\n")
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be written: {error.strerror}", "give another folder") from error
+
+
+def rank_with_bm25(
+    passages: Sequence[str], queries: Sequence[str], depth: int
+) -> Iterator[NDArray[np.int64]]:
+    """BM25 as everyone compares with: Lucene's variant, k1 0.9, b 0.4, English stems and stop words."""
+    bm25s = require("bm25s", "train")
+    stemmer = require("snowballstemmer", "train").stemmer("english")
+    settings = {"stopwords": "en", "stemmer": stemmer.stemWords, "show_progress": False}
+    index = bm25s.BM25(method="lucene", k1=0.9, b=0.4)
+    index.index(bm25s.tokenize(list(passages), **settings), show_progress=False)
+    k = min(depth, len(passages))
+    for begin in range(0, len(queries), 256):
+        tokens = bm25s.tokenize(list(queries[begin : begin + 256]), return_ids=False, **settings)
+        # Words that no passage has are unknown to the index; a query of only such words finds nothing.
+        known = [[word for word in words if word in index.vocab_dict] for words in tokens]
+        for words in known:
+            if not words:
+                yield np.zeros(0, dtype=np.int64)
+                continue
+            ranked, scores = index.retrieve([words], k=k, show_progress=False)
+            yield ranked[0][scores[0] > 0].astype(np.int64)
+
+
+def coil_ranker(encoder: Encoder) -> Ranker:
+    """A trained COIL as the ranker, for negatives of a second round."""
+
+    def rank(passages: Sequence[str], queries: Sequence[str], depth: int) -> Iterator[NDArray[np.int64]]:
+        shown = tqdm(passages, desc="encoding", unit="passage", disable=None, leave=False)
+        segment = Segment.build(
+            encoder.encode_documents(shown), encoder.keys, encoder.config.n_t, encoder.config.n_c
+        )
+        for query in encoder.encode_queries(queries):
+            scores = score_with_numpy(query, segment, encoder.config.profile, encoder.keys)
+            k = min(depth, len(scores))
+            best = np.argpartition(-scores, k - 1)[:k]
+            yield best[np.lexsort((best, -scores[best]))].astype(np.int64)
+
+    return rank
+
+
+def _positives(places: Places, n_queries: int) -> list[set[int]]:
+    positives: list[set[int]] = [set() for _ in range(n_queries)]
+    for _, query, passage in places.pairs:
+        positives[query].add(passage)
+    return positives
+
+
+def _first_places(places: Places) -> dict[int, str]:
+    return {number: name for name, number in reversed(places.passage_at.items())}
+
+
+def _pools(places: Places, per_source: bool) -> list[tuple[list[int], list[int]]]:
+    """(queries, passages) that are searched together; a query of two files is searched in the first."""
+    pools: dict[int, tuple[dict[int, None], dict[int, None]]] = {}
+    seen: set[int] = set()
+    for source, query, passage in places.pairs:
+        queries, passages = pools.setdefault(source if per_source else 0, ({}, {}))
+        passages[passage] = None
+        if query not in seen:
+            queries[query] = None
+            seen.add(query)
+    return [(list(queries), list(passages)) for queries, passages in pools.values()]
+
+
+def _write(
+    out: Path,
+    places: Places,
+    names: dict[int, str],
+    positives: list[set[int]],
+    found: Iterator[tuple[int, list[int]]],
+    mining: Mining,
+    method: str,
+) -> int:
+    """Sample and write; the file appears only when it is whole."""
+    first_query = {number: name for name, number in reversed(places.query_at.items())}
+    partial = out.with_name(out.name + ".partial")
+    written = 0
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            how: dict[str, object] = {
+                "by": method,
+                "depth": mining.depth,
+                "number": mining.number,
+                "skip": mining.skip,
+            }
+            file.write(negatives_header(places, how) + "\n")
+            for query, ranked in found:
+                wrong = [p for p in ranked if p not in positives[query]][mining.skip :]
+                if not wrong:
+                    continue
+                rng = np.random.default_rng([mining.seed, query])
+                kept = np.sort(rng.choice(len(wrong), size=min(mining.number, len(wrong)), replace=False))
+                line = {"at": first_query[query], "negatives": [names[wrong[i]] for i in kept]}
+                file.write(json.dumps(line) + "\n")
+                written += 1
+        os.replace(partial, out)
+    except OSError as error:
+        raise OutputError(
+            f"{out} cannot be written: {error.strerror}", "give another file with --out"
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+    if not written:
+        raise InputError("no query got a negative", "give more pairs, or look deeper with --depth")
+    return written

@@ -1,0 +1,169 @@
+"""TrainingOptions: one value that holds a whole recipe, saved beside the model it produced."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+from coil.errors import OptionMismatch
+from coil.tokens.profile import ListKeyKind, ScoringProfile, Unlisted
+from coil.vectors.config import ModelConfig, Pooling, SentenceNorm
+
+Freeze = Literal["nothing", "embeddings", "backbone"]
+SentenceInit = Literal["random", "principal"]
+Teacher = Literal["none", "hybrid", "file"]
+
+
+def _option(default: Any, help_text: str) -> Any:
+    return field(default=default, metadata={"help": help_text})
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """The defaults are the paper's recipe: what goes beyond it is off."""
+
+    # The model
+    n_t: int = _option(32, "Width of the token vectors; 0 trains a dense retriever.")
+    n_c: int = _option(768, "Width of the sentence vector; 0 trains COIL-tok.")
+    pooling: Pooling = _option("cls", "Where the sentence vector comes from.")
+    sentence_norm: SentenceNorm = _option(
+        "none", "LayerNorm on the sentence vector, or unit length before its projection."
+    )
+    list_key: ListKeyKind = _option("wordpiece", "Which tokens share an inverted list.")
+    unlisted: Unlisted = _option("nothing", "Which tokens get no list.")
+    floor: bool = _option(True, "Floor each query token's maximum at 0.")
+    query_length: int = _option(16, "Tokens kept of a query when the model is used.")
+    document_length: int = _option(512, "Tokens kept of a document when the model is used.")
+    # The optimiser
+    queries: int = _option(8, "Queries in a batch, over all processes together.")
+    hard_negatives: int = _option(7, "Hard negatives of each query in a batch.")
+    epochs: float = _option(5.0, "Passes over the pairs, unless --steps is given.")
+    steps: int = _option(0, "Number of batches; 0 counts epochs instead.")
+    lr: float = _option(3e-6, "Learning rate of the language model.")
+    head_lr: float = _option(0.0, "Learning rate of the projections; 0 takes --lr.")
+    warmup: float = _option(0.1, "Share of the steps in which the rate rises from 0; then it falls linearly.")
+    weight_decay: float = _option(0.0, "AdamW's weight decay, not applied to biases and norms.")
+    clip: float = _option(1.0, "Largest norm of the gradient; 0 does not clip.")
+    freeze: Freeze = _option("nothing", "Which part of the language model does not change.")
+    freeze_sentence: bool = _option(False, "Leave the sentence projection as it starts.")
+    sentence_init: SentenceInit = _option(
+        "random", "'principal' starts the sentence projection at the principal directions of the passages."
+    )
+    sentence_scale: float = _option(20.0, "With 'principal': what a sentence similarity of 1 is worth.")
+    dropout: float = _option(-1.0, "Dropout of the language model while training; -1 keeps its own setting.")
+    # The batches
+    train_query_length: int = _option(0, "Tokens kept of a query while training; 0 takes --query-length.")
+    train_document_length: int = _option(
+        0, "Tokens kept of a passage while training; 0 takes --document-length."
+    )
+    one_source: bool = _option(False, "Draw all pairs of a batch from one pairs file.")
+    source_power: float = _option(1.0, "With --one-source: draw a file with probability size ** POWER.")
+    spans: float = _option(0.0, "Share of the queries replaced by a span of their passage.")
+    span_titles: float = _option(0.5, "Share of span examples whose passages start with their pair's query.")
+    span_cut: float = _option(0.9, "Share of span examples in which the span is cut out of its passage.")
+    chunk_tokens: int = _option(16_384, "Tokens (with padding) that go through the language model at a time.")
+    # The loss
+    keep: float = _option(0.0, "Weight of the term that keeps the sentence vector near the starting model's.")
+    teacher: Teacher = _option(
+        "none", "Who gives the soft labels: 'hybrid' is starting model + BM25 in the batch."
+    )
+    teacher_weight: float = _option(1.0, "Weight of the KL term to the teacher.")
+    teacher_dense: float = _option(0.7, "With 'hybrid': share of the starting model against BM25.")
+    teacher_scale: float = _option(1.0, "Factor on the teacher's scores before the softmax.")
+    contrast: float = _option(1.0, "Weight of the paper's loss.")
+    token_only: float = _option(0.0, "Weight of the same loss on the token part alone.")
+    # The rest
+    seed: int = _option(13, "Seed of everything random.")
+    bf16: bool = _option(True, "On a GPU: run the language model in bfloat16, with weights kept in fp32.")
+    validation_queries: int = _option(512, "Queries held out of training to validate on.")
+    validation_passages: int = _option(8192, "Passages that the held-out queries are searched in, at most.")
+    validate_every: int = _option(500, "Steps between validations; 0 validates only at the end.")
+    checkpoint_every: int = _option(500, "Steps between checkpoints; 0 makes none.")
+    half: bool = _option(False, "Store the trained language model in fp16.")
+
+    def __post_init__(self) -> None:
+        if self.queries < 1 or self.hard_negatives < 0 or self.steps < 0 or self.epochs <= 0:
+            raise OptionMismatch(
+                "queries must be at least 1, hard_negatives and steps at least 0, epochs above 0"
+            )
+        for name in ("spans", "span_titles", "span_cut", "teacher_dense", "warmup"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise OptionMismatch(f"{name} is {getattr(self, name)}; it is a share between 0 and 1")
+        if self.n_c == 0 and self.keep:
+            raise OptionMismatch("a model without a sentence vector (n_c = 0) cannot keep it", "set --keep 0")
+        if self.token_only and not (self.n_t and self.n_c):
+            raise OptionMismatch("--token-only needs both token and sentence vectors", "set --token-only 0")
+        if self.sentence_init == "principal" and self.sentence_norm == "layer":
+            raise OptionMismatch(
+                "a LayerNorm undoes the principal directions", "use --sentence-norm unit or none"
+            )
+
+    @property
+    def config(self) -> ModelConfig:
+        """The shape of the model that this recipe trains."""
+        return ModelConfig(
+            n_t=self.n_t,
+            n_c=self.n_c,
+            pooling=self.pooling,
+            sentence_norm=self.sentence_norm,
+            profile=ScoringProfile(
+                floor=self.floor,
+                list_key=self.list_key,
+                unlisted=self.unlisted,
+                query_length=self.query_length,
+                document_length=self.document_length,
+            ),
+        )
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Tokens kept of a query and of a passage while training."""
+        return (
+            self.train_query_length or self.query_length,
+            self.train_document_length or self.document_length,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The recipe as a JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any], where: str) -> TrainingOptions:
+        """Read a recipe; an unknown name is an error, a missing one takes the paper's value."""
+        unknown = sorted(set(value) - {f.name for f in fields(cls)})
+        if unknown:
+            raise OptionMismatch(f"{where} has options unknown to this version: {', '.join(unknown)}")
+        return cls(**value)
+
+
+PRESETS = {
+    "paper": TrainingOptions(),
+    "default": TrainingOptions(
+        n_t=32,
+        n_c=128,
+        pooling="mean",
+        sentence_norm="unit",
+        sentence_init="principal",
+        freeze="embeddings",
+        list_key="stem",
+        unlisted="stopwords",
+        query_length=256,
+        document_length=512,
+        train_query_length=64,
+        train_document_length=256,
+        queries=128,
+        hard_negatives=3,
+        steps=4000,
+        lr=2e-5,
+        head_lr=1e-3,
+        dropout=0.0,
+        one_source=True,
+        source_power=0.5,
+        spans=0.4,
+        keep=5.0,
+        teacher="hybrid",
+        token_only=0.3,
+        chunk_tokens=65_536,
+        half=True,
+    ),
+}

@@ -1,0 +1,60 @@
+"""Several processes, one batch: each encodes its share of the texts, all see all vectors.
+
+Every process computes the loss of the whole batch and the gradients of its own vectors; the gradients of
+the weights are then summed. So negatives cross devices, and the result is that of one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from coil.errors import OptionMismatch
+
+
+class Processes:
+    """A thin layer over accelerate: who am I, which part is mine, gather and sum."""
+
+    def __init__(self, device: str | None = None) -> None:
+        self._accelerator = Accelerator(cpu=device == "cpu")
+        if device is not None and device != "cpu" and self._accelerator.device.type != "cuda":
+            raise OptionMismatch(f"the device {device!r} cannot be used here", "use --device cpu")
+        self.device: torch.device = self._accelerator.device
+        self.rank: int = self._accelerator.process_index
+        self.count: int = self._accelerator.num_processes
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes files and shows progress."""
+        return self.rank == 0
+
+    def share(self, n: int) -> slice:
+        """The part of n texts that this process encodes."""
+        return slice(n * self.rank // self.count, n * (self.rank + 1) // self.count)
+
+    def gather(self, mine: Tensor, sizes: list[int]) -> Tensor:
+        """Rows of all processes (`sizes` of each) back to back; this process's rows keep their gradient."""
+        if self.count == 1:
+            return mine
+        padded = mine.new_zeros((max(sizes), *mine.shape[1:]))
+        padded[: len(mine)] = mine.detach()
+        everyone = self._accelerator.gather(padded[None])
+        parts = [everyone[rank, :size] for rank, size in enumerate(sizes)]
+        parts[self.rank] = mine
+        return torch.cat(parts)
+
+    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Add up the weights' gradients over all processes."""
+        if self.count == 1:
+            return
+        for parameter in parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            parameter.grad = self._accelerator.reduce(parameter.grad, reduction="sum")
+
+    def wait(self) -> None:
+        """Let all processes reach this point."""
+        self._accelerator.wait_for_everyone()

@@ -1,0 +1,120 @@
+"""One training step: encode the batch, compute the loss, send its gradient back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coil.tokens.list_keys import ListKeys
+from coil.training.batch_scores import TextVectors
+from coil.training.batches import Batch
+from coil.training.grad_cache import CachedTexts, Forward, Layout, lay_out, text_vectors
+from coil.training.losses import Targets, loss_parts
+from coil.training.options import TrainingOptions
+from coil.training.processes import Processes
+from coil.training.teachers import BatchBM25, StartingModel, hybrid
+from coil.vectors.torch_model import CoilModel
+
+
+class Step:
+    """Leaves the gradient of a batch's loss in the weights."""
+
+    def __init__(
+        self,
+        model: CoilModel,
+        keys: ListKeys,
+        ends: tuple[int, int],
+        options: TrainingOptions,
+        processes: Processes,
+        start: StartingModel | None = None,
+        bm25: BatchBM25 | None = None,
+    ) -> None:
+        self._model, self._keys, self._ends = model, keys, ends
+        self._options, self._processes = options, processes
+        self._start, self._bm25 = start, bm25
+
+    def _autocast(self, forward: Forward) -> Forward:
+        device = self._processes.device.type
+        enabled = self._options.bf16 and device == "cuda"
+
+        def run(ids: Tensor, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
+            with torch.autocast(device, dtype=torch.bfloat16, enabled=enabled):
+                return forward(ids, mask)
+
+        return run
+
+    def __call__(self, batch: Batch) -> dict[str, float]:
+        """Add the gradient of the loss of this batch to the weights; returns the loss and its parts."""
+        q_layout, d_layout = (
+            lay_out(texts, self._keys, self._ends) for texts in (batch.queries, batch.passages)
+        )
+        queries, all_queries = self._encode(batch.queries, q_layout)
+        passages, all_passages = self._encode(batch.passages, d_layout)
+        targets = self._targets(batch, q_layout, d_layout)
+        parts = loss_parts(all_queries, all_passages, targets, self._options)
+        loss = torch.stack(list(parts.values())).sum()
+        torch.autograd.backward(loss)
+        queries.backward()
+        passages.backward()
+        self._processes.sum_gradients(p for p in self._model.parameters() if p.requires_grad)
+        return {"loss": float(loss.detach()), **{name: float(part.detach()) for name, part in parts.items()}}
+
+    def _encode(self, texts: Sequence[NDArray[np.int32]], layout: Layout) -> tuple[CachedTexts, TextVectors]:
+        """Encode this process's share of the texts; gather the vectors of all."""
+        mine = self._processes.share(len(texts))
+        cached = CachedTexts(
+            texts[mine],
+            layout.part(mine),
+            self._autocast(self._model),
+            self._options.chunk_tokens,
+            self._processes.device,
+        )
+        bounds = [len(texts) * rank // self._processes.count for rank in range(self._processes.count + 1)]
+        vectors, sentences = cached.vectors, cached.sentences
+        if vectors is not None:
+            vectors = self._processes.gather(vectors, np.diff(layout.starts[bounds]).tolist())
+        if sentences is not None:
+            sentences = self._processes.gather(sentences, np.diff(bounds).tolist())
+        return cached, text_vectors(layout, vectors, sentences)
+
+    def _targets(self, batch: Batch, queries: Layout, passages: Layout) -> Targets:
+        device = self._processes.device
+        excluded = torch.from_numpy(batch.excluded).to(device)
+        teacher: Tensor | None = None
+        kept_queries = kept_passages = None
+        if self._start is not None:
+            pooled_queries, kept_queries = self._remember(batch.queries, queries)
+            pooled_passages, kept_passages = self._remember(batch.passages, passages)
+            if self._bm25 is not None:
+                lexical = torch.from_numpy(self._bm25.scores(queries, passages)).to(device)
+                teacher = hybrid(
+                    pooled_queries @ pooled_passages.T, lexical, excluded, self._options.teacher_dense
+                )
+        if batch.taught is not None:
+            teacher = torch.from_numpy(batch.taught).to(device)
+        return Targets(
+            torch.from_numpy(batch.targets).to(device), excluded, teacher, kept_queries, kept_passages
+        )
+
+    @torch.no_grad()
+    def _remember(self, texts: Sequence[NDArray[np.int32]], layout: Layout) -> tuple[Tensor, Tensor]:
+        """What the starting model says of all texts: pooled vectors and sentence vectors."""
+        assert self._start is not None
+        start = self._autocast(self._start)
+
+        def both(ids: Tensor, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
+            pooled, sentence = start(ids, mask)
+            assert pooled is not None
+            assert sentence is not None
+            return None, torch.cat([pooled.float(), sentence.float()], dim=-1)
+
+        # Every process needs all of them; the frozen model is cheap enough to run whole everywhere.
+        cached = CachedTexts(texts, layout, both, self._options.chunk_tokens, self._processes.device)
+        assert cached.sentences is not None
+        width = cached.sentences.shape[1] - self._options.n_c
+        joined = cached.sentences.detach()
+        return joined[:, :width], joined[:, width:]

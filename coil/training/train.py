@@ -1,0 +1,314 @@
+"""`train`: pairs in, a model folder out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from coil.errors import OptionMismatch, OutputError, require
+from coil.tokens.list_keys import ListKeys
+from coil.tokens.tokenizer import Tokenizer
+from coil.training.batches import BatchPlan
+from coil.training.checkpoints import latest_checkpoint, load_checkpoint, save_checkpoint
+from coil.training.options import TrainingOptions
+from coil.training.pair_data import PairData, load_pairs
+from coil.training.processes import Processes
+from coil.training.starting_point import (
+    load_tokenizer,
+    set_training,
+    start_at_principal_directions,
+    starting_model,
+)
+from coil.training.step import Step
+from coil.training.teachers import BatchBM25, StartingModel
+from coil.training.validation import Validation
+from coil.vectors.model_files import TOKENIZER_FILE, resolve_folder
+from coil.vectors.torch_model import CoilModel
+
+LOG_EVERY = 10
+
+
+@dataclass(frozen=True)
+class TrainingFiles:
+    """What goes in and where the model comes out."""
+
+    pairs: Sequence[Path]
+    base: str
+    out: Path
+    negatives: Sequence[Path] = ()
+    teacher: Path | None = None
+    corpus: str | None = None
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """How a training ended."""
+
+    out: Path
+    steps: int
+    mrr_at_10: float | None
+    interrupted: bool
+    seconds: float
+
+
+def train(
+    files: TrainingFiles,
+    options: TrainingOptions,
+    device: str | None = None,
+    resume: bool = False,
+    tensorboard: bool = False,
+) -> TrainingReport:
+    """Train a model. Progress goes to standard error, metrics to OUT/metrics.jsonl."""
+    started = time.monotonic()
+    if options.teacher == "file" and files.teacher is None:
+        raise OptionMismatch("the teacher is a file, but none is given", "add --teacher-scores FILE")
+    processes = Processes(device)
+    if options.queries % processes.count:
+        raise OptionMismatch(
+            f"{options.queries} queries cannot be shared evenly by {processes.count} processes",
+            f"set --queries to a multiple of {processes.count}",
+        )
+    base = resolve_folder(files.base)
+    if processes.first:
+        _prepare(files.out, resume)
+    processes.wait()
+    tokenizer = load_tokenizer(base)
+    model, keys = starting_model(base, options, tokenizer)
+    data_folder = files.out / f"tokens-{processes.rank}"
+    data = load_pairs(
+        data_folder, files.pairs, tokenizer, options.lengths, options.validation_queries, options.seed,
+        files.negatives, files.teacher, files.corpus,
+    )  # fmt: skip
+    model.to(processes.device)
+    if options.n_c and options.sentence_init == "principal":
+        start_at_principal_directions(model, data, options, tokenizer, processes.device)
+    with _metrics(files.out, processes.first, tensorboard) as metrics:
+        run = _Run(files.out, options, processes, tokenizer, keys, data, model, metrics)
+        report = run.go(resume, started)
+    processes.wait()
+    shutil.rmtree(data_folder, ignore_errors=True)
+    if processes.first and not report.interrupted:
+        save_model(files.out, model, keys, base, tokenizer, options)
+    return report
+
+
+def save_model(
+    out: Path, model: CoilModel, keys: ListKeys, base: Path, tokenizer: Tokenizer, options: TrainingOptions
+) -> None:
+    """Write the finished model and the recipe that made it."""
+    model.save_pretrained(out, keys, torch.float16 if options.half else torch.float32)
+    if (base / TOKENIZER_FILE).is_file():
+        shutil.copy(base / TOKENIZER_FILE, out / TOKENIZER_FILE)
+    else:
+        tokenizer.save(out / TOKENIZER_FILE)
+    (out / "recipe.json").write_text(json.dumps(options.to_json(), indent=2) + "\n", encoding="utf-8")
+
+
+def _prepare(out: Path, resume: bool) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        probe = out / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise OutputError(
+            f"{out} cannot be written: {error.strerror}", "give another folder with --out"
+        ) from error
+    if not resume and any(out.iterdir()):
+        raise OutputError(
+            f"{out} is not empty", "go on with --resume, or give a new folder with --out; nothing was changed"
+        )
+
+
+class _Run:
+    """The loop over steps with everything it needs at hand."""
+
+    def __init__(
+        self,
+        out: Path,
+        options: TrainingOptions,
+        processes: Processes,
+        tokenizer: Tokenizer,
+        keys: ListKeys,
+        data: PairData,
+        model: CoilModel,
+        metrics: _Metrics,
+    ) -> None:
+        self._out, self._options, self._processes = out, options, processes
+        self._model, self._metrics = model, metrics
+        self._plan = BatchPlan(data, options, tokenizer)
+        self._validation = Validation(data, options, tokenizer, keys)
+        hybrid = options.teacher == "hybrid"
+        start = StartingModel(model) if hybrid or options.keep else None
+        bm25 = BatchBM25(data.passages, keys) if hybrid else None
+        ends = (len(tokenizer.prefix), len(tokenizer.suffix))
+        self._step = Step(model, keys, ends, options, processes, start, bm25)
+        self._trained = [p for p in model.parameters() if p.requires_grad]
+        self._optimizer = torch.optim.AdamW(_groups(model, options), lr=options.lr)
+
+    def go(self, resume: bool, started: float) -> TrainingReport:
+        """Train to the end, or to an interruption that leaves a checkpoint."""
+        steps, checkpoints = self._plan.steps, self._out / "checkpoints"
+        first = self._resume(checkpoints) if resume else 0
+        self._metrics.forget_after(first)
+        set_training(self._model, self._options)
+        mrr: float | None = None
+        with _interruptible() as interrupted, self._bar(first, steps) as bar:
+            for step in range(first, steps):
+                parts = self._one(step, steps)
+                if (step + 1) % LOG_EVERY == 0 or step + 1 == steps:
+                    self._metrics.write(
+                        {"step": step + 1, "lr": _rate(step, steps, self._options.warmup), **parts}
+                    )
+                    bar.set_postfix(loss=f"{parts['loss']:.3f}", refresh=False)
+                bar.update()
+                done = step + 1
+                if _due(done, self._options.validate_every) or done == steps:
+                    mrr = self._validate(done)
+                last = interrupted() or done == steps
+                if self._options.checkpoint_every and (_due(done, self._options.checkpoint_every) or last):
+                    self._checkpoint(checkpoints, done)
+                if interrupted() and done < steps:
+                    return TrainingReport(self._out, done, mrr, True, time.monotonic() - started)
+        return TrainingReport(self._out, steps, mrr, False, time.monotonic() - started)
+
+    def _one(self, step: int, steps: int) -> dict[str, float]:
+        # Seeded by the step, so that a resumed run drops out what an uninterrupted one would have.
+        torch.manual_seed(self._options.seed * 1_000_003 + step * 257 + self._processes.rank)
+        batch = self._plan.batch(step)
+        for group in self._optimizer.param_groups:
+            group["lr"] = group["peak"] * _rate(step, steps, self._options.warmup)
+        parts = self._step(batch)
+        if self._options.clip:
+            norm = torch.nn.utils.clip_grad_norm_(self._trained, self._options.clip)
+            parts["gradient"] = float(norm)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        return parts
+
+    def _validate(self, step: int) -> float | None:
+        if not len(self._validation):
+            return None
+
+        def forward(ids: Tensor, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
+            tokens, sentence = self._model(ids, mask)
+            return tokens, sentence
+
+        mrr = self._validation.mrr_at_10(self._model, forward, self._processes.device)
+        set_training(self._model, self._options)
+        self._metrics.write({"step": step, "validation_mrr_at_10": mrr})
+        return mrr
+
+    def _checkpoint(self, folder: Path, step: int) -> None:
+        if self._processes.first:
+            save_checkpoint(folder, step, self._model, self._optimizer, self._options)
+        self._processes.wait()
+
+    def _resume(self, folder: Path) -> int:
+        path = latest_checkpoint(folder)
+        return load_checkpoint(path, self._model, self._optimizer, self._options) if path is not None else 0
+
+    def _bar(self, first: int, steps: int) -> Any:
+        hidden = None if self._processes.first else True  # None: only on a terminal
+        return tqdm(total=steps, initial=first, desc="training", unit="step", disable=hidden)
+
+
+def _groups(model: CoilModel, options: TrainingOptions) -> list[dict[str, Any]]:
+    """Language model and heads, each with and without weight decay."""
+    groups: dict[tuple[bool, bool], list[torch.nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            groups.setdefault((name.startswith("backbone."), parameter.ndim > 1), []).append(parameter)
+    return [
+        {
+            "params": parameters,
+            "peak": options.lr if backbone else (options.head_lr or options.lr),
+            "weight_decay": options.weight_decay if decays else 0.0,
+        }
+        for (backbone, decays), parameters in sorted(groups.items(), key=lambda item: item[0])
+    ]
+
+
+def _rate(step: int, steps: int, warmup: float) -> float:
+    """Linear warm-up, then linear decay to 0, as a share of the peak."""
+    rising = warmup * steps
+    if step < rising:
+        return (step + 1) / (rising + 1)
+    return (steps - step) / max(1.0, steps - rising)
+
+
+def _due(step: int, every: int) -> bool:
+    return bool(every) and step % every == 0
+
+
+@contextmanager
+def _interruptible() -> Iterator[Any]:
+    """The first Ctrl-C ends the run after the step at hand; a second one ends it at once."""
+    asked: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    try:
+        before = signal.signal(signal.SIGINT, note)
+    except ValueError:  # not in the main thread: whoever started us handles interruptions
+        yield lambda: False
+        return
+    try:
+        yield lambda: bool(asked)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _Metrics:
+    """metrics.jsonl, and TensorBoard events where asked for."""
+
+    def __init__(self, path: Path | None, board: Any) -> None:
+        self._path, self._board = path, board
+
+    def forget_after(self, step: int) -> None:
+        """Drop lines of steps that a resumed run does again."""
+        if self._path is None or not self._path.is_file():
+            return
+        lines = self._path.read_text(encoding="utf-8").splitlines()
+        kept = [line for line in lines if line and json.loads(line)["step"] <= step]
+        self._path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+
+    def write(self, values: dict[str, Any]) -> None:
+        """Add one line."""
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(values) + "\n")
+        if self._board is not None:
+            for name, value in values.items():
+                if name != "step":
+                    self._board.add_scalar(name, value, values["step"])
+
+
+@contextmanager
+def _metrics(out: Path, first: bool, tensorboard: bool) -> Iterator[_Metrics]:
+    board = None
+    if first and tensorboard:
+        require("tensorboard", "train")
+        from torch.utils.tensorboard import SummaryWriter
+
+        board = SummaryWriter(str(out / "tensorboard"))
+    try:
+        yield _Metrics(out / "metrics.jsonl" if first else None, board)
+    finally:
+        if board is not None:
+            board.close()

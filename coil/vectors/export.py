@@ -1,0 +1,251 @@
+"""A trained model → its ONNX files: traced by PyTorch, fused, quantised, checked, then put in place."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coil.errors import ModelError, OptionMismatch, OutputError, require
+from coil.tokens.tokenizer import Tokens
+from coil.vectors.encoder import pad
+from coil.vectors.model_files import ONNX_FILES, ModelFiles
+from coil.vectors.onnx_encoder import Precision, open_session
+
+if TYPE_CHECKING:
+    from coil.vectors.torch_model import CoilModel
+
+OPSET = 17  # the newest that the fusions below were written for
+MAX_BYTES = 2_000_000_000  # of one ONNX file without side files, a limit of protobuf
+MAX_ERROR = 1e-4  # fp32: largest difference from PyTorch in any number
+MIN_COSINE = 0.99  # int8: mean cosine with PyTorch, over tokens and over sentences
+
+# Read by the check: short and long, dull and odd, so that padding and quantisation have something to do.
+SAMPLES = (
+    "how do I cancel a long running task",
+    "bank",
+    "The river rose over its banks after three days of rain, and the bridge was closed to traffic.",
+    "Return a new list containing all items from the iterable in ascending order.",
+    "What is the interest rate of a savings account in 2021?",
+    "COIL stores the contextualized vectors of every token in inverted lists. At search time only the "
+    "lists of the query's tokens are read, and each query token takes its best match in a document; the "
+    "scores of all tokens are added, together with the similarity of the whole texts.",
+    "IndexError: list index out of range (line 42, in <module>)",
+    "naïve café – 東京 🙂",
+    "",
+)
+
+
+@dataclass(frozen=True)
+class ExportedFile:
+    """One ONNX file and how far it is from PyTorch (None where the check was left out)."""
+
+    path: Path
+    precision: Precision
+    bytes: int
+    max_error: float | None = None
+    token_cosine: float | None = None
+    sentence_cosine: float | None = None
+
+
+def export_model(
+    folder: Path, precisions: Sequence[Precision] = ("fp32", "int8"), check: bool = True
+) -> list[ExportedFile]:
+    """Write model.onnx and/or model.int8.onnx into a model folder.
+
+    A file is compared with PyTorch before it takes its place; one that is too far off is not written.
+    """
+    for precision in precisions:
+        if precision not in get_args(Precision):
+            raise OptionMismatch(f"precision is {precision!r}; it must be one of {', '.join(ONNX_FILES)}")
+    for package in ("torch", "transformers", "onnx"):
+        require(package, "train")
+    from coil.vectors.quantize import quantize
+    from coil.vectors.torch_model import CoilModel
+
+    files = ModelFiles.load(folder)
+    model = CoilModel.from_pretrained(folder).eval()
+    fused = fuse(trace(model, files), model)
+    exported = []
+    for precision in precisions:
+        # The token projection is small and last: in fp32 it costs nothing and loses nothing.
+        graph = fused if precision == "fp32" else quantize(fused, keep=["/tok_proj/"])
+        with _written(folder / ONNX_FILES[precision], graph.SerializeToString()) as unfinished:
+            size = unfinished.stat().st_size
+            report = ExportedFile(folder / ONNX_FILES[precision], precision, size)
+            if check:
+                report = _compare(report, unfinished, model, files)
+        exported.append(report)
+    return exported
+
+
+def trace(model: CoilModel, files: ModelFiles) -> Any:
+    """Record the PyTorch model as an ONNX graph; batch and length stay open, the widths are fixed."""
+    import onnx
+    import torch
+
+    size = sum(weight.numel() * 4 for weight in model.parameters())
+    if size > MAX_BYTES:
+        raise ModelError(
+            f"{files.folder} holds {size / 1e9:.1f} GB of weights, more than one ONNX file can carry",
+            "use the PyTorch encoder for this model",
+        )
+    with contextlib.suppress(AttributeError, ValueError):  # some kinds know only one way anyway
+        # The plain formula is what the fusion recognises.
+        model.backbone.set_attn_implementation("eager")  # type: ignore[operator]
+    inputs = ["input_ids", "attention_mask"]
+    widths = {"token_vectors": model.config.n_t, "sentence_vector": model.config.n_c}
+    outputs = [name for name, width in widths.items() if width]
+    axes = {name: {0: "batch", 1: "length"} for name in (*inputs, *outputs)}
+    axes["sentence_vector"] = {0: "batch"}
+
+    class Present(torch.nn.Module):
+        """The tracer cannot record an output that is None."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return tuple(value for value in self.model(ids, mask) if value is not None)
+
+    ids, mask = pad(files.tokenizer.cut(SAMPLES[:3], 16))
+    buffer = io.BytesIO()
+    with _quiet():
+        torch.onnx.export(
+            Present().eval(),
+            (torch.from_numpy(ids), torch.from_numpy(mask)),
+            buffer,  # type: ignore[arg-type]
+            input_names=inputs,
+            output_names=outputs,
+            dynamic_axes=axes,
+            opset_version=OPSET,
+            dynamo=False,  # the newer exporter is slower and its graphs are not recognised by the fusion
+        )
+    return onnx.load_from_string(buffer.getvalue())
+
+
+def fuse(graph: Any, model: CoilModel) -> Any:
+    """Replace attention, GELU and layer normalisation by ONNX Runtime's single operators where recognised."""
+    from onnxruntime.transformers.fusion_options import FusionOptions
+    from onnxruntime.transformers.optimizer import optimize_by_fusion
+
+    options = FusionOptions("bert")
+    # The fused embedding cannot be stored in bytes with one scale per row, and the fused skip + layer
+    # normalisation is ten times slower on the CPU than Add and LayerNormalization (ONNX Runtime 1.31).
+    options.enable_embed_layer_norm = False
+    options.enable_skip_layer_norm = False
+    options.enable_bias_skip_layer_norm = False
+    shape: Any = model.backbone.config
+    with _quiet():
+        fused = optimize_by_fusion(
+            graph,
+            model_type="bert",
+            num_heads=shape.num_attention_heads,
+            hidden_size=shape.hidden_size,
+            optimization_options=options,
+        ).model
+    for node in fused.graph.node:
+        node.ClearField("doc_string")
+    return fused
+
+
+def _compare(report: ExportedFile, path: Path, model: CoilModel, files: ModelFiles) -> ExportedFile:
+    """Run the samples through PyTorch and the new file, one by one and as one padded batch."""
+    session = open_session(path)
+    tokens = files.tokenizer.cut(SAMPLES, files.config.profile.document_length)
+    differences: list[float] = []
+    cosines: dict[str, list[float]] = {"token_vectors": [], "sentence_vector": []}
+    for batch in ([*tokens], *([text] for text in tokens)):
+        expected = _run_torch(model, batch)
+        ids, mask = pad(batch)
+        names = list(expected)
+        found = dict(zip(names, session.run(names, {"input_ids": ids, "attention_mask": mask}), strict=True))
+        for name, value in expected.items():
+            real = _real_tokens(batch, files) if name == "token_vectors" else slice(None)
+            a, b = value[real], found[name][real]
+            differences.extend(np.abs(a - b).max(axis=-1).tolist())
+            cosines[name].extend(_cosines(a, b))
+    # numpy's max and mean, unlike Python's, hand on a nan, and no comparison with nan holds.
+    max_error = float(np.max(differences))
+    token_cosine, sentence_cosine = (float(np.mean(values or [1.0])) for values in cosines.values())
+    exact = report.precision == "fp32"
+    good = max_error <= MAX_ERROR if exact else min(token_cosine, sentence_cosine) >= MIN_COSINE
+    if not good:
+        raise ModelError(
+            f"{report.path.name} would not match PyTorch: largest difference {max_error:.2g}, mean cosine "
+            f"{token_cosine:.4f} of tokens and {sentence_cosine:.4f} of sentences; needed is "
+            + (f"a difference of at most {MAX_ERROR:g}" if exact else f"a cosine of at least {MIN_COSINE}"),
+            "report this with the model's config.json"
+            if exact
+            else "make only the exact file with --precision fp32, or write it anyway with --no-check",
+        )
+    return ExportedFile(report.path, report.precision, report.bytes, max_error, token_cosine, sentence_cosine)
+
+
+def _run_torch(model: CoilModel, batch: list[Tokens]) -> dict[str, NDArray[np.float32]]:
+    import torch
+
+    ids, mask = pad(batch)
+    with torch.inference_mode():
+        tokens, sentence = model(torch.from_numpy(ids), torch.from_numpy(mask))
+    named = {"token_vectors": tokens, "sentence_vector": sentence}
+    return {name: value.numpy() for name, value in named.items() if value is not None}
+
+
+def _real_tokens(batch: list[Tokens], files: ModelFiles) -> NDArray[np.bool_]:
+    """Where the tokens of the texts stand, without special tokens and padding: [batch, length]."""
+    first, last = len(files.tokenizer.prefix), len(files.tokenizer.suffix)
+    places = np.arange(max(len(text) for text in batch))[None]
+    ends = np.array([len(text) - last for text in batch])[:, None]
+    real: NDArray[np.bool_] = (places >= first) & (places < ends)
+    return real
+
+
+def _cosines(a: NDArray[np.float32], b: NDArray[np.float32]) -> list[float]:
+    """Row by row."""
+    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+    return list(((a * b).sum(axis=-1) / np.maximum(norms, 1e-12)).tolist())
+
+
+@contextlib.contextmanager
+def _written(path: Path, data: bytes) -> Iterator[Path]:
+    """Write beside the path and take its place only when the caller's check has passed."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        unfinished.write_bytes(data)
+        yield unfinished
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise OutputError(
+            f"{path} cannot be written: {error.strerror or error}",
+            "copy the model folder to a place you may write to, and export there",
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide the remarks of the exporter and the fusion; what matters is checked on the result."""
+    loggers = [logging.getLogger(name) for name in ("onnxruntime", "torch.onnx", "transformers")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,635 @@
+"""Every kind of corpus, queries, pairs, judgements and runs is read; what is broken is named by its line."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import io
+import json
+import lzma
+import math
+import os
+import sys
+import unicodedata
+from collections import namedtuple
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coil.errors import BadLine, CoilError, DuplicateId, InputError, MissingExtra, OutputError
+from coil.texts.corpora import make_document, read_documents, unique
+from coil.texts.judgements import read_judgements
+from coil.texts.opening import json_lines, read_lines, split_name
+from coil.texts.pairs import Pair, read_pairs
+from coil.texts.queries import read_queries
+from coil.texts.runs import read_run, write_run
+from coil.texts.values import Document, Query
+
+TWO = '{"_id": "a", "title": "T", "text": "x", "year": 2020}\n\n{"id": 7, "contents": "y"}\n'
+TWO_DOCUMENTS = [Document("a", "T\nx", {"title": "T", "year": 2020}), Document("7", "y")]
+
+
+def zst(data: bytes) -> bytes:
+    return pytest.importorskip("zstandard").ZstdCompressor().compress(data)
+
+
+COMPRESSORS = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress, ".zst": zst}
+
+
+def put(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def stdin(monkeypatch, data: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+# ---- opening
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_compressed_files(tmp_path, suffix):
+    data = COMPRESSORS[suffix](TWO.encode())
+    assert list(read_documents(put(tmp_path / f"c.jsonl{suffix}", data))) == TWO_DOCUMENTS
+    assert list(read_documents(put(tmp_path / "unsaid.jsonl", data))) == TWO_DOCUMENTS
+    doubled = put(tmp_path / f"twice.jsonl{suffix}", data + data)  # as `cat a.gz b.gz` makes
+    assert list(read_documents(doubled)) == TWO_DOCUMENTS * 2
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+@pytest.mark.parametrize("kept", [0, 3, 0.5, -3])
+def test_truncated_compressed_files(tmp_path, suffix, kept):
+    lines = "".join(json.dumps({"id": n, "text": f"text {n * 7919 % 1000}"}) + "\n" for n in range(3000))
+    data = COMPRESSORS[suffix](lines.encode())
+    cut = data[: int(len(data) * kept)] if isinstance(kept, float) else data[:kept]
+    path = put(tmp_path / f"c.jsonl{suffix}", cut)
+    with pytest.raises(InputError, match=r"c\.jsonl") as caught:
+        list(read_documents(path))
+    assert "again" in caught.value.remedy
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_files_that_are_not_compressed_as_they_say(tmp_path, suffix):
+    with pytest.raises(InputError, match="damaged, or is not compressed"):
+        list(read_documents(put(tmp_path / f"c.jsonl{suffix}", TWO)))
+
+
+def test_large_zst(tmp_path):
+    line = b'{"id": "%d", "text": "' + b"long " * 20_000 + b'"}\n'
+    data = b"".join(line % n for n in range(40))
+    assert len(list(read_documents(put(tmp_path / "c.jsonl.zst", zst(data))))) == 40
+
+
+def test_standard_input(monkeypatch):
+    stdin(monkeypatch, TWO.encode())
+    assert list(read_documents("-")) == TWO_DOCUMENTS
+    stdin(monkeypatch, gzip.compress(TWO.encode()))
+    assert list(read_documents("-")) == TWO_DOCUMENTS
+    stdin(monkeypatch, b'{"id": "a", "text": "x"}\n{')
+    with pytest.raises(BadLine, match="standard input, line 2"):
+        list(read_documents("-"))
+
+
+def test_missing_and_unreadable_files(tmp_path):
+    for read in (read_documents, read_queries, read_pairs):
+        with pytest.raises(InputError, match="there is no file") as caught:  # at once, not at the first text
+            read(tmp_path / "none.jsonl")
+        assert caught.value.remedy
+    for read in (read_judgements, read_run):
+        with pytest.raises(InputError, match="there is no file"):
+            read(tmp_path / "none")
+        with pytest.raises(InputError):
+            read("a\0b")
+    with pytest.raises(InputError, match="folder"):
+        read_pairs(tmp_path)
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        read_run(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_the_right_to_read(tmp_path):
+    path = put(tmp_path / "c.jsonl", TWO)
+    path.chmod(0)
+    with pytest.raises(InputError, match="may not be read"):
+        read_documents(path)
+
+
+def test_a_refused_file_is_an_input_error(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    path = put(tmp_path / "c.jsonl", TWO)
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(InputError, match="may not be read by this user"):
+        read_documents(path)
+
+
+def test_byte_order_marks(tmp_path):
+    assert list(read_documents(put(tmp_path / "c.jsonl", b"\xef\xbb\xbf" + TWO.encode()))) == TWO_DOCUMENTS
+    assert next(read_documents(put(tmp_path / "c.tsv", b"\xef\xbb\xbfa\tx\n"))).doc_id == "a"
+    assert next(read_documents(put(tmp_path / "f" / "a.txt", b"\xef\xbb\xbfx").parent)).text == "x"
+    with pytest.raises(InputError, match="UTF-16"):
+        list(read_documents(put(tmp_path / "w.jsonl", TWO.encode("utf-16"))))
+
+
+def test_lines_and_names(tmp_path):
+    path = put(tmp_path / "x", "a\r\nb\u2028c\x0bd\re\n\nf")  # only a line feed ends a line
+    assert list(read_lines(path)) == [(1, "a\r\n"), (2, "b\u2028c\x0bd\re\n"), (3, "\n"), (4, "f")]
+    assert split_name("d/a.b.jsonl.gz") == ("a.b", ".jsonl", ".gz")
+    assert split_name("a.JSONL") == ("a", ".jsonl", "")
+    assert split_name("a") == ("a", "", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", "broken JSON"),
+        ('{"id": "a", "text": "x"', "broken JSON"),
+        ("[1]", "a JSON object was expected"),
+        ("12", "a JSON object was expected"),
+        ("[" * 100_000, "nested too deeply"),
+        ("9" * 5000, "broken JSON"),
+    ],
+)
+def test_broken_json_is_named_by_line(tmp_path, line, reason):
+    path = put(tmp_path / "c.jsonl", '{"id": "a", "text": "x"}\n\n' + line + "\n")
+    with pytest.raises(BadLine, match=reason) as caught:
+        list(json_lines(path))
+    assert caught.value.line == 3
+    assert str(path) in str(caught.value)
+    assert len(str(caught.value)) < 400 + len(str(path))
+    assert caught.value.remedy
+
+
+# ---- documents
+
+
+def test_tsv(tmp_path):
+    path = put(tmp_path / "c.tsv", "0\tone\ttwo\r\n\n1\t\n")
+    assert list(read_documents(path)) == [Document("0", "one\ttwo"), Document("1", "")]
+    with pytest.raises(BadLine, match="line 2: no tab"):
+        list(read_documents(put(tmp_path / "d.tsv", "0\tx\nno tab\n")))
+    with pytest.raises(BadLine, match="line 1: the id"):
+        list(read_documents(put(tmp_path / "e.tsv", "\tx\n")))
+
+
+def test_csv(tmp_path):
+    path = put(tmp_path / "c.csv", 'docno,title,body,who\na,T,"x, ""y""\nz",me\n\nb,,w,\n')
+    assert list(read_documents(path)) == [
+        Document("a", 'T\nx, "y"\nz', {"title": "T", "who": "me"}),
+        Document("b", "w", {"title": "", "who": ""}),
+    ]
+    long = "x" * 200_000
+    assert next(read_documents(put(tmp_path / "long.csv", f"id,text\na,{long}\n"))).text == long
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "reason"),
+    [
+        ('id,text\na,"never closed\nand so on\n', 2, "broken CSV"),
+        ("id,text\na,b\nc,d,e\n", 3, "3 cells"),
+        ('id,text\na,"two\nlines"\nc\n', 4, "1 cells"),
+        ("id,id,text\n1,2,3\n", 1, "two columns share a name"),
+        ("a,b\n1,2\n", 2, "no id"),
+    ],
+)
+def test_broken_csv(tmp_path, content, line, reason):
+    with pytest.raises(BadLine, match=reason) as caught:
+        list(read_documents(put(tmp_path / "c.csv", content)))
+    assert caught.value.line == line
+
+
+def test_parquet(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = arrow.table({"id": [1, 2], "text": ["x", None], "score": [0.5, math.nan], "raw": [b"\xff", b"b"]})
+    parquet.write_table(table, tmp_path / "c.parquet")
+    expected = [
+        Document("1", "x", {"score": 0.5, "raw": "\ufffd"}),
+        Document("2", "", {"score": None, "raw": "b"}),
+    ]
+    assert list(read_documents(tmp_path / "c.parquet")) == expected
+    data = (tmp_path / "c.parquet").read_bytes()
+    assert list(read_documents(put(tmp_path / "c.parquet.gz", gzip.compress(data)))) == expected
+    for broken in (b"", b"PAR1", data[: len(data) // 2], data[:-20]):
+        with pytest.raises(InputError, match="cannot be read as parquet"):
+            list(read_documents(put(tmp_path / "broken.parquet", broken)))
+
+
+def test_folder(tmp_path, caplog):
+    put(tmp_path / "b.md", "# B")
+    put(tmp_path / "a b" / "deep.TXT", "Ünï \U0001f600 \xff".encode("latin-1", "replace"))
+    put(tmp_path / "a b" / "c.txt.gz", gzip.compress(b"zipped"))
+    put(tmp_path / "empty.txt", b"")
+    put(tmp_path / "binary.txt", b"PK\0\0\1")
+    put(tmp_path / "image.png", b"no text")
+    put(tmp_path / ".hidden" / "a.txt", "no")
+    put(tmp_path / ".hidden.txt", "no")
+    (tmp_path / "nowhere.txt").symlink_to(tmp_path / "gone")
+    found = list(read_documents(tmp_path))
+    assert [d.doc_id for d in found] == ["b.md", "empty.txt", "a b/c.txt.gz", "a b/deep.TXT"]
+    assert [d.text for d in found[:3]] == ["# B", "", "zipped"]
+    assert found[3].text.startswith("\ufffdn\ufffd")
+    left_out = [record.getMessage() for record in caplog.records if record.name == "coil.texts"]
+    assert len(left_out) == 2
+    assert "binary.txt is not text" in left_out[0]
+    assert "nowhere.txt is not a file" in left_out[1]
+
+
+def test_folder_without_texts(tmp_path):
+    put(tmp_path / "image.png", b"x")
+    with pytest.raises(InputError, match="holds neither"):
+        read_documents(tmp_path)
+    with pytest.raises(InputError, match=r"no queries\.jsonl"):
+        read_queries(tmp_path)
+    with pytest.raises(InputError, match=r"no qrels/test\.tsv"):
+        read_judgements(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", ["", *COMPRESSORS])
+def test_beir_folder(tmp_path, suffix):
+    pack = COMPRESSORS.get(suffix, lambda data: data)
+    put(tmp_path / f"corpus.jsonl{suffix}", pack(TWO.encode()))
+    put(tmp_path / f"queries.jsonl{suffix}", pack(b'{"_id": "1", "text": "what", "metadata": {}}\n'))
+    put(tmp_path / "qrels" / f"test.tsv{suffix}", pack(b"query-id\tcorpus-id\tscore\n1\ta\t2\n"))
+    put(tmp_path / "readme.md", "not a document")
+    assert list(read_documents(tmp_path)) == TWO_DOCUMENTS
+    assert list(read_queries(tmp_path)) == [Query("1", "what")]
+    assert read_judgements(tmp_path) == {"1": {"a": 2}}
+
+
+def test_unknown_kinds(tmp_path):
+    for name in ("c.docx", "c", "c.json"):
+        with pytest.raises(InputError, match="of no known kind") as caught:
+            read_documents(put(tmp_path / name, TWO))
+        assert ".jsonl" in caught.value.remedy
+
+
+@pytest.mark.parametrize("key", ["_id", "id", "doc_id", "docno", "pid"])
+def test_id_keys(key):
+    assert make_document({key: "a", "text": "x", "other": 1}) == Document("a", "x", {"other": 1})
+
+
+def test_the_first_id_key_wins_and_the_others_are_fields():
+    found = make_document(
+        {"pid": "p", "_id": None, "id": "i", "body": "b", "text": "t", "title": "", "n": {"x": [1]}}
+    )
+    assert found == Document("i", "t\nb", {"pid": "p", "_id": None, "title": "", "n": {"x": [1]}})
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"text": "x"}, "no id; the keys are 'text'"),
+        ({"id": None, "text": "x"}, "no id"),
+        ({"id": "", "text": "x"}, "the id under 'id' is ''"),
+        ({"id": 1.5, "text": "x"}, "the id under 'id' is '1.5'"),
+        ({"id": True, "text": "x"}, "the id under 'id'"),
+        ({"id": ["a"], "text": "x"}, "the id under 'id'"),
+        ({"id": "a", "txt": "x"}, "no text; the keys are 'id, txt'"),
+        ({"id": "a", "text": 5}, "the text under 'text' is '5'"),
+        ({}, "the keys are none"),
+    ],
+)
+def test_bad_records(tmp_path, record, reason):
+    path = put(tmp_path / "c.jsonl", '{"id": "ok", "text": ""}\n' + json.dumps(record) + "\n")
+    with pytest.raises(BadLine, match="line 2") as caught:
+        list(read_documents(path))
+    assert reason in str(caught.value)
+    assert caught.value.remedy
+
+
+def test_empty_files_and_texts(tmp_path):
+    for name in ("c.jsonl", "c.tsv", "c.csv"):
+        assert list(read_documents(put(tmp_path / name, ""))) == []
+        assert list(read_queries(tmp_path / name)) == []
+    assert list(read_pairs(tmp_path / "c.jsonl")) == []
+    assert read_run(tmp_path / "c.tsv") == {}
+    with pytest.raises(InputError, match="no judgements"):
+        read_judgements(tmp_path / "c.tsv")
+    assert make_document({"id": "a", "text": ""}).text == ""
+    assert make_document({"id": "a", "text": None}).text == ""
+
+
+def test_strange_texts_survive(tmp_path):
+    long_id = "i" * 10_000
+    content = b'{"id": "nul", "text": "a\\u0000b"}\n{"id": "bad", "text": "a\xff\xfeb", "f\xff": "\\ud800"}\n'
+    content += json.dumps({"id": long_id, "text": "😀 \U0001f468\u200d\U0001f469"}).encode() + b"\n"
+    content += '{"id": "😀", "text": "\\ud83d\\ude00"}\n'.encode()
+    nul, bad, long, emoji = read_documents(put(tmp_path / "c.jsonl", content))
+    assert nul.text == "a\0b"
+    assert bad == Document("bad", "a\ufffd\ufffdb", {"f\ufffd": "\ufffd"})
+    assert (long.doc_id, long.text) == (long_id, "😀 \U0001f468\u200d\U0001f469")
+    assert emoji == Document("😀", "😀")
+    assert next(read_documents(put(tmp_path / "c.tsv", b"a\0\tb\0\n"))) == Document("a\0", "b\0")
+
+
+def test_ids_that_differ_only_by_case_or_unicode_form_stay_different(tmp_path):
+    ids = ["é", unicodedata.normalize("NFD", "é"), "É", "e", "ﬁ", "fi", "a", "a ", "1", "01"]
+    path = put(tmp_path / "c.jsonl", "".join(json.dumps({"id": i, "text": "x"}) + "\n" for i in ids))
+    assert [d.doc_id for d in unique(read_documents(path))] == ids
+
+
+def test_duplicate_ids(tmp_path):
+    first = put(tmp_path / "one.jsonl", TWO)
+    second = put(tmp_path / "two.tsv", "b\tx\n7\ty\n")
+    with pytest.raises(DuplicateId) as caught:
+        list(unique(read_documents(first, second)))
+    assert (caught.value.doc_id, caught.value.first, caught.value.second) == (
+        "7",
+        f"{first}, line 3",
+        f"{second}, line 2",
+    )
+    folders = [put(tmp_path / name / "a.txt", name).parent for name in "xy"]
+    with pytest.raises(DuplicateId) as caught:
+        list(unique(read_documents(*folders)))
+    assert caught.value.second == str(folders[1] / "a.txt")
+    with pytest.raises(DuplicateId, match="document 1 and again at document 3"):
+        list(unique(Document(i, "") for i in "aba"))
+    assert len(list(read_documents(first, first))) == 4  # comparing ids is `unique`'s work
+
+
+def test_unique_does_not_read_ahead():
+    source = (Document(str(n), "") for n in range(10))
+    next(unique(source))
+    assert next(source).doc_id == "1"
+
+
+def test_irds(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ir_datasets", None)
+    for read in (read_documents, read_queries, read_judgements):
+        with pytest.raises(MissingExtra, match="ir_datasets"):
+            read("irds:vaswani")
+
+    def load(name):
+        if name != "tiny":
+            raise KeyError(name)
+        doc, query = namedtuple("Doc", "doc_id title url"), namedtuple("Query", "query_id text")
+        doc.default_text = lambda self: f"{self.title} all"
+        return SimpleNamespace(
+            docs_iter=lambda: iter([doc("1", "T", "u")]),
+            queries_iter=lambda: iter([query("q", "what")]),
+            qrels_dict=lambda: {"q": {"1": 1}},
+        )
+
+    monkeypatch.setitem(sys.modules, "ir_datasets", SimpleNamespace(load=load))
+    assert list(read_queries("irds:tiny")) == [Query("q", "what")]
+    assert read_judgements("irds:tiny") == {"q": {"1": 1}}
+    (document,) = read_documents("irds:tiny")
+    assert (document.doc_id, document.fields) == ("1", {"title": "T", "url": "u"})
+    assert document.text == "T all"
+    with pytest.raises(InputError, match="knows no dataset 'other'"):
+        read_documents("irds:other")
+
+
+def test_missing_extras_are_named(tmp_path, monkeypatch):
+    def absent(name, *_):
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr("importlib.import_module", absent)
+    for source, extra in (
+        ("irds:vaswani", "irds"),
+        (put(tmp_path / "c.parquet", b"x"), "readers"),
+        (put(tmp_path / "c.jsonl.zst", b"x"), "readers"),
+    ):
+        with pytest.raises(MissingExtra, match="is not installed") as caught:
+            read_documents(source)
+        assert caught.value.remedy == f"pip install 'coil-ir[{extra}]'"
+
+
+# ---- queries and pairs
+
+
+def test_queries(tmp_path):
+    path = put(
+        tmp_path / "q.jsonl", '{"qid": 1, "query": "a"}\n{"query_id": "x", "text": "", "title": "t"}\n'
+    )
+    assert list(read_queries(path)) == [Query("1", "a"), Query("x", "")]
+    assert list(read_queries(put(tmp_path / "q.tsv", "1\twhat is\n"))) == [Query("1", "what is")]
+    with pytest.raises(DuplicateId) as caught:
+        list(read_queries(put(tmp_path / "d.tsv", "1\ta\n2\tb\n1\tc\n")))
+    assert caught.value.first.endswith("line 1")
+    assert caught.value.second.endswith("line 3")
+    assert "query" in caught.value.remedy
+    with pytest.raises(BadLine, match="no text"):
+        list(read_queries(put(tmp_path / "n.jsonl", '{"id": "1", "title": "a"}')))
+
+
+def test_pairs(tmp_path):
+    line = json.dumps({"query": "q", "positive": "p", "more": 1}) + "\n"
+    path = put(tmp_path / "faq.v2.jsonl.xz", lzma.compress((line + "\n" + line).encode()))
+    assert list(read_pairs(path)) == [Pair("q", "p", "faq.v2", 1), Pair("q", "p", "faq.v2", 3)]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"query": "q"}', "'positive' is missing"),
+        ('{"positive": "q"}', "'query' is missing"),
+        ('{"query": "q", "positive": " \\n"}', "'positive' is ''"),
+        ('{"query": 3, "positive": "p"}', "'query' is '3'"),
+        ('{"query": null, "positive": "p"}', "'query' is 'None'"),
+        ('{"query": "q", ', "broken JSON"),
+    ],
+)
+def test_bad_pairs(tmp_path, line, reason):
+    path = put(tmp_path / "p.jsonl", '{"query": "q", "positive": "p"}\n' + line + "\n")
+    with pytest.raises(BadLine, match=reason) as caught:
+        list(read_pairs(path))
+    assert caught.value.line == 2
+
+
+# ---- judgements
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "q1 0 d1 2\nq1 0 d2 0\nq2 0 d1 -1\n",
+        "q1\t0\td1\t2\r\n\nq1\t0\td2\t0\r\nq2\t0\td1\t-1",
+        "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t0\nq2\td1\t-1\n",
+        "q1\td1\t2\nq1\td2\t0\nq2\td1\t-1\nq2\td1\t-1\n",
+    ],
+)
+def test_judgements(tmp_path, content):
+    expected = {"q1": {"d1": 2, "d2": 0}, "q2": {"d1": -1}}
+    assert read_judgements(put(tmp_path / "qrels", content)) == expected
+
+
+def test_judged_ids_may_hold_spaces_between_tabs(tmp_path):
+    path = put(tmp_path / "q.tsv", "query-id\tcorpus-id\tscore\nq 1\tmy notes.md\t1\nq\xa02\td\t1\n")
+    assert read_judgements(path) == {"q 1": {"my notes.md": 1}, "q\xa02": {"d": 1}}
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "reason"),
+    [
+        ("q 0 d 1\nq d 1\n", 2, "4 columns"),
+        ("q 0\n", 1, "3 or 4 columns"),
+        ("q 0 d x\n", 1, "not a whole number"),
+        ("q 0 d 1.5\n", 1, "not a whole number"),
+        ("q 0 d 99999999999\n", 1, "not a whole number"),
+        ("q 0 d ١\n", 1, "not a whole number"),
+        ("q\td\tscore\nq\td\tscore\n", 2, "not a whole number"),
+        ("q 0 d 1\nq 0 d 2\n", 2, "but 1 further up"),
+        ("\t0\td\t1\n", 1, "columns"),
+    ],
+)
+def test_bad_judgements(tmp_path, content, line, reason):
+    with pytest.raises(BadLine, match=reason) as caught:
+        read_judgements(put(tmp_path / "qrels", content))
+    assert caught.value.line == line
+
+
+# ---- runs
+
+
+def test_run_order(tmp_path):
+    path = put(tmp_path / "r", "q Q0 low 1 1.0 t\nq Q0 b 2 5 t\nq Q0 a 3 5.0 t\np Q0 x 1 -1e3 t\n")
+    run = read_run(path)
+    assert list(run) == ["q", "p"]
+    assert list(run["q"].items()) == [("b", 5.0), ("a", 5.0), ("low", 1.0)]  # not by rank, not by id
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("q Q0 d 1 nan t", "not a finite number"),
+        ("q Q0 d 1 -inf t", "not a finite number"),
+        ("q Q0 d 1 1_0 t", "not a finite number"),
+        ("q Q0 d 1 1e999 t", "not a finite number"),
+        ("q Q0 d 1 high t", "not a finite number"),
+        ("q Q0 d 1 1.0", "six columns"),
+        ("q Q0 d 1 1.0 t more", "six columns"),
+        ("q Q0 a 1 1.0 t", "stands twice"),
+    ],
+)
+def test_bad_runs(tmp_path, line, reason):
+    with pytest.raises(BadLine, match=reason) as caught:
+        read_run(put(tmp_path / "r", f"q Q0 a 1 2.0 t\n\n{line}\n"))
+    assert caught.value.line == 3
+
+
+def test_written_runs_are_six_columns(tmp_path):
+    path = tmp_path / "r.trec"
+    assert write_run(path, [("q", [("a", 1.0), ("b", 2.5)]), ("empty", []), ("p", [("c d", 0)])], "me") == 3
+    assert path.read_text() == "q Q0 b 1 2.5 me\nq Q0 a 2 1.0 me\np\tQ0\tc d\t1\t0.0\tme\n"
+    assert oct(path.stat().st_mode & 0o777) == oct(0o666 & ~_umask())
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+run_ids = st.text(min_size=1, max_size=8).filter(lambda s: s.isprintable() or s == "\xa0").map(str)
+run_scores = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([0.0, -0.0, 1.0, 0.1 + 0.2])
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(run_ids, st.dictionaries(run_ids, run_scores, min_size=1), max_size=4))
+def test_written_runs_read_back_in_the_same_order(tmp_path, run):
+    write_run(tmp_path / "r", ((query, documents.items()) for query, documents in run.items()))
+    found = read_run(tmp_path / "r")
+    expected = {q: sorted(d.items(), key=lambda pair: pair[1], reverse=True) for q, d in run.items()}
+    assert {q: list(d.items()) for q, d in found.items()} == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ([("q", [("d", math.nan)])], "score nan"),
+        ([("q", [("d", math.inf)])], "score inf"),
+        ([("q", [("d", 1.0), ("d", 2.0)])], "document twice"),
+        ([("q", []), ("q", [])], "query 'q' stands twice"),
+        ([("q", [("a\tb", 1.0)])], "cannot stand in a run"),
+        ([("q\n", [])], "cannot stand in a run"),
+        ([("q", [("", 1.0)])], "cannot stand in a run"),
+    ],
+)
+def test_a_failed_run_leaves_what_stood_there(tmp_path, rows, reason):
+    path = put(tmp_path / "r", "before")
+    with pytest.raises(OutputError, match=reason):
+        write_run(path, [("fine", [("d", 1.0)]), *rows])
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_unwritable_runs(tmp_path):
+    file = put(tmp_path / "file", "x")
+    for path in (tmp_path, tmp_path / "none" / "r", file / "r", tmp_path / ("n" * 300), tmp_path / "r.gz"):
+        with pytest.raises(OutputError) as caught:
+            write_run(path, [("q", [("d", 1.0)])])
+        assert caught.value.remedy
+    with pytest.raises(OutputError, match="tag"):
+        write_run(tmp_path / "r", [], "two words")
+    assert list(tmp_path.iterdir()) == [file]
+    assert write_run("/dev/null", [("q", [("d", 1.0)])]) == 1
+    assert not Path("/dev/null").is_file()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_the_right_to_write(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(OutputError, match="cannot be written"):
+        write_run(tmp_path / "r", [])
+
+
+def test_a_run_behind_a_link(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write_run(tmp_path / "link", [("q", [("d", 1.0)])])
+    assert (tmp_path / "link").is_symlink()
+    assert read_run(tmp_path / "real") == {"q": {"d": 1.0}}
+
+
+# ---- anything at all
+
+NAMES = ["c.jsonl", "c.tsv", "c.csv", "c.parquet", "f/a.txt", *(f"c.jsonl{suffix}" for suffix in COMPRESSORS)]
+PIECES = [
+    b"{",
+    b"}",
+    b'"',
+    b":",
+    b",",
+    b"[",
+    b"\n",
+    b"\r",
+    b"\t",
+    b" ",
+    b"\0",
+    b"\xff",
+    b"\xef\xbb\xbf",
+    b"PAR1",
+]
+PIECES += [
+    b'{"id":"a","text":"b"}',
+    b'"_id"',
+    b'"query"',
+    b"\\ud800",
+    b"NaN",
+    b"1e999",
+    b"-1",
+    b"id,text\n",
+    b"Q0",
+]
+PIECES += [b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"BZh91AY&SY", b"\xfd7zXZ\x00", "é😀".encode()]
+anything = st.binary(max_size=200) | st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join)
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=st.sampled_from(NAMES), data=anything, packed=st.booleans())
+def test_any_bytes_give_values_or_a_coil_error(tmp_path, name, data, packed):
+    suffix = Path(name).suffix
+    path = put(tmp_path / name, COMPRESSORS[suffix](data) if packed and suffix in COMPRESSORS else data)
+    readers = [lambda: list(unique(read_documents(path.parent if name == "f/a.txt" else path)))]
+    readers += [lambda: list(read_queries(path)), lambda: list(read_pairs(path))]
+    readers += [lambda: read_judgements(path), lambda: read_run(path)]
+    for read in readers:
+        with contextlib.suppress(CoilError):
+            repr(read()).encode()  # nothing that cannot be written again
