@@ -17,9 +17,16 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
-from experiments.systems import Collection, coil_system, ranking, say
+import numpy as np
+
+from coil.lists.segment import Segment
+from coil.scores.scorer import score_with_numpy, sentence_scores
+from experiments.systems import Collection, ranking, say
+
+SENTENCE_FACTORS = (0.0, 0.5, 0.7, 1.0, 1.4, 2.0)
 
 
 def main() -> None:
@@ -87,20 +94,34 @@ def one(name: str, options: dict[str, object], arguments: argparse.Namespace) ->
 
 
 def search(out: Path, name: str, collections: list[Path], device: str, k: int) -> None:
-    """Write a run for every collection."""
+    """Write runs for every collection; `NAME@F` weighs the sentence part with F."""
     from coil.vectors.torch_encoder import TorchEncoder
 
     encoder = TorchEncoder(out / "models" / name, device=device, autocast=device.startswith("cuda"))
+    config = encoder.config
+    factors = SENTENCE_FACTORS if config.n_t and config.n_c else (1.0,)
     for folder in collections:
         collection = Collection.read(folder)
-        path = out / "runs" / collection.name / f"{name}.run.gz"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with gzip.open(path, "wt", encoding="utf-8") as file:
-            scores = coil_system(encoder)(collection)
-            for query, of_query in zip(collection.queries, scores, strict=True):
-                ranked = ranking(collection, of_query, k, encoder.config.n_c == 0)
-                for rank, (doc_id, score) in enumerate(ranked.items(), start=1):
-                    file.write(f"{query.query_id} Q0 {doc_id} {rank} {score:.6f} {name}\n")
+        texts = (document.text for document in collection.documents)
+        segment = Segment.build(encoder.encode_documents(texts), encoder.keys, config.n_t, config.n_c)
+        (out / "runs" / collection.name).mkdir(parents=True, exist_ok=True)
+        lines: dict[float, list[str]] = {factor: [] for factor in factors}
+        vectors = encoder.encode_queries(q.text for q in collection.queries)
+        for query, of_query in zip(collection.queries, vectors, strict=True):
+            sentences = sentence_scores(of_query, segment)
+            tokens = score_with_numpy(replace(of_query, sentence=None), segment, config.profile, encoder.keys)
+            for factor in factors:
+                ranked = ranking(collection, tokens + np.float32(factor) * sentences, k, config.n_c == 0)
+                lines[factor] += [
+                    f"{query.query_id} Q0 {doc_id} {rank} {score:.6f} {name}\n"
+                    for rank, (doc_id, score) in enumerate(ranked.items(), start=1)
+                ]
+        for factor, found in lines.items():
+            label = name if factor == 1.0 else f"{name}@{factor:g}"
+            with gzip.open(
+                out / "runs" / collection.name / f"{label}.run.gz", "wt", encoding="utf-8"
+            ) as file:
+                file.writelines(found)
 
 
 if __name__ == "__main__":

@@ -89,7 +89,10 @@ def evaluate(
         # trec_eval's code wants plain C strings, so it gets numbers for ids, and scores without ties.
         order = trec_order(query_id, run.get(query_id, {}))
         numbers = {doc_id: str(n) for n, doc_id in enumerate(dict.fromkeys([*order, *judgements[query_id]]))}
-        qrels[str(number)] = {numbers[doc_id]: value for doc_id, value in judgements[query_id].items()}
+        judged = {numbers[doc_id]: relevance for doc_id, relevance in judgements[query_id].items()}
+        # Where all are negative, that code reads memory it never wrote, and may hang; 0 says the same.
+        none_known = all(relevance < 0 for relevance in judged.values())
+        qrels[str(number)] = dict.fromkeys(judged, 0) if none_known else judged
         if order:
             ranked[str(number)] = {numbers[doc_id]: float(len(order) - n) for n, doc_id in enumerate(order)}
     values: dict[str, dict[str, float]] = {str(measure): {} for measure in parsed}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Protocol
 
 import numpy as np
@@ -33,7 +34,7 @@ def score_with_numpy(
         if not len(postings.ordinals):
             continue
         starts = np.flatnonzero(np.diff(postings.ordinals, prepend=-1))
-        best = np.maximum.reduceat(postings.vectors @ vector, starts)  # [documents in the list]
+        best = np.maximum.reduceat(products(postings.vectors, vector), starts)  # [documents in the list]
         scores[postings.ordinals[starts]] += np.maximum(best, 0.0) if profile.floor else best
     return scores
 
@@ -42,12 +43,12 @@ def score_with_native(
     query: TokenVectors, segment: Segment, profile: ScoringProfile, keys: ListKeys
 ) -> NDArray[np.float32]:
     """The same in one fused pass of native code over each list."""
-    from coil import _native
+    native = importlib.import_module("coil._native")
 
     scores = sentence_scores(query, segment)
     for list_id, vector in listed_tokens(query, keys):
         postings = segment.list_of(list_id)
-        _native.scan_list(postings.vectors, postings.ordinals, vector, profile.floor, scores)
+        native.scan_list(postings.vectors, postings.ordinals, vector, profile.floor, scores)
     return scores
 
 
@@ -55,8 +56,16 @@ def sentence_scores(query: TokenVectors, segment: Segment) -> NDArray[np.float32
     """v_cls^q · v_cls^d of every document, zeros for COIL-tok. [documents]"""
     if query.sentence is None or not segment.sentences.shape[1]:
         return np.zeros(segment.n_documents, dtype=np.float32)
-    scores: NDArray[np.float32] = segment.sentences @ query.sentence
-    return scores
+    return products(segment.sentences, query.sentence)
+
+
+def products(rows: NDArray[np.float32], vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The product of each row with a vector, equal for equal rows.
+
+    BLAS rounds a row's product differently depending on its place in the matrix, which would break ties.
+    """
+    found: NDArray[np.float32] = np.einsum("rd,d->r", rows, vector)
+    return found
 
 
 def listed_tokens(query: TokenVectors, keys: ListKeys) -> list[tuple[int, NDArray[np.float32]]]:

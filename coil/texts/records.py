@@ -137,7 +137,7 @@ def load_irds(source: Source) -> Any:
 
 
 def iterate_irds(source: Source, part: str) -> Iterator[tuple[int, Record, str | None]]:
-    """The `docs` or `queries` of `irds:NAME`: number, record, and what the dataset itself takes for its text."""
+    """The `docs` or `queries` of `irds:NAME`: number, record, and the text as the dataset defines it."""
     dataset = load_irds(source)
     items = getattr(dataset, f"{part}_iter", None)
     if items is None:

@@ -57,7 +57,7 @@ class BatchEncoder(ABC):
 
     def __init__(self, files: ModelFiles, batch_tokens: int, bucketed: bool = True) -> None:
         self._files = files
-        self._batch_tokens = batch_tokens
+        self.batch_tokens = batch_tokens
         self._bucketed = bucketed
 
     @property
@@ -98,7 +98,7 @@ class BatchEncoder(ABC):
         for window in windows(texts):
             tokens = self.tokenizer.cut(window, length)
             results: list[TokenVectors | None] = [None] * len(tokens)
-            for batch in batches([len(t) for t in tokens], self._batch_tokens, self._bucketed):
+            for batch in batches([len(t) for t in tokens], self.batch_tokens, self._bucketed):
                 for place, result in zip(batch, self._encode_batch([tokens[i] for i in batch]), strict=True):
                     results[place] = result
             for finished in results:

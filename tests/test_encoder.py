@@ -1,0 +1,641 @@
+"""Encoders: ONNX against PyTorch, order, bounded reading, odd texts, and every way a model folder can lie."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from coil.errors import (
+    MissingExtra,
+    MissingModelFile,
+    ModelError,
+    OptionMismatch,
+    OutputError,
+    TokenizerMismatch,
+    WrongShape,
+)
+from coil.tokens.list_keys import ListKeys
+from coil.tokens.profile import ScoringProfile
+from coil.vectors.config import ModelConfig
+from coil.vectors.encoder import WINDOW, batches, windows
+from coil.vectors.export import export_model, quantize
+from coil.vectors.model_files import ModelFiles, save_list_keys
+from coil.vectors.onnx_encoder import OnnxEncoder
+from coil.vectors.token_vectors import TokenVectors
+from coil.vectors.torch_encoder import TorchEncoder
+from coil.vectors.torch_model import CoilModel
+from tests.tiny import WORDS, make_model, make_tokenizer
+
+PROFILE = ScoringProfile(query_length=16, document_length=64)
+
+# Every kind of language model, every shape, pooling and normalisation at least once.
+COMBINATIONS = {
+    "bert-full-mean-unit": ("bert", 8, 8, "mean", "unit"),
+    "bert-dense-cls-layer": ("bert", 0, 8, "cls", "layer"),
+    "bert-tok-1": ("bert", 1, 0, "cls", "none"),
+    "distilbert-full-cls-none": ("distilbert", 8, 8, "cls", "none"),
+    "distilbert-tok": ("distilbert", 8, 0, "cls", "none"),
+    "mpnet-full-mean-layer": ("mpnet", 8, 8, "mean", "layer"),
+    "mpnet-dense-mean-unit": ("mpnet", 0, 8, "mean", "unit"),
+    "roberta-full-cls-unit": ("roberta", 8, 8, "cls", "unit"),
+    "roberta-dense-mean-none": ("roberta", 0, 8, "mean", "none"),
+}
+
+
+def random_texts(count: int, longest: int = 70, seed: int = 0) -> list[str]:
+    """Texts of very different lengths."""
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, size=rng.integers(0, longest))) for _ in range(count)]
+
+
+def difference(first: list[TokenVectors], second: list[TokenVectors]) -> float:
+    """The largest difference in any number; other tokens or spans are an error."""
+    largest = 0.0
+    assert len(first) == len(second)
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a.token_ids, b.token_ids)
+        np.testing.assert_array_equal(a.positions, b.positions)
+        np.testing.assert_array_equal(a.spans, b.spans)
+        assert a.dropped == b.dropped
+        assert a.vectors.shape == b.vectors.shape
+        assert (a.sentence is None) == (b.sentence is None)
+        pairs = [(a.vectors, b.vectors)]
+        if a.sentence is not None and b.sentence is not None:
+            pairs.append((a.sentence, b.sentence))
+        largest = max([largest, *(float(np.abs(x - y).max()) for x, y in pairs if x.size)])
+    return largest
+
+
+def cosine(first: list[TokenVectors], second: list[TokenVectors]) -> float:
+    """The mean cosine over all tokens."""
+    a, b = (np.concatenate([t.vectors for t in texts]) for texts in (first, second))
+    return float(np.mean((a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))))
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One exported model folder for each combination."""
+    root = tmp_path_factory.mktemp("models")
+    folders = {}
+    for name, (kind, n_t, n_c, pooling, norm) in COMBINATIONS.items():
+        config = ModelConfig(n_t, n_c, pooling, norm, PROFILE)  # type: ignore[arg-type]
+        folders[name] = make_model(root / name, config, kind)
+        export_model(folders[name])
+    return folders
+
+
+@pytest.fixture(scope="module")
+def full(models: dict[str, Path]) -> Path:
+    """The folder that most tests use; they must not change it."""
+    return models["bert-full-mean-unit"]
+
+
+@pytest.fixture(scope="module")
+def encoder(full: Path) -> OnnxEncoder:
+    return OnnxEncoder(full, precision="fp32", threads=1)
+
+
+@pytest.fixture(scope="module")
+def sharp(full: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with large weights. Fresh weights are so small that a text's embeddings pass almost
+    unchanged, and even three-valued weights would look good; here the layers decide, as after training."""
+    import torch
+
+    folder = tmp_path_factory.mktemp("sharp") / "model"
+    model = CoilModel.from_pretrained(full)
+    with torch.no_grad():
+        for name, weight in model.backbone.named_parameters():
+            if name.endswith("weight") and "LayerNorm" not in name and "embeddings" not in name:
+                weight.mul_(10)
+    model.save_pretrained(folder, ModelFiles.load(full).keys)
+    shutil.copy(full / "tokenizer.json", folder)
+    export_model(folder)
+    return folder
+
+
+@pytest.fixture
+def copy(full: Path, tmp_path: Path) -> Path:
+    """A folder that a test may damage."""
+    return Path(shutil.copytree(full, tmp_path / "model"))
+
+
+# ---- ONNX against PyTorch
+
+
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_onnx_equals_pytorch(models: dict[str, Path], name: str) -> None:
+    texts = [*random_texts(12), "", "bank"]
+    torch = list(TorchEncoder(models[name]).encode_documents(texts))
+    onnx = list(OnnxEncoder(models[name], precision="fp32", threads=1).encode_documents(texts))
+    assert difference(torch, onnx) < 1e-4
+    _, n_t, n_c, _, _ = COMBINATIONS[name]
+    for text in onnx:
+        assert text.vectors.shape == (len(text), n_t)
+        assert (
+            (text.sentence is None) if n_c == 0 else text.sentence is not None and len(text.sentence) == n_c
+        )
+
+
+@pytest.mark.parametrize("name", [name for name, shape in COMBINATIONS.items() if shape[1] > 1])
+def test_int8_is_close_to_fp32(models: dict[str, Path], name: str) -> None:
+    texts = random_texts(12, seed=1)
+    exact, rounded = (
+        list(OnnxEncoder(models[name], precision=p, threads=1).encode_documents(texts))
+        for p in ("fp32", "int8")
+    )
+    assert cosine(exact, rounded) > 0.995
+    assert difference(exact, rounded) > 0  # otherwise nothing was quantised
+
+
+def test_int8_is_close_to_fp32_where_the_layers_decide(sharp: Path) -> None:
+    texts = random_texts(12, seed=1)
+    exact, rounded = (
+        list(OnnxEncoder(sharp, precision=p, threads=1).encode_documents(texts)) for p in ("fp32", "int8")
+    )
+    assert cosine(exact, rounded) > 0.99
+
+
+def test_int8_is_preferred_and_smaller_where_it_counts(full: Path, copy: Path) -> None:
+    from onnx import TensorProto, load
+
+    assert OnnxEncoder(full).fingerprint == OnnxEncoder(full, precision="int8").fingerprint
+    (copy / "model.int8.onnx").unlink()
+    assert OnnxEncoder(copy).fingerprint == OnnxEncoder(full, precision="fp32").fingerprint
+    weights = load(full / "model.int8.onnx").graph.initializer
+    stored = {kind: sum(np.prod(w.dims) for w in weights if w.data_type == kind) for kind in (1, 3)}
+    assert TensorProto.INT8 == 3
+    assert stored[3] > 4 * stored[1]
+    assert not any(w.data_location == TensorProto.EXTERNAL for w in weights)
+
+
+def test_widths_are_fixed_and_sizes_open(models: dict[str, Path]) -> None:
+    import onnxruntime
+
+    for name, (_, n_t, n_c, _, _) in COMBINATIONS.items():
+        for file in ("model.onnx", "model.int8.onnx"):
+            session = onnxruntime.InferenceSession(
+                str(models[name] / file), providers=["CPUExecutionProvider"]
+            )
+            shapes = {value.name: value.shape for value in (*session.get_inputs(), *session.get_outputs())}
+            expected: dict[str, list[object]] = {
+                "input_ids": ["batch", "length"],
+                "attention_mask": ["batch", "length"],
+            }
+            if n_t:
+                expected["token_vectors"] = ["batch", "length", n_t]
+            if n_c:
+                expected["sentence_vector"] = ["batch", n_c]
+            assert shapes == expected
+
+
+def test_quantised_zeros_stay_zeros(tmp_path: Path) -> None:
+    """0/0 inside the int8 graph must not leak: a token of zeros times any matrix is zero."""
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+
+    weight = np.random.default_rng(0).standard_normal((16, 4)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")],
+        "one product",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = onnxruntime.InferenceSession(
+        quantize(model, keep=[]).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    x = np.random.default_rng(1).standard_normal((3, 16)).astype(np.float32)
+    x[1] = 0
+    (y,) = session.run(["y"], {"x": x})
+    assert (y[1] == 0).all()
+    np.testing.assert_allclose(y, x @ weight, atol=0.2)
+    # The second largest products stay exact even where pairs are added in sixteen bits.
+    (matrix,) = [i for i in quantize(model, keep=[]).graph.initializer if i.name == "w/int8"]
+    assert np.abs(numpy_helper.to_array(matrix).astype(int)).max() == 64
+
+
+# ---- order, batches, streaming
+
+
+def test_results_come_in_input_order(encoder: OnnxEncoder) -> None:
+    texts = random_texts(60, seed=2)
+    one_by_one = [next(encoder.encode_documents([text])) for text in texts]
+    assert difference(list(encoder.encode_documents(texts)), one_by_one) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("batch_tokens", "bucketed"), [(1, True), (100, True), (100, False), (100_000, False)]
+)
+def test_batches_do_not_change_vectors(
+    full: Path, encoder: OnnxEncoder, batch_tokens: int, bucketed: bool
+) -> None:
+    texts = random_texts(40, seed=3)
+    other = OnnxEncoder(full, "fp32", threads=1, batch_tokens=batch_tokens, bucketed=bucketed)
+    assert difference(list(encoder.encode_documents(texts)), list(other.encode_documents(texts))) < 1e-4
+
+
+def test_int8_vectors_hardly_depend_on_the_batch(sharp: Path) -> None:
+    """One scale per token: the neighbours in a batch only move roundings, by at most a step or two."""
+    texts = random_texts(40, seed=3)
+    alone, together = (
+        list(OnnxEncoder(sharp, "int8", threads=1, batch_tokens=n).encode_documents(texts))
+        for n in (1, 100_000)
+    )
+    assert cosine(alone, together) > 0.9999
+
+
+def test_batches_cover_every_text_once_and_respect_the_budget() -> None:
+    lengths = np.random.default_rng(4).integers(2, 64, size=500).tolist()
+    for bucketed in (True, False):
+        groups = list(batches(lengths, 256, bucketed))
+        assert sorted(place for group in groups for place in group) == list(range(500))
+        assert all(len(group) == 1 or max(lengths[i] for i in group) * len(group) <= 256 for group in groups)
+    padded = [
+        sum(max(lengths[i] for i in g) * len(g) for g in batches(lengths, 256, bucketed))
+        for bucketed in (True, False)
+    ]
+    assert padded[0] < 1.1 * sum(lengths) < padded[1]
+    assert list(batches([], 256)) == []
+    assert list(batches([1000], 256)) == [[0]]
+
+
+def test_reading_ahead_is_bounded(encoder: OnnxEncoder) -> None:
+    pulled = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal pulled
+        while True:
+            pulled += 1
+            yield "bank"
+
+    results = encoder.encode_documents(endless())
+    assert pulled == 0
+    for returned in range(1, WINDOW + 3):
+        next(results)
+        assert pulled - returned < WINDOW
+    results.close()  # type: ignore[attr-defined]
+
+
+def test_windows_are_bounded_in_characters_too() -> None:
+    long = "x" * 1_500_000
+    assert [len(window) for window in windows([long] * 7)] == [3, 3, 1]
+    assert [len(window) for window in windows([""] * (WINDOW + 1))] == [WINDOW, 1]
+    assert list(windows([])) == []
+
+
+def test_no_texts(encoder: OnnxEncoder) -> None:
+    assert list(encoder.encode_documents([])) == []
+    assert list(encoder.encode_queries(iter([]))) == []
+
+
+# ---- odd texts
+
+
+@pytest.mark.parametrize("text", ["", " \t\n\u3000 ", "\u200b"])
+def test_texts_without_tokens_have_a_sentence_vector_only(encoder: OnnxEncoder, text: str) -> None:
+    (found,) = encoder.encode_documents([text])
+    assert found.vectors.shape == (len(found), 8)
+    assert len(found) == 0
+    assert found.spans.shape == (0, 2)
+    assert found.sentence is not None
+    assert np.isfinite(found.sentence).all()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["😀🎉👩‍👩‍👧", "bank\x00river\x00", "bank \ud800 river \udfff", "ﬁ ½ é e\u0301 \u202e abc", "x" * 5000],
+)
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_odd_texts_give_finite_vectors(full: Path, text: str, precision: str) -> None:
+    (found,) = OnnxEncoder(full, precision, threads=1).encode_documents([text])  # type: ignore[arg-type]
+    assert np.isfinite(found.vectors).all()
+    assert len(found) >= 1
+    assert (found.spans >= 0).all()
+    assert (found.spans <= len(text)).all()
+
+
+def test_a_very_long_document_is_cut_and_counted(encoder: OnnxEncoder) -> None:
+    (found,) = encoder.encode_documents(["bank river " * 50_000])
+    assert len(found) == PROFILE.document_length - 2
+    assert found.dropped == 100_000 - len(found)
+    (query,) = encoder.encode_queries(["bank river " * 50])
+    assert len(query) == PROFILE.query_length - 2
+    assert query.dropped == 100 - len(query)
+
+
+def test_spans_point_at_the_tokens(encoder: OnnxEncoder) -> None:
+    text = "The BANK, near the river\n was \ud800 steep; 😀 naïve running"
+    (found,) = encoder.encode_documents([text])
+    for token_id, (start, end) in zip(found.token_ids, found.spans, strict=True):
+        token = encoder.tokenizer.token(int(token_id)).removeprefix("##")
+        covered = text[start:end].lower()
+        assert token in ("[UNK]", covered) or (covered, token) == ("ï", "i")
+    words = {text[start:end] for start, end in found.spans}
+    assert {"BANK", "river", "steep", "running", ","} <= words
+
+
+def test_special_tokens_are_never_among_the_tokens(models: dict[str, Path]) -> None:
+    for folder in models.values():
+        tested = OnnxEncoder(folder, "fp32", threads=1)
+        special = set(tested.tokenizer.special_ids)
+        for found in tested.encode_documents([*random_texts(5, seed=5), ""]):
+            assert not special & set(found.token_ids.tolist())
+            np.testing.assert_array_equal(found.positions, np.arange(1, len(found) + 1))
+
+
+@pytest.mark.xfail(strict=True, reason="the tokenizer reads a written [SEP] as the special token")
+def test_special_tokens_written_in_a_text_are_text(encoder: OnnxEncoder) -> None:
+    (found,) = encoder.encode_documents(["river [SEP] bank [PAD]"])
+    assert not set(encoder.tokenizer.special_ids) & set(found.token_ids.tolist())
+
+
+# ---- saving and fingerprints
+
+
+def test_a_saved_model_comes_back_the_same(full: Path, tmp_path: Path) -> None:
+    files = ModelFiles.load(full)
+    CoilModel.from_pretrained(full).save_pretrained(tmp_path / "again", files.keys)
+    shutil.copy(full / "tokenizer.json", tmp_path / "again")
+    texts = random_texts(5, seed=6)
+    first, second = (TorchEncoder(folder) for folder in (full, tmp_path / "again"))
+    assert first.config == second.config
+    assert difference(list(first.encode_documents(texts)), list(second.encode_documents(texts))) == 0
+    assert first.fingerprint == second.fingerprint
+
+
+def test_the_fingerprint_is_that_of_the_content(full: Path, copy: Path) -> None:
+    os.utime(copy / "tokenizer.json", (0, 0))
+    (copy / "README.md").write_text("not part of the model")
+    renamed = copy.rename(copy.with_name("renamed"))
+    assert OnnxEncoder(renamed).fingerprint == OnnxEncoder(full, threads=1, batch_tokens=7).fingerprint
+    assert TorchEncoder(renamed).fingerprint == TorchEncoder(full).fingerprint
+
+
+def _edit_json(path: Path, **fields: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def _edit_profile(folder: Path, **fields: object) -> None:
+    profile = json.loads((folder / "coil.json").read_text())["profile"]
+    _edit_json(folder / "coil.json", profile=profile | fields)
+
+
+def _edit_tensor(path: Path, name: str, change: float) -> None:
+    tensors = load_file(path)
+    tensors[name] = tensors[name] + np.float32(change)
+    save_file(tensors, path)
+
+
+def _other_tokenizer(folder: Path) -> None:
+    value = json.loads((folder / "tokenizer.json").read_text())
+    value["normalizer"]["lowercase"] = False
+    (folder / "tokenizer.json").write_text(json.dumps(value))
+
+
+CHANGES = {
+    "backbone": lambda f: _edit_tensor(f / "model.safetensors", "embeddings.word_embeddings.weight", 0.01),
+    "heads": lambda f: _edit_tensor(f / "heads.safetensors", "tok_proj.bias", 0.01),
+    "pooling": lambda f: _edit_json(f / "coil.json", pooling="cls"),
+    "profile": lambda f: _edit_profile(f, floor=False),
+    "tokenizer": _other_tokenizer,
+    "list keys": lambda f: save_list_keys(ListKeys(np.full_like(ModelFiles.load(f).keys.table, -1)), f),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_fingerprint_changes_with_what_decides_the_vectors(full: Path, copy: Path, change: str) -> None:
+    CHANGES[change](copy)
+    assert TorchEncoder(copy).fingerprint != TorchEncoder(full).fingerprint
+    if change not in ("backbone", "heads"):  # the ONNX files carry their own weights
+        assert OnnxEncoder(copy).fingerprint != OnnxEncoder(full).fingerprint
+
+
+def test_the_onnx_fingerprint_changes_with_the_precision_and_the_weights(full: Path, copy: Path) -> None:
+    before = {OnnxEncoder(full, p).fingerprint for p in ("fp32", "int8")}  # type: ignore[arg-type]
+    _edit_tensor(copy / "heads.safetensors", "tok_proj.bias", 0.01)
+    export_model(copy)
+    after = {OnnxEncoder(copy, p).fingerprint for p in ("fp32", "int8")}  # type: ignore[arg-type]
+    assert len(before | after) == 4
+
+
+# ---- loud errors
+
+
+def _drop_tensor(path: Path, name: str) -> None:
+    save_file({key: value for key, value in load_file(path).items() if key != name}, path)
+
+
+def _reshape_tensor(path: Path, name: str) -> None:
+    tensors = load_file(path)
+    tensors[name] = np.zeros((5, tensors[name].shape[1]), dtype=np.float32)
+    save_file(tensors, path)
+
+
+def _larger_tokenizer(folder: Path) -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.add_tokens(["entirely", "new", "words"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def _truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+BROKEN = {
+    "no heads": (lambda f: (f / "heads.safetensors").unlink(), MissingModelFile, "heads.safetensors"),
+    "no backbone": (lambda f: (f / "model.safetensors").unlink(), MissingModelFile, "model.safetensors"),
+    "no tok_proj.bias": (
+        lambda f: _drop_tensor(f / "heads.safetensors", "tok_proj.bias"),
+        WrongShape,
+        "heads.safetensors.*tok_proj.bias",
+    ),
+    "no cls_proj.weight": (
+        lambda f: _drop_tensor(f / "heads.safetensors", "cls_proj.weight"),
+        WrongShape,
+        "heads.safetensors.*cls_proj.weight",
+    ),
+    "other shape": (
+        lambda f: _reshape_tensor(f / "heads.safetensors", "tok_proj.weight"),
+        WrongShape,
+        r"heads.safetensors.*\[5, 32\].*\[8, 32\]",
+    ),
+    "backbone without a weight": (
+        lambda f: _drop_tensor(f / "model.safetensors", "encoder.layer.1.output.dense.weight"),
+        WrongShape,
+        "model.safetensors.*encoder.layer.1",
+    ),
+    "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), MissingModelFile, "tokenizer.json"),
+    "damaged tokenizer": (lambda f: _truncate(f / "tokenizer.json"), TokenizerMismatch, "tokenizer.json"),
+    "larger tokenizer": (_larger_tokenizer, TokenizerMismatch, "list_keys.safetensors.*tokenizer.json"),
+    "no list keys": (
+        lambda f: (f / "list_keys.safetensors").unlink(),
+        MissingModelFile,
+        "list_keys.safetensors",
+    ),
+    "no coil.json": (lambda f: (f / "coil.json").unlink(), MissingModelFile, "coil.json"),
+    "no config.json": (lambda f: (f / "config.json").unlink(), MissingModelFile, "config.json"),
+    "coil.json is no JSON": (lambda f: _truncate(f / "coil.json"), ModelError, "coil.json"),
+    "unknown field": (
+        lambda f: _edit_json(f / "coil.json", colour="red"),
+        OptionMismatch,
+        "coil.json.*colour",
+    ),
+    "unknown profile field": (lambda f: _edit_profile(f, colour=1), OptionMismatch, "coil.json.*colour"),
+    "other n_t": (lambda f: _edit_json(f / "coil.json", n_t=9), WrongShape, "heads.safetensors"),
+    "other pooling": (
+        lambda f: _edit_json(f / "coil.json", pooling="max"),
+        OptionMismatch,
+        "coil.json.*pooling",
+    ),
+    "n_t is text": (lambda f: _edit_json(f / "coil.json", n_t="8"), OptionMismatch, "coil.json.*n_t"),
+    "too long": (lambda f: _edit_profile(f, document_length=81), OptionMismatch, "config.json.*80"),
+    "truncated heads": (lambda f: _truncate(f / "heads.safetensors"), ModelError, "heads.safetensors"),
+    "truncated backbone": (lambda f: _truncate(f / "model.safetensors"), ModelError, "model.safetensors"),
+    "truncated list keys": (
+        lambda f: _truncate(f / "list_keys.safetensors"),
+        ModelError,
+        "list_keys.safetensors",
+    ),
+}
+# ModelConfig refuses these (or stumbles over them) without knowing which file they came from.
+UNNAMED = {"other pooling", "n_t is text"}
+CASES = [
+    pytest.param(case, marks=pytest.mark.xfail(strict=True, reason="coil.json is not named"))
+    if case in UNNAMED
+    else case
+    for case in BROKEN
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_broken_folder_is_refused(copy: Path, case: str) -> None:
+    damage, error, message = BROKEN[case]
+    damage(copy)
+    with pytest.raises(error, match=f"(?s){message}"):
+        TorchEncoder(copy)
+    if "heads" not in message and "model.safetensors" not in message:  # those, ONNX does not read
+        with pytest.raises(error, match=f"(?s){message}"):
+            OnnxEncoder(copy)
+
+
+ONNX_BROKEN = {
+    "missing": (lambda f: [(f / n).unlink() for n in ("model.onnx", "model.int8.onnx")], MissingModelFile),
+    "truncated": (lambda f: _truncate(f / "model.int8.onnx"), ModelError),
+    "other n_t": (lambda f: _edit_json(f / "coil.json", n_t=9), WrongShape),
+    "other n_c": (lambda f: _edit_json(f / "coil.json", n_c=9), WrongShape),
+    "no tokens wanted": (lambda f: _edit_json(f / "coil.json", n_t=0), WrongShape),
+}
+
+
+@pytest.mark.parametrize("case", ONNX_BROKEN)
+def test_an_onnx_file_that_does_not_fit_is_refused(copy: Path, case: str) -> None:
+    damage, error = ONNX_BROKEN[case]
+    damage(copy)
+    with pytest.raises(error, match=r"model\.int8\.onnx") as caught:
+        OnnxEncoder(copy)
+    assert "coil export" in caught.value.remedy
+
+
+def test_no_such_folder(tmp_path: Path) -> None:
+    with pytest.raises(MissingModelFile, match="nowhere"):
+        OnnxEncoder(tmp_path / "nowhere")
+
+
+# ---- the export itself
+
+
+def test_a_graph_that_differs_is_not_written(
+    sharp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = Path(shutil.copytree(sharp, tmp_path / "model"))
+    before = (copy / "model.int8.onnx").read_bytes()
+    monkeypatch.setattr("coil.vectors.export.MATRIX_LEVELS", 1)  # weights of −1, 0 and 1 are too coarse
+    with pytest.raises(ModelError, match=r"model.int8.onnx.*PyTorch.*cosine 0\.\d+ of tokens") as caught:
+        export_model(copy, ["int8"])
+    assert "--no-check" in caught.value.remedy
+    assert (copy / "model.int8.onnx").read_bytes() == before
+    (report,) = export_model(copy, ["int8"], check=False)
+    assert report.max_error is None
+    assert (copy / "model.int8.onnx").read_bytes() != before
+    assert not list(copy.glob(".*"))
+
+
+def test_an_fp32_graph_that_differs_is_not_written(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from onnx import numpy_helper
+
+    from coil.vectors import export
+
+    genuine = export.fuse
+
+    def wrong(graph: Any, model: CoilModel) -> Any:
+        fused = genuine(graph, model)
+        for constant in fused.graph.initializer:
+            if constant.name.endswith("tok_proj.bias"):
+                moved = numpy_helper.to_array(constant) + np.float32(0.001)
+                constant.CopyFrom(numpy_helper.from_array(moved, constant.name))
+        return fused
+
+    (copy / "model.onnx").unlink()
+    monkeypatch.setattr(export, "fuse", wrong)
+    with pytest.raises(ModelError, match=r"model.onnx.*largest difference 0\.001"):
+        export_model(copy, ["fp32"])
+    assert not (copy / "model.onnx").exists()
+
+
+def test_export_says_when_it_cannot_write(copy: Path) -> None:
+    (copy / "model.onnx").unlink()
+    (copy / "model.onnx").mkdir()
+    with pytest.raises(OutputError, match=r"model\.onnx"):
+        export_model(copy, ["fp32"], check=False)
+    assert not list(copy.glob(".*"))
+
+
+def test_export_says_what_to_install(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from coil.cli.export import command
+
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    monkeypatch.delitem(sys.modules, "coil.vectors.export")
+    with pytest.raises(MissingExtra, match="onnx") as caught:
+        command.main([str(copy)], standalone_mode=False)
+    assert caught.value.remedy == "pip install 'coil-ir[train]'"
+
+
+def test_the_verb_reports(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from coil.cli.main import run
+
+    assert run(["export", str(copy), "--precision", "both"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert "model.onnx" in lines[0]
+    assert "largest difference" in lines[0]
+    assert "model.int8.onnx" in lines[1]
+    assert "mean cosine 0.99" in lines[1] or "mean cosine 1.0" in lines[1]
+    (copy / "heads.safetensors").unlink()
+    assert run(["export", str(copy)]) == 1
+    assert "heads.safetensors" in capsys.readouterr().err
+
+
+# ---- what is loaded
+
+
+def test_searching_loads_no_torch(full: Path) -> None:
+    script = (
+        "import sys, coil; assert 'numpy' not in sys.modules, 'numpy'\n"
+        "found = next(coil.OnnxEncoder(sys.argv[1]).encode_queries(['river bank'])); assert len(found) == 2\n"
+        "heavy = {'torch', 'transformers', 'onnx'} & set(sys.modules); assert not heavy, heavy\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(full)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
