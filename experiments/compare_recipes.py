@@ -4,7 +4,8 @@
 
 VARIANTS.json maps a name to the options that differ from the default preset. A variant may also give
 "pairs": [names] to train on some of the pairs files only, so that the others serve as unseen collections.
-Runs are written to OUT/runs/COLLECTION/NAME.run.gz; `coil evaluate` measures them.
+Runs are written to OUT/runs/COLLECTION/NAME.run.gz. `--judge RESULT` then measures them against the
+judgements of the collections and writes experiments/results/RESULT.json.
 """
 
 from __future__ import annotations
@@ -44,7 +45,11 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("-k", type=int, default=10)
     parser.add_argument("--search", metavar="NAME", help="only search with the trained model of this name")
+    parser.add_argument("--judge", metavar="RESULT", help="only measure the runs that are there")
     arguments = parser.parse_args()
+    if arguments.judge:
+        judge(arguments)
+        return
     if arguments.search:
         search(arguments.out, arguments.search, arguments.collections, arguments.device, arguments.k)
         return
@@ -122,6 +127,38 @@ def search(out: Path, name: str, collections: list[Path], device: str, k: int) -
                 out / "runs" / collection.name / f"{label}.run.gz", "wt", encoding="utf-8"
             ) as file:
                 file.writelines(found)
+
+
+def judge(arguments: argparse.Namespace) -> None:
+    """Measure all runs and write the result file."""
+    from bench.stamp import stamp, write_result
+    from coil.metrics.evaluation import evaluate
+    from coil.texts.judgements import read_judgements
+    from coil.texts.queries import read_queries
+    from coil.texts.runs import read_run
+
+    variants = json.loads(arguments.variants.read_text())
+    common = {
+        k: v
+        for k, v in next(iter(variants.values())).items()
+        if all(o.get(k) == v for o in variants.values())
+    }
+    found: dict[str, dict[str, float]] = {name: {} for name in variants}
+    for folder in arguments.collections:
+        asked = {query.query_id for query in read_queries(folder)}
+        judgements = {q: of_query for q, of_query in read_judgements(folder).items() if q in asked}
+        for name in variants:
+            run = read_run(arguments.out / "runs" / folder.name / f"{name}.run.gz")
+            found[name][folder.name] = evaluate(judgements, run, ["nDCG@10"]).means["nDCG@10"]
+    result = {
+        **stamp("ir-measures"),
+        "common": common,
+        "variants": {
+            name: {"changes": {k: v for k, v in options.items() if k not in common}, "nDCG@10": found[name]}
+            for name, options in variants.items()
+        },
+    }
+    write_result(arguments.judge, result, Path(__file__).parent / "results" / f"{arguments.judge}.json")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,64 @@
-"""Settings for all tests."""
+"""Settings and fixtures for all tests."""
 
 from __future__ import annotations
 
+import json
 import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
 
 # The models of the tests are tiny: more threads than one only get in each other's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from coil.cli.main import run
+from tests.tiny import PROFILE, WORDS, make_base, make_model
+
+
+@pytest.fixture(scope="session")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An exported COIL-full folder that most tests use; they must not change it."""
+    from coil.vectors.config import ModelConfig
+    from coil.vectors.export import export_model
+
+    folder = make_model(tmp_path_factory.mktemp("full") / "model", ModelConfig(8, 8, "mean", "unit", PROFILE))
+    export_model(folder)
+    return folder
+
+
+@pytest.fixture
+def copy(full: Path, tmp_path: Path) -> Path:
+    """A folder that a test may damage."""
+    return Path(shutil.copytree(full, tmp_path / "model"))
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_base(tmp_path_factory.mktemp("base"))
+
+
+@pytest.fixture(scope="session")
+def base_with_dropout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_base(tmp_path_factory.mktemp("base"), dropout=0.2)
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder, rng, files = tmp_path_factory.mktemp("pairs"), random.Random(5), []
+    for name in ("first", "second"):
+        path = folder / f"{name}.jsonl"
+        with path.open("w") as file:
+            for _ in range(24):
+                words = [rng.choice(WORDS) for _ in range(25)]
+                file.write(json.dumps({"query": " ".join(words[3:8]), "positive": " ".join(words)}) + "\n")
+        files.append(path)
+    return files
+
+
+@pytest.fixture(scope="session")
+def negatives(pairs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("mined") / "negatives.jsonl"
+    assert run(["mine", "--out", str(out), *(a for p in pairs for a in ("--pairs", str(p)))]) == 0
+    return out

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from coil.tokens.list_keys import ListKeys, build_list_keys
+from coil.tokens.profile import ScoringProfile
 from coil.tokens.tokenizer import Tokenizer
 from coil.vectors.config import ModelConfig
 from coil.vectors.token_vectors import TokenVectors
@@ -19,6 +20,7 @@ token vector list query document score match exact match word meaning context ta
 runs running time wait stop file read write line text token tokens what how why when price interest
 rate rates cabinet government wood kitchen pass mountain airport lounge
 """.split()
+PROFILE = ScoringProfile(query_length=16, document_length=64)
 LETTERS = [*"abcdefghijklmnopqrstuvwxyz0123456789", *".,!?'-:;()"]
 
 
@@ -140,3 +142,27 @@ def make_vectors(
         vectors=draw(n, n_t),
         sentence=draw(n_c) if n_c else None,
     )
+
+
+def difference(first: list[TokenVectors], second: list[TokenVectors]) -> float:
+    """The largest difference in any number; other tokens or spans are an error."""
+    largest = 0.0
+    assert len(first) == len(second)
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a.token_ids, b.token_ids)
+        np.testing.assert_array_equal(a.positions, b.positions)
+        np.testing.assert_array_equal(a.spans, b.spans)
+        assert a.dropped == b.dropped
+        assert a.vectors.shape == b.vectors.shape
+        assert (a.sentence is None) == (b.sentence is None)
+        pairs = [(a.vectors, b.vectors)]
+        if a.sentence is not None and b.sentence is not None:
+            pairs.append((a.sentence, b.sentence))
+        largest = max([largest, *(float(np.abs(x - y).max()) for x, y in pairs if x.size)])
+    return largest
+
+
+def random_texts(count: int, longest: int = 70, seed: int = 0) -> list[str]:
+    """Texts of very different lengths."""
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, size=rng.integers(0, longest))) for _ in range(count)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 
 import click
@@ -52,6 +53,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """The same, returning the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a console that cannot show a character shows another one
+            stream.reconfigure(errors="replace")
     try:
         status = cli.main(args=arguments, prog_name="coil", standalone_mode=False)
         return status if isinstance(status, int) else 0

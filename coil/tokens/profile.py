@@ -47,13 +47,19 @@ class ScoringProfile:
     def from_json(cls, value: dict[str, Any], where: str) -> ScoringProfile:
         """Read a profile; an unknown or missing field is an error, never a silent default."""
         known = {field.name for field in fields(cls)}
-        if set(value) != known:
-            odd = sorted(set(value) ^ known)
+        if not isinstance(value, dict) or set(value) != known:
+            odd = sorted(set(value) ^ known) if isinstance(value, dict) else ["all"]
             raise OptionMismatch(
                 f"{where}: the scoring profile has missing or unknown fields: {', '.join(odd)}",
                 "the model was made by another version of coil-ir; install that version or train anew",
             )
-        return cls(**value)
+        lengths = (value["query_length"], value["document_length"])
+        if any(type(length) is not int for length in lengths) or type(value["floor"]) is not bool:
+            raise OptionMismatch(f"{where}: lengths must be whole numbers and floor true or false")
+        try:
+            return cls(**value)
+        except OptionMismatch as error:
+            raise OptionMismatch(f"{where}: {error}", error.remedy) from error
 
 
 PAPER = ScoringProfile(query_length=16, document_length=512)

@@ -32,6 +32,7 @@ class Tokenizer:
     def __init__(self, rust: RustTokenizer, where: str) -> None:
         rust.no_padding()
         rust.no_truncation()
+        rust.encode_special_tokens = True  # "[SEP]" written in a text is text
         self._rust = rust
         self.where = where
         bare = rust.encode("a", add_special_tokens=False).ids

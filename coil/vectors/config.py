@@ -71,7 +71,7 @@ class ModelConfig:
         if not path.is_file():
             raise MissingModelFile(
                 f"{path} is missing: {folder} is not a COIL model",
-                "train one with `coil train`, or leave the model out to use the bundled one",
+                "train a model with `coil train`, or name the folder of one",
             )
         try:
             value = json.loads(path.read_text(encoding="utf-8"))
@@ -84,4 +84,9 @@ class ModelConfig:
         if value.pop("format") != FORMAT:
             raise OptionMismatch(f"{path} has another format than {FORMAT}", "upgrade coil-ir")
         profile = ScoringProfile.from_json(value.pop("profile"), str(path))
-        return cls(profile=profile, **value)
+        if type(value["n_t"]) is not int or type(value["n_c"]) is not int:
+            raise OptionMismatch(f"{path}: n_t and n_c must be whole numbers")
+        try:
+            return cls(profile=profile, **value)
+        except OptionMismatch as error:
+            raise OptionMismatch(f"{path}: {error}", error.remedy) from error

@@ -1,0 +1,29 @@
+# Both commands do their whole set-up: a virtual environment in .venv, and what is missing on the machine.
+SOURCES := pyproject.toml constraints.txt native/CMakeLists.txt $(wildcard native/*.cpp native/*.hpp)
+
+.PHONY: test demo check docs clean
+
+test: .venv/ready-dev check
+	.venv/bin/python -m pytest -q -n auto
+
+check: .venv/ready-dev
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+demo: .venv/ready
+	.venv/bin/coil demo
+
+# Help texts and tables in the docs are made from the commands and the result files.
+docs: .venv/ready-dev
+	.venv/bin/python -m tools.make_docs
+
+.venv/ready: $(SOURCES)
+	tools/setup base
+
+.venv/ready-dev: $(SOURCES)
+	tools/setup dev
+
+clean:
+	rm -rf .venv build dist

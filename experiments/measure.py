@@ -1,0 +1,152 @@
+"""Measure all systems on all collections in one run, and write experiments/results/NAME.json.
+
+    python -m experiments.measure NAME --collections DIR... --base DIR|PACKAGE --system LABEL=MODEL_DIR...
+
+Every collection is a BEIR folder. BM25, the untuned base model and their hybrid are always measured; each
+--system is a trained COIL model searched with its ONNX encoder (int8 where the folder has it).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.stamp import stamp, write_result
+from coil.metrics.evaluation import DEFAULT_MEASURES, Evaluation, evaluate
+from coil.metrics.significance import compare
+from coil.texts.judgements import read_judgements
+from coil.vectors.export import export_model
+from coil.vectors.model_files import resolve_folder
+from coil.vectors.onnx_encoder import OnnxEncoder
+from experiments.systems import Collection, System, bm25, coil_system, make_untuned, ranking, say, z_score
+
+RESULTS = Path(__file__).resolve().parent / "results"
+HYBRID_SHARES = (0.5, 0.7)  # of the dense side
+
+
+def main() -> None:
+    """Measure and write the result file."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name")
+    parser.add_argument("--collections", nargs="+", type=Path, required=True)
+    parser.add_argument("--base", required=True)
+    parser.add_argument("--system", action="append", default=[], metavar="LABEL=MODEL_DIR")
+    parser.add_argument("--runs", type=Path, help="also write the TREC runs to this folder")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        untuned = make_untuned(resolve_folder(arguments.base), Path(scratch) / "untuned")
+        export_model(untuned, ["fp32"])
+        systems: dict[str, System] = {"BM25": bm25, "untuned dense": coil_system(OnnxEncoder(untuned))}
+        models: dict[str, Any] = {}
+        for given in arguments.system:
+            label, _, folder = given.partition("=")
+            encoder = OnnxEncoder(resolve_folder(folder or None))
+            systems[label] = coil_system(encoder)
+            models[label] = {
+                "kind": encoder.config.kind,
+                "fingerprint": encoder.fingerprint,
+                **encoder.config.to_json(),
+            }
+        measured = {folder.name: measure(folder, systems, arguments.runs) for folder in arguments.collections}
+    result = {
+        **stamp("bm25s", "snowballstemmer", "ir-measures", "torch", "transformers"),
+        "measures": list(DEFAULT_MEASURES),
+        "models": models,
+        "collections": measured,
+    }
+    path = write_result(arguments.name, result, RESULTS / f"{arguments.name}.json")
+    say(table(result))
+    say(f"wrote {path}")
+
+
+def measure(folder: Path, systems: dict[str, System], runs: Path | None) -> dict[str, Any]:
+    """All systems on one collection."""
+    judgements = read_judgements(folder)
+    collection = Collection.read(folder, set(judgements))
+    evaluations: dict[str, Evaluation] = {}
+    kept: dict[str, list[NDArray[np.float32]]] = {}
+    for label, system in systems.items():
+        started = time.monotonic()
+        scores = list(system(collection))
+        evaluations[label] = judge(collection, judgements, scores, label, runs)
+        if label in ("BM25", "untuned dense"):
+            kept[label] = scores
+        ndcg, took = evaluations[label].means["nDCG@10"], time.monotonic() - started
+        say(f"{folder.name}: {label}: nDCG@10 {ndcg:.4f} in {took:.0f} s")
+        if label == "untuned dense":
+            for share in HYBRID_SHARES:
+                both = zip(kept["untuned dense"], kept["BM25"], strict=True)
+                mixed = [share * z_score(d) + (1 - share) * z_score(b) for d, b in both]
+                name = f"hybrid, {share:g} dense"
+                evaluations[name] = judge(collection, judgements, mixed, name, runs)
+                say(f"{folder.name}: {name}: nDCG@10 {evaluations[name].means['nDCG@10']:.4f}")
+    first = evaluations["BM25"]
+    return {
+        "documents": len(collection.documents),
+        "queries": len(judgements),
+        "sha256": digest(folder),
+        "systems": {
+            label: {
+                "means": found.means,
+                "p_against_BM25": compare(first, found, "nDCG@10").randomisation_p
+                if found is not first
+                else None,
+            }
+            for label, found in evaluations.items()
+        },
+    }
+
+
+def judge(
+    collection: Collection,
+    judgements: dict[str, dict[str, int]],
+    scores: Sequence[NDArray[np.float32]],
+    label: str,
+    runs: Path | None,
+) -> Evaluation:
+    """Rank the 1000 best documents of each query and evaluate them."""
+    run = {
+        query.query_id: ranking(collection, of_query, 1000, without_zero=label == "BM25")
+        for query, of_query in zip(collection.queries, scores, strict=True)
+    }
+    if runs is not None:
+        from coil.texts.runs import write_run
+
+        runs.mkdir(parents=True, exist_ok=True)
+        safe = label.replace(" ", "-").replace(",", "")
+        write_run(runs / f"{collection.name}.{safe}.run", ((q, d.items()) for q, d in run.items()), safe)
+    return evaluate(judgements, run, DEFAULT_MEASURES)
+
+
+def digest(folder: Path) -> str:
+    """A digest over the collection's files, so that a figure belongs to known data."""
+    found = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            found.update(path.name.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
+
+
+def table(result: dict[str, Any]) -> str:
+    """The result as a Markdown table of nDCG@10."""
+    names = list(result["collections"])
+    labels = list(result["collections"][names[0]]["systems"])
+    lines = ["| system | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for label in labels:
+        values = [result["collections"][n]["systems"][label]["means"]["nDCG@10"] for n in names]
+        lines.append(f"| {label} | " + " | ".join(f"{value:.3f}" for value in values) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

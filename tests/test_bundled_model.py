@@ -1,0 +1,102 @@
+"""The model that ships with the package: complete, small enough, true to its PyTorch weights, and able."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coil.explanations.explanation import explain
+from coil.hits.searcher import Searcher
+from coil.texts.values import Document
+from coil.vectors.model_files import bundled_model
+from coil.vectors.onnx_encoder import OnnxEncoder
+from coil.vectors.torch_encoder import TorchEncoder
+
+RESULTS = Path(__file__).resolve().parent.parent / "experiments" / "results"
+
+TEXTS = [
+    "The bank of the river was steep, and kingfishers nested in it.",
+    "Cancel a running task and wait until it has finished.",
+    "Vitamin D deficiency is associated with a higher risk of fractures in older adults.",
+    "the effect of boundary layer suction on the lift of a swept wing",
+]
+
+
+@pytest.fixture(scope="module")
+def encoder() -> OnnxEncoder:
+    return OnnxEncoder(threads=1)
+
+
+def test_it_is_complete_and_small() -> None:
+    folder = bundled_model()
+    total = sum(path.stat().st_size for path in folder.iterdir())
+    assert total <= 75_000_000
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert all(word in card for word in ("licence", "Recipe", "Training data", "Limits"))
+
+
+def test_int8_is_true_to_the_pytorch_weights(encoder: OnnxEncoder) -> None:
+    exact = TorchEncoder()
+    for ours, theirs in zip(encoder.encode_documents(TEXTS), exact.encode_documents(TEXTS), strict=True):
+        np.testing.assert_array_equal(ours.token_ids, theirs.token_ids)
+        products = (ours.vectors * theirs.vectors).sum(1)
+        lengths = np.linalg.norm(ours.vectors, axis=1) * np.linalg.norm(theirs.vectors, axis=1)
+        assert (products / lengths).mean() > 0.99
+        assert ours.sentence is not None
+        assert theirs.sentence is not None
+        assert ours.sentence.shape == (128,)
+
+
+def test_the_figures_in_the_docs_belong_to_this_model(encoder: OnnxEncoder) -> None:
+    result = json.loads((RESULTS / "default-model.json").read_text(encoding="utf-8"))
+    assert result["models"]["COIL-full"]["fingerprint"] == encoder.fingerprint
+
+
+def test_the_bar_is_met_by_the_committed_figures() -> None:
+    result = json.loads((RESULTS / "default-model.json").read_text(encoding="utf-8"))
+    ndcg = {
+        name: found["systems"]["COIL-full"]["means"]["nDCG@10"]
+        for name, found in result["collections"].items()
+    }
+    assert ndcg["scifact"] >= 0.72
+    assert np.mean([ndcg[name] for name in ("scifact", "cranfield", "vaswani")]) >= 0.53
+
+
+@pytest.mark.parametrize(
+    ("query", "word", "right", "wrong"),
+    [
+        ("steep bank of a river", "bank", "The bank of the river was muddy.", "The bank gave me a loan."),
+        ("bank account fees", "bank", "My bank charges for the account.", "We sat on the bank of the lake."),
+        (
+            "python snake habitat",
+            "python",
+            "The python lives in wet forests.",
+            "Install python with the package.",
+        ),
+    ],
+)
+def test_a_word_matches_its_own_sense_better(
+    encoder: OnnxEncoder, query: str, word: str, right: str, wrong: str
+) -> None:
+    """The paper's case study: one word, two meanings, two similarities."""
+    similarity = []
+    for text in (right, wrong):
+        explanation = explain(encoder, query, Document("d", text))
+        similarity.append(next(m.similarity for m in explanation.matches if m.query_token == word))
+    assert similarity[0] > similarity[1] + 0.1
+
+
+def test_word_forms_share_a_list(encoder: OnnxEncoder) -> None:
+    explanation = explain(encoder, "cancelling tasks", Document("d", "How a task is cancelled."))
+    assert {match.query_token for match in explanation.matches} >= {"tasks"}
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\x00\x00", "😀😀", "\ud800 broken", "word " * 100_000])
+def test_odd_texts_have_a_clear_result(encoder: OnnxEncoder, text: str) -> None:
+    searcher = Searcher.build(encoder, [Document("odd", text), Document("plain", "a word about rivers")])
+    assert searcher.search("rivers", k=5)[0].doc_id == "plain"
+    for hit in searcher.search(text, k=5):
+        assert np.isfinite(hit.score)

@@ -1,0 +1,136 @@
+"""Regenerate what the docs take from elsewhere: help texts from the commands, tables from result files.
+
+    python -m tools.make_docs [--check]
+
+In a Markdown file, everything between `<!-- begin NAME -->` and `<!-- end NAME -->` is replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from coil.cli.main import VERBS, cli
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = ("README.md", "docs/commands.md", "docs/results.md", "coil/models/default/README.md")
+
+
+def result(path: str) -> dict[str, Any]:
+    """A committed result file."""
+    value: dict[str, Any] = json.loads((ROOT / path).read_text(encoding="utf-8"))
+    return value
+
+
+def commands() -> str:
+    """The help text of every verb."""
+    runner = CliRunner()
+    parts = []
+    for verb in sorted(VERBS):
+        shown = runner.invoke(cli, [verb, "--help"], prog_name="coil", terminal_width=100)
+        text = "\n".join(line.rstrip() for line in shown.output.strip().splitlines())
+        parts.append(f"## coil {verb}\n\n```text\n{text}\n```\n")
+    return "\n".join(parts)
+
+
+def collections() -> str:
+    """nDCG@10 of every system on every collection."""
+    found = result("experiments/results/default-model.json")
+    names = list(found["collections"])
+    unseen = [name for name in names if name in ("scifact", "cranfield", "vaswani")]
+    lines = [
+        "| system | " + " | ".join(names) + f" | mean of {', '.join(unseen)} |",
+        "|---" * (len(names) + 2) + "|",
+    ]
+    for label in found["collections"][names[0]]["systems"]:
+        value = {n: found["collections"][n]["systems"][label]["means"]["nDCG@10"] for n in names}
+        mean = sum(value[n] for n in unseen) / len(unseen)
+        cells = " | ".join(f"{value[n]:.3f}" for n in names)
+        lines.append(f"| {label} | {cells} | {mean:.3f} |")
+    return "\n".join(lines)
+
+
+def recall() -> str:
+    """R@100 and RR@10, the same systems."""
+    found = result("experiments/results/default-model.json")
+    names = list(found["collections"])
+    lines = ["| system | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for label in found["collections"][names[0]]["systems"]:
+        means = [found["collections"][n]["systems"][label]["means"] for n in names]
+        cells = " | ".join(f"{m['RR@10']:.3f} / {m['R@100']:.3f} / {m['R@1000']:.3f}" for m in means)
+        lines.append(f"| {label} | {cells} |")
+    return "\n".join(lines)
+
+
+def encoding() -> str:
+    """Speed of the encoders, side by side."""
+    figures = result("bench/results/encoding.json")
+    lines = [
+        "| threads | int8 against ONNX fp32 | int8 against PyTorch | sorted by length against input order |",
+        "|---|---|---|---|",
+    ]
+    for query, documents in zip(figures["query_latency"], figures["document_throughput"], strict=True):
+        gain = documents["bucketed_over"]["input_order_same_token_budget"]
+        lines.append(
+            f"| {query['threads']} | {query['int8_over_fp32']:.2f} × the time | "
+            f"{query['int8_over_pytorch']:.2f} × the time | {gain:.2f} × the documents |"
+        )
+    start = figures["process_start"]["start_to_first_query_s"]
+    return "\n".join(lines) + f"\n\nA new process has its first query encoded after {start:.2f} s."
+
+
+def recipes() -> str:
+    """How the default recipe was chosen."""
+    found = result("experiments/results/recipe-search.json")
+    names = list(next(iter(found["variants"].values()))["nDCG@10"])
+    lines = ["| variant | what differs | " + " | ".join(names) + " |", "|---" * (len(names) + 2) + "|"]
+    for label, variant in found["variants"].items():
+        changes = ", ".join(f"{k} {v}" for k, v in variant["changes"].items()) or "–"
+        cells = " | ".join(f"{variant['nDCG@10'][n]:.3f}" for n in names)
+        lines.append(f"| {label} | {changes} | {cells} |")
+    return "\n".join(lines)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "commands": commands,
+    "collections": collections,
+    "recall": recall,
+    "encoding": encoding,
+    "recipes": recipes,
+}
+
+
+def renewed(text: str) -> str:
+    """A Markdown text with its made parts made anew."""
+
+    def replace(match: re.Match[str]) -> str:
+        name = match.group(1)
+        return f"<!-- begin {name} -->\n{PARTS[name]()}\n<!-- end {name} -->"
+
+    return re.sub(r"<!-- begin (\w+) -->\n.*?<!-- end \1 -->", replace, text, flags=re.S)
+
+
+def main() -> None:
+    """Write, or with --check only say whether something is out of date."""
+    stale = []
+    for name in FILES:
+        path = ROOT / name
+        before = path.read_text(encoding="utf-8")
+        after = renewed(before)
+        if after != before:
+            stale.append(name)
+            if "--check" not in sys.argv:
+                path.write_text(after, encoding="utf-8")
+    print("\n".join(f"renewed {name}" for name in stale) or "everything is up to date")
+    if stale and "--check" in sys.argv:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
