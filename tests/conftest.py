@@ -12,6 +12,7 @@ import pytest
 
 # The models of the tests are tiny: more threads than one only get in each other's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["COLUMNS"] = "120"  # what a terminal of the usual width would show
 
 from coil.cli.main import run
 from tests.tiny import PROFILE, WORDS, make_base, make_model
@@ -24,6 +25,28 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from coil.vectors.export import export_model
 
     folder = make_model(tmp_path_factory.mktemp("full") / "model", ModelConfig(8, 8, "mean", "unit", PROFILE))
+    export_model(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sharp(full: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The full model with large weights. Fresh weights are so small that a text's embeddings pass almost
+    unchanged, and even three-valued weights would look good; here the layers decide, as after training."""
+    import torch
+
+    from coil.vectors.export import export_model
+    from coil.vectors.model_files import ModelFiles
+    from coil.vectors.torch_model import CoilModel
+
+    folder = tmp_path_factory.mktemp("sharp") / "model"
+    model = CoilModel.from_pretrained(full)
+    with torch.no_grad():
+        for name, weight in model.backbone.named_parameters():
+            if name.endswith("weight") and "LayerNorm" not in name and "embeddings" not in name:
+                weight.mul_(10)
+    model.save_pretrained(folder, ModelFiles.load(full).keys)
+    shutil.copy(full / "tokenizer.json", folder)
     export_model(folder)
     return folder
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,13 +11,11 @@ import numpy as np
 import pytest
 
 from coil.vectors.config import ModelConfig
-from coil.vectors.encoder import WINDOW, batches, windows
+from coil.vectors.encoder import WINDOW, batches_in_order, equal_batches, padded_length, windows
 from coil.vectors.export import export_model, quantize
-from coil.vectors.model_files import ModelFiles
 from coil.vectors.onnx_encoder import OnnxEncoder
 from coil.vectors.token_vectors import TokenVectors
 from coil.vectors.torch_encoder import TorchEncoder
-from coil.vectors.torch_model import CoilModel
 from tests.tiny import PROFILE, difference, make_model, random_texts
 
 # Every kind of language model, every shape, pooling and normalisation at least once.
@@ -56,24 +53,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def encoder(full: Path) -> OnnxEncoder:
     return OnnxEncoder(full, precision="fp32", threads=1)
-
-
-@pytest.fixture(scope="module")
-def sharp(full: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with large weights. Fresh weights are so small that a text's embeddings pass almost
-    unchanged, and even three-valued weights would look good; here the layers decide, as after training."""
-    import torch
-
-    folder = tmp_path_factory.mktemp("sharp") / "model"
-    model = CoilModel.from_pretrained(full)
-    with torch.no_grad():
-        for name, weight in model.backbone.named_parameters():
-            if name.endswith("weight") and "LayerNorm" not in name and "embeddings" not in name:
-                weight.mul_(10)
-    model.save_pretrained(folder, ModelFiles.load(full).keys)
-    shutil.copy(full / "tokenizer.json", folder)
-    export_model(folder)
-    return folder
 
 
 # ---- ONNX against PyTorch
@@ -192,29 +171,30 @@ def test_batches_do_not_change_vectors(
     assert difference(list(encoder.encode_documents(texts)), list(other.encode_documents(texts))) < 1e-4
 
 
-def test_int8_vectors_hardly_depend_on_the_batch(sharp: Path) -> None:
-    """One scale per token: the neighbours in a batch only move roundings, by at most a step or two."""
-    texts = random_texts(40, seed=3)
-    alone, together = (
-        list(OnnxEncoder(sharp, "int8", threads=1, batch_tokens=n).encode_documents(texts))
-        for n in (1, 100_000)
-    )
-    assert cosine(alone, together) > 0.9999
-
-
 def test_batches_cover_every_text_once_and_respect_the_budget() -> None:
-    lengths = np.random.default_rng(4).integers(2, 64, size=500).tolist()
-    for bucketed in (True, False):
-        groups = list(batches(lengths, 256, bucketed))
+    lengths = [padded_length(n) for n in np.random.default_rng(4).integers(2, 64, size=500).tolist()]
+    padded = {}
+    for cut in (equal_batches, batches_in_order):
+        groups = list(cut(lengths, 256))
         assert sorted(place for group in groups for place in group) == list(range(500))
         assert all(len(group) == 1 or max(lengths[i] for i in group) * len(group) <= 256 for group in groups)
-    padded = [
-        sum(max(lengths[i] for i in g) * len(g) for g in batches(lengths, 256, bucketed))
-        for bucketed in (True, False)
-    ]
-    assert padded[0] < 1.1 * sum(lengths) < padded[1]
-    assert list(batches([], 256)) == []
-    assert list(batches([1000], 256)) == [[0]]
+        padded[cut] = sum(max(lengths[i] for i in group) * len(group) for group in groups)
+        assert list(cut([], 256)) == []
+        assert list(cut([1000], 256)) == [[0]]
+    assert padded[equal_batches] == sum(lengths) < padded[batches_in_order]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_text_has_the_same_vectors_in_any_batch_on_any_threads(sharp: Path, precision: str) -> None:
+    """To the last bit: an index does not depend on how its documents came in."""
+    texts = random_texts(60, seed=8)
+    first = list(OnnxEncoder(sharp, precision, threads=1).encode_documents(texts))  # type: ignore[arg-type]
+    for threads, batch_tokens in ((1, 1), (2, 100_000)):
+        other = OnnxEncoder(sharp, precision, threads=threads, batch_tokens=batch_tokens)  # type: ignore[arg-type]
+        again = list(other.encode_documents(reversed(texts)))[::-1]
+        for a, b in zip(first, again, strict=True):
+            assert np.array_equal(a.vectors, b.vectors)
+            assert np.array_equal(a.sentence, b.sentence)  # type: ignore[arg-type]
 
 
 def test_reading_ahead_is_bounded(encoder: OnnxEncoder) -> None:

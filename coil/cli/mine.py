@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from coil.errors import OptionMismatch
+from coil.vectors.encoder import Encoder
 
 
 @click.command("mine")
@@ -82,7 +83,7 @@ def command(
     click.echo(f"negatives for {written:,} queries in {out}", err=True)
 
 
-def _encoder(model: str, device: str | None):  # type: ignore[no-untyped-def]
+def _encoder(model: str, device: str | None) -> Encoder:
     if device is not None:
         from coil.vectors.torch_encoder import TorchEncoder
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from coil.tokens.list_keys import NO_LIST, ListKeys
 from coil.training.batch_scores import TextVectors
-from coil.vectors.encoder import batches
+from coil.vectors.encoder import batches_in_order
 
 Forward = Callable[[Tensor, Tensor], "tuple[Tensor | None, Tensor | None]"]
 
@@ -98,7 +98,9 @@ class CachedTexts:
         device: torch.device,
     ) -> None:
         self._texts, self._layout, self._forward, self._device = texts, layout, forward, device
-        self._chunks = list(batches([len(text) for text in texts], chunk_tokens))
+        by_length = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
+        lengths = [len(texts[i]) for i in by_length]
+        self._chunks = [[by_length[i] for i in chunk] for chunk in batches_in_order(lengths, chunk_tokens)]
         self._states: list[_RandomState] = []
         keep_graph = len(self._chunks) == 1
         vectors: list[Tensor | None] = []

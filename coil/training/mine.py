@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from coil.errors import InputError, OutputError, require
+from coil.hits.top_k import top_k
 from coil.lists.segment import Segment
 from coil.scores.scorer import score_with_numpy
 from coil.texts.runs import read_run
@@ -24,6 +25,8 @@ from coil.vectors.encoder import Encoder
 
 # For a pool of passage texts and queries: yields, per query, the best passages (places in the pool).
 Ranker = Callable[[Sequence[str], Sequence[str], int], Iterator[NDArray[np.int64]]]
+
+_AT_ONCE = 256  # queries tokenized together
 
 
 @dataclass(frozen=True)
@@ -115,17 +118,13 @@ def rank_with_bm25(
     settings = {"stopwords": "en", "stemmer": stemmer.stemWords, "show_progress": False}
     index = bm25s.BM25(method="lucene", k1=0.9, b=0.4)
     index.index(bm25s.tokenize(list(passages), **settings), show_progress=False)
-    k = min(depth, len(passages))
-    for begin in range(0, len(queries), 256):
-        tokens = bm25s.tokenize(list(queries[begin : begin + 256]), return_ids=False, **settings)
-        # Words that no passage has are unknown to the index; a query of only such words finds nothing.
-        known = [[word for word in words if word in index.vocab_dict] for words in tokens]
-        for words in known:
-            if not words:
-                yield np.zeros(0, dtype=np.int64)
-                continue
-            ranked, scores = index.retrieve([words], k=k, show_progress=False)
-            yield ranked[0][scores[0] > 0].astype(np.int64)
+    for begin in range(0, len(queries), _AT_ONCE):
+        tokens = bm25s.tokenize(list(queries[begin : begin + _AT_ONCE]), return_ids=False, **settings)
+        for words in tokens:
+            # Words that no passage has are unknown to the index; a query of only such words finds nothing.
+            known = [word for word in words if word in index.vocab_dict]
+            scores = index.get_scores(known) if known else np.zeros(len(passages), dtype=np.float32)
+            yield top_k(scores, depth, without_zero=True)
 
 
 def coil_ranker(encoder: Encoder) -> Ranker:
@@ -138,9 +137,7 @@ def coil_ranker(encoder: Encoder) -> Ranker:
         )
         for query in encoder.encode_queries(queries):
             scores = score_with_numpy(query, segment, encoder.config.profile, encoder.keys)
-            k = min(depth, len(scores))
-            best = np.argpartition(-scores, k - 1)[:k]
-            yield best[np.lexsort((best, -scores[best]))].astype(np.int64)
+            yield top_k(scores, depth, without_zero=not encoder.config.n_c)
 
     return rank
 

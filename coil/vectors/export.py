@@ -113,6 +113,12 @@ def trace(model: CoilModel, files: ModelFiles) -> Any:
     axes = {name: {0: "batch", 1: "length"} for name in (*inputs, *outputs)}
     axes["sentence_vector"] = {0: "batch"}
 
+    # Sums and products over the texts of a batch round differently for one text than for several. These do
+    # not, so a text has the same sentence vector alone and in any batch.
+    model.sum_tokens = lambda hidden, mask: (mask.unsqueeze(1) @ hidden).squeeze(1)  # type: ignore[method-assign]
+    if model.cls_proj is not None:
+        model.cls_proj = RowProduct(model.cls_proj)  # type: ignore[assignment]
+
     class Present(torch.nn.Module):
         """The tracer cannot record an output that is None."""
 
@@ -137,6 +143,18 @@ def trace(model: CoilModel, files: ModelFiles) -> Any:
             dynamo=False,  # the newer exporter is slower and its graphs are not recognised by the fusion
         )
     return onnx.load_from_string(buffer.getvalue())
+
+
+class RowProduct(torch.nn.Module):
+    """W x + b as a sum of products, for each text on its own."""
+
+    def __init__(self, linear: torch.nn.Linear) -> None:
+        super().__init__()
+        self.weight, self.bias = linear.weight, linear.bias
+
+    def forward(self, pooled: torch.Tensor) -> torch.Tensor:
+        """[batch, width] → [batch, n_c]."""
+        return (pooled.unsqueeze(-2) * self.weight).sum(-1) + self.bias
 
 
 def fuse(graph: Any, model: CoilModel) -> Any:
@@ -320,7 +338,7 @@ def _compare(report: ExportedFile, path: Path, model: CoilModel, files: ModelFil
         names = list(expected)
         found = dict(zip(names, session.run(names, {"input_ids": ids, "attention_mask": mask}), strict=True))
         for name, value in expected.items():
-            real = _real_tokens(batch, files) if name == "token_vectors" else slice(None)
+            real = _real_tokens(batch, files, ids.shape[1]) if name == "token_vectors" else slice(None)
             a, b = value[real], found[name][real]
             differences.extend(np.abs(a - b).max(axis=-1).tolist())
             cosines[name].extend(_cosines(a, b))
@@ -349,10 +367,10 @@ def _run_torch(model: CoilModel, batch: list[Tokens]) -> dict[str, NDArray[np.fl
     return {name: value.numpy() for name, value in named.items() if value is not None}
 
 
-def _real_tokens(batch: list[Tokens], files: ModelFiles) -> NDArray[np.bool_]:
+def _real_tokens(batch: list[Tokens], files: ModelFiles, width: int) -> NDArray[np.bool_]:
     """Where the tokens of the texts stand, without special tokens and padding: [batch, length]."""
     first, last = len(files.tokenizer.prefix), len(files.tokenizer.suffix)
-    places = np.arange(max(len(text) for text in batch))[None]
+    places = np.arange(width)[None]
     ends = np.array([len(text) - last for text in batch])[:, None]
     real: NDArray[np.bool_] = (places >= first) & (places < ends)
     return real

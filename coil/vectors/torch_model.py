@@ -43,9 +43,14 @@ class CoilModel(nn.Module):
         if self.config.pooling == "cls":
             pooled = hidden[:, 0]
         else:
-            mask = attention_mask.unsqueeze(-1).to(hidden.dtype)
-            pooled = (hidden * mask).sum(1) / mask.sum(1)
+            mask = attention_mask.to(hidden.dtype)
+            pooled = self.sum_tokens(hidden, mask) / mask.sum(1, keepdim=True)
         return nn.functional.normalize(pooled, dim=-1) if self.config.sentence_norm == "unit" else pooled
+
+    @staticmethod
+    def sum_tokens(hidden: Tensor, mask: Tensor) -> Tensor:
+        """The sum of the real tokens, [batch, length, width] → [batch, width]."""
+        return (hidden * mask.unsqueeze(-1)).sum(1)
 
     def heads(self) -> dict[str, Tensor]:
         """The weights that are not the language model's."""
