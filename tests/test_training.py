@@ -77,6 +77,27 @@ def test_resuming_after_a_kill_gives_the_same_weights(
     assert steps == sorted(steps)
 
 
+def test_an_interruption_saves_a_checkpoint_to_go_on_from(
+    base: Path, pairs: list[Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "model"
+    flags = arguments(pairs, base, out, steps=100_000, **{"checkpoint-every": 0, "validate-every": 0})
+    process = subprocess.Popen(
+        [sys.executable, "-m", "coil.cli.main", *flags], stderr=subprocess.PIPE, text=True
+    )
+    metrics, deadline = out / "metrics.jsonl", time.monotonic() + 120
+    while not (metrics.is_file() and metrics.read_text()) and time.monotonic() < deadline:
+        assert process.poll() is None, "ended before its tenth step"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "go on with --resume" in said
+    assert "Traceback" not in said
+    [checkpoint] = (out / "checkpoints").glob("step-*")
+    assert int(checkpoint.name.removeprefix("step-")) >= 10
+
+
 def test_resuming_with_other_options_is_refused(base: Path, pairs: list[Path], tmp_path: Path) -> None:
     assert run(arguments(pairs, base, tmp_path / "m", steps=4)) == 0
     files = TrainingFiles(pairs, str(base), tmp_path / "m")

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import broadcast
 from torch import Tensor, nn
 
 from coil.errors import OptionMismatch
@@ -54,6 +55,19 @@ class Processes:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             parameter.grad = self._accelerator.reduce(parameter.grad, reduction="sum")
+
+    def start_equal(self, model: nn.Module) -> None:
+        """Give every process the first one's weights: GPUs may have rounded differently on the way here."""
+        if self.count > 1:
+            for weight in (*model.parameters(), *model.buffers()):
+                weight.data.copy_(broadcast(weight.data))
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set in any process, so that all of them stop after the same step."""
+        if self.count == 1:
+            return flag
+        mine = torch.tensor([float(flag)], device=self.device)
+        return bool(self._accelerator.reduce(mine, reduction="sum").item())
 
     def wait(self) -> None:
         """Let all processes reach this point."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -43,7 +44,7 @@ class TokenStore:
     @classmethod
     def write(cls, path: Path, texts: Iterable[str], tokenizer: Tokenizer, length: int) -> None:
         """Tokenize texts into a file, keeping at most `length` tokens of each (special tokens counted)."""
-        offsets = [0]
+        offsets = array("q", [0])
         stream = iter(texts)
         with path.open("wb") as file:
             while block := list(islice(stream, _AT_ONCE)):
@@ -51,7 +52,7 @@ class TokenStore:
                     real = tokens.input_ids[len(tokenizer.prefix) : len(tokens) - len(tokenizer.suffix)]
                     file.write(real.astype(np.int32).tobytes())
                     offsets.append(offsets[-1] + len(real))
-        np.save(path.with_suffix(".offsets.npy"), np.array(offsets, dtype=np.int64))
+        np.save(path.with_suffix(".offsets.npy"), np.frombuffer(offsets, dtype=np.int64))
 
     @classmethod
     def open(cls, path: Path) -> TokenStore:

@@ -94,6 +94,7 @@ def train(
     model.to(processes.device)
     if options.n_c and options.sentence_init == "principal":
         start_at_principal_directions(model, data, options, tokenizer, processes.device)
+    processes.start_equal(model)
     with _metrics(files.out, processes.first, tensorboard) as metrics:
         run = _Run(files.out, options, processes, tokenizer, keys, data, model, metrics)
         report = run.go(resume, started)
@@ -177,10 +178,11 @@ class _Run:
                 done = step + 1
                 if _due(done, self._options.validate_every) or done == steps:
                     mrr = self._validate(done)
-                last = interrupted() or done == steps
-                if self._options.checkpoint_every and (_due(done, self._options.checkpoint_every) or last):
+                stopping = self._processes.any(interrupted())
+                every = self._options.checkpoint_every
+                if stopping or _due(done, every) or (every and done == steps):
                     self._checkpoint(checkpoints, done)
-                if interrupted() and done < steps:
+                if stopping and done < steps:
                     return TrainingReport(self._out, done, mrr, True, time.monotonic() - started)
         return TrainingReport(self._out, steps, mrr, False, time.monotonic() - started)
 
