@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 
 from coil.errors import InputError, OutputError, require
 from coil.hits.top_k import top_k
-from coil.lists.segment import Segment
+from coil.lists.collection import build_segments
 from coil.scores.scorer import score_with_numpy
 from coil.texts.runs import read_run
 from coil.training.pair_data import Places, negatives_header, number_pairs
@@ -132,11 +132,11 @@ def coil_ranker(encoder: Encoder) -> Ranker:
 
     def rank(passages: Sequence[str], queries: Sequence[str], depth: int) -> Iterator[NDArray[np.int64]]:
         shown = tqdm(passages, desc="encoding", unit="passage", disable=None, leave=False)
-        segment = Segment.build(
-            encoder.encode_documents(shown), encoder.keys, encoder.config.n_t, encoder.config.n_c
-        )
+        config = encoder.config
+        segments = build_segments(encoder.encode_documents(shown), encoder.keys, config.n_t, config.n_c)
         for query in encoder.encode_queries(queries):
-            scores = score_with_numpy(query, segment, encoder.config.profile, encoder.keys)
+            parts = [score_with_numpy(query, segment, config.profile, encoder.keys) for segment in segments]
+            scores = np.concatenate([np.zeros(0, np.float32), *parts])
             yield top_k(scores, depth, without_zero=not encoder.config.n_c)
 
     return rank
