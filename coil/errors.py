@@ -17,6 +17,7 @@ CoilError                     what was found, what was expected, where; `remedy`
 │   ├── DamagedSegment        a segment file is not what was written
 │   └── IndexLocked           another process is writing it
 ├── OutputError               the result cannot be written
+├── TrainingDiverged          the loss is no longer a number
 └── MissingExtra              an optional part of the package is not installed
 
 `assert` is for our own bugs only; a user's mistake is always a CoilError.
@@ -112,6 +113,10 @@ class IndexLocked(IndexProblem):
 
 class OutputError(CoilError):
     """The result cannot be written where it should go."""
+
+
+class TrainingDiverged(CoilError):
+    """The loss is no longer a finite number; the model would be worthless."""
 
 
 class MissingExtra(CoilError):

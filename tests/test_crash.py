@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from coil.index import create, open_index
-from tests.test_index import HashEncoder
+from tests.hash_encoder import HashEncoder
 
 ROUNDS = int(os.environ.get("COIL_CRASH_ROUNDS", "12"))  # of each kind; `make soak` asks for more
 
@@ -48,7 +48,7 @@ while True:
 PROLOGUE = """
 import sys
 from coil.index import open_index
-from tests.test_index import HashEncoder
+from tests.hash_encoder import HashEncoder
 index = open_index(sys.argv[1], encoder=HashEncoder())
 print("open", flush=True)
 """

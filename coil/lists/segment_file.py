@@ -52,6 +52,7 @@ def write_segment(path: Path, segment: Segment) -> FileFacts:
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, partial, metadata)
         with partial.open("rb") as file:
             os.fsync(file.fileno())
+        partial.chmod(0o644)  # whoever may enter the folder may read
         facts = file_facts(partial)
         os.replace(partial, path)
         sync_folder(path.parent)

@@ -117,7 +117,11 @@ def rank_with_bm25(
     stemmer = require("snowballstemmer", "train").stemmer("english")
     settings = {"stopwords": "en", "stemmer": stemmer.stemWords, "show_progress": False}
     index = bm25s.BM25(method="lucene", k1=0.9, b=0.4)
-    index.index(bm25s.tokenize(list(passages), **settings), show_progress=False)
+    words_of_passages = bm25s.tokenize(list(passages), **settings)
+    if not any(len(ids) for ids in words_of_passages.ids):  # stop words alone; the package cannot index that
+        yield from (np.zeros(0, dtype=np.int64) for _ in queries)
+        return
+    index.index(words_of_passages, show_progress=False)
     for begin in range(0, len(queries), _AT_ONCE):
         tokens = bm25s.tokenize(list(queries[begin : begin + _AT_ONCE]), return_ids=False, **settings)
         for words in tokens:
@@ -197,6 +201,8 @@ def _write(
                 line = {"at": first_query[query], "negatives": [names[wrong[i]] for i in kept]}
                 file.write(json.dumps(line) + "\n")
                 written += 1
+        if not written:
+            raise InputError("no query got a negative", "give more pairs, or look deeper with --depth")
         os.replace(partial, out)
     except OSError as error:
         raise OutputError(
@@ -204,6 +210,4 @@ def _write(
         ) from error
     finally:
         partial.unlink(missing_ok=True)
-    if not written:
-        raise InputError("no query got a negative", "give more pairs, or look deeper with --depth")
     return written
