@@ -46,7 +46,7 @@ def command(questions: tuple[str, ...], k: int, cache: Path | None, model: str |
 
     \b
     coil demo
-    coil demo --question "wait until a thread has finished" -k 5
+    coil demo --question "find all matches of a regular expression" -k 5
     """
     from coil.vectors.onnx_encoder import OnnxEncoder
 

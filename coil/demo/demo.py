@@ -18,8 +18,8 @@ from coil.vectors.encoder import Encoder
 
 QUESTIONS = (
     "cancel a task that takes too long",
-    "read a file line by line",
-    "delete a folder and everything in it",
+    "copy a file with its metadata",
+    "the most common elements of a list",
 )
 
 INDEX_FOLDER = "python-docs.coil"
