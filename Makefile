@@ -1,7 +1,7 @@
 # Both commands do their whole set-up: a virtual environment in .venv, and what is missing on the machine.
 SOURCES := pyproject.toml constraints.txt native/CMakeLists.txt $(wildcard native/*.cpp native/*.hpp)
 
-.PHONY: test demo check docs clean
+.PHONY: test demo check docs soak clean
 
 test: .venv/ready-dev check
 	.venv/bin/python -m pytest -q -n auto
@@ -14,6 +14,10 @@ check: .venv/ready-dev
 
 demo: .venv/ready
 	.venv/bin/coil demo
+
+# Hundreds of kills instead of dozens.
+soak: .venv/ready-dev
+	COIL_CRASH_ROUNDS=100 .venv/bin/python -m pytest -q tests/test_crash.py -n auto
 
 # Help texts and tables in the docs are made from the commands and the result files.
 docs: .venv/ready-dev

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from coil.errors import CoilError
     from coil.explanations.explanation import Explanation, Match, explain
     from coil.hits.searcher import Hit, Searcher
-    from coil.lists.segment import Segment
+    from coil.index import Index, create
+    from coil.index import open_index as open
     from coil.texts.values import Document, Query
     from coil.tokens.profile import PAPER, ScoringProfile
     from coil.vectors.config import ModelConfig
@@ -29,6 +30,7 @@ _HOMES = {
     "Encoder": "coil.vectors.encoder",
     "Explanation": "coil.explanations.explanation",
     "Hit": "coil.hits.searcher",
+    "Index": "coil.index",
     "Match": "coil.explanations.explanation",
     "ModelConfig": "coil.vectors.config",
     "OnnxEncoder": "coil.vectors.onnx_encoder",
@@ -36,11 +38,14 @@ _HOMES = {
     "Query": "coil.texts.values",
     "ScoringProfile": "coil.tokens.profile",
     "Searcher": "coil.hits.searcher",
-    "Segment": "coil.lists.segment",
     "TokenVectors": "coil.vectors.token_vectors",
     "TorchEncoder": "coil.vectors.torch_encoder",
+    "create": "coil.index",
     "explain": "coil.explanations.explanation",
+    "open": "coil.index",
 }
+
+_OTHER_NAMES = {"open": "open_index"}  # where a name inside the package is not the public one
 
 __all__ = [
     "PAPER",
@@ -49,23 +54,25 @@ __all__ = [
     "Encoder",
     "Explanation",
     "Hit",
+    "Index",
     "Match",
     "ModelConfig",
     "OnnxEncoder",
     "Query",
     "ScoringProfile",
     "Searcher",
-    "Segment",
     "TokenVectors",
     "TorchEncoder",
+    "create",
     "explain",
+    "open",
 ]
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'coil' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    value = getattr(importlib.import_module(_HOMES[name]), _OTHER_NAMES.get(name, name))
     globals()[name] = value
     return value
 

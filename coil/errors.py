@@ -9,7 +9,15 @@ CoilError                     what was found, what was expected, where; `remedy`
 │   ├── WrongShape            weights that do not fit the configuration
 │   ├── TokenizerMismatch     the tokenizer does not fit the model
 │   └── OptionMismatch        options that contradict what the model was made with
+├── IndexProblem              an index that cannot be used as it is
+│   ├── MissingIndex          there is none at that place
+│   ├── NewerIndex            it was made by a newer version
+│   ├── DamagedCatalog        the catalog cannot be read
+│   ├── MissingSegment        a segment file is gone
+│   ├── DamagedSegment        a segment file is not what was written
+│   └── IndexLocked           another process is writing it
 ├── OutputError               the result cannot be written
+├── TrainingDiverged          the loss is no longer a number
 └── MissingExtra              an optional part of the package is not installed
 
 `assert` is for our own bugs only; a user's mistake is always a CoilError.
@@ -75,8 +83,40 @@ class OptionMismatch(ModelError):
     """An option contradicts what was saved with the model."""
 
 
+class IndexProblem(CoilError):
+    """An index cannot be used as it is."""
+
+
+class MissingIndex(IndexProblem):
+    """There is no index at that place."""
+
+
+class NewerIndex(IndexProblem):
+    """The index was made by a newer version."""
+
+
+class DamagedCatalog(IndexProblem):
+    """The catalog of an index cannot be read."""
+
+
+class MissingSegment(IndexProblem):
+    """A segment file that the catalog names is not there."""
+
+
+class DamagedSegment(IndexProblem):
+    """A segment file is not what was written."""
+
+
+class IndexLocked(IndexProblem):
+    """Another process is writing the index."""
+
+
 class OutputError(CoilError):
     """The result cannot be written where it should go."""
+
+
+class TrainingDiverged(CoilError):
+    """The loss is no longer a finite number; the model would be worthless."""
 
 
 class MissingExtra(CoilError):

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coil.lists.segment import Segment
+from coil.lists.collection import build_segments
 from coil.scores.scorer import score_with_numpy, sentence_scores
 from experiments.systems import Collection, ranking, say
 
@@ -108,7 +108,7 @@ def search(out: Path, name: str, collections: list[Path], device: str, k: int) -
     for folder in collections:
         collection = Collection.read(folder)
         texts = (document.text for document in collection.documents)
-        segment = Segment.build(encoder.encode_documents(texts), encoder.keys, config.n_t, config.n_c)
+        [segment] = build_segments(encoder.encode_documents(texts), encoder.keys, config.n_t, config.n_c)
         (out / "runs" / collection.name).mkdir(parents=True, exist_ok=True)
         lines: dict[float, list[str]] = {factor: [] for factor in factors}
         vectors = encoder.encode_queries(q.text for q in collection.queries)

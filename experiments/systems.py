@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coil.hits.top_k import top_k
-from coil.lists.segment import Segment
+from coil.lists.collection import build_segments
 from coil.scores.scorer import score_with_numpy
 from coil.texts.corpora import read_documents
 from coil.texts.queries import read_queries
@@ -44,11 +44,11 @@ def coil_system(encoder: Encoder) -> System:
 
     def run(collection: Collection) -> Scores:
         texts = (document.text for document in collection.documents)
-        segment = Segment.build(
-            encoder.encode_documents(texts), encoder.keys, encoder.config.n_t, encoder.config.n_c
-        )
+        config = encoder.config
+        segments = build_segments(encoder.encode_documents(texts), encoder.keys, config.n_t, config.n_c)
         for query in encoder.encode_queries(q.text for q in collection.queries):
-            yield score_with_numpy(query, segment, encoder.config.profile, encoder.keys)
+            parts = [score_with_numpy(query, segment, config.profile, encoder.keys) for segment in segments]
+            yield np.concatenate(parts)
 
     return run
 

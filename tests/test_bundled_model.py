@@ -25,6 +25,111 @@ TEXTS = [
 ]
 
 
+# Query, word, a text with the word in the query's sense, one with it in another.
+SENSES = [
+    ("steep bank of a river", "bank", "The bank of the river was muddy.", "The bank gave me a loan."),
+    ("bank account fees", "bank", "My bank charges for the account.", "We sat on the bank of the lake."),
+    (
+        "open an account at the bank",
+        "bank",
+        "The bank opened a new branch for savings accounts.",
+        "Wild flowers grew on the bank of the stream.",
+    ),
+    (
+        "python snake habitat",
+        "python",
+        "The python lives in wet forests.",
+        "Install python with the package manager.",
+    ),
+    (
+        "install a python package",
+        "python",
+        "Install python with the package manager.",
+        "The python swallowed a rat in the forest.",
+    ),
+    (
+        "what is a cabinet in government",
+        "cabinet",
+        "The cabinet of ministers met the prime minister.",
+        "The kitchen cabinet is made of oak.",
+    ),
+    (
+        "oak kitchen cabinet",
+        "cabinet",
+        "The wooden cabinet stands above the sink.",
+        "The cabinet resigned after the election.",
+    ),
+    (
+        "apple computer keyboard",
+        "apple",
+        "Apple sells laptops and phones.",
+        "Bake the apple pie for an hour.",
+    ),
+    ("apple pie recipe", "apple", "Peel the apple and cut it for the cake.", "Apple released a new phone."),
+    (
+        "mountain pass road",
+        "pass",
+        "The pass over the mountains is closed in winter.",
+        "You need a pass to enter the lounge.",
+    ),
+    (
+        "airport lounge pass",
+        "pass",
+        "The pass gives you access to the lounge.",
+        "The pass over the mountains is closed in winter.",
+    ),
+    (
+        "cell membrane protein",
+        "cell",
+        "The cell is surrounded by a membrane.",
+        "The prisoner was locked in his cell.",
+    ),
+    (
+        "prison cell size",
+        "cell",
+        "The prisoner was locked in his cell.",
+        "The cell is surrounded by a membrane.",
+    ),
+    (
+        "baseball bat made of wood",
+        "bat",
+        "He hit the ball with a bat.",
+        "The bat flies at night and eats insects.",
+    ),
+    ("bat that eats insects", "bat", "The bat flies at night.", "He hit the ball with a wooden bat."),
+    (
+        "thread of a screw",
+        "thread",
+        "The screw has a coarse thread.",
+        "Start a new thread and wait for the process.",
+    ),
+    (
+        "python thread pool",
+        "thread",
+        "Start a new thread in the process.",
+        "Sew the button on with a thread.",
+    ),
+    (
+        "plant cell growth",
+        "plant",
+        "The plant grows toward the light.",
+        "The plant produces cars and trucks.",
+    ),
+    (
+        "power plant emissions",
+        "plant",
+        "The plant burns coal to produce power.",
+        "The plant grows toward the light.",
+    ),
+    (
+        "interest rate of a loan",
+        "interest",
+        "The interest on the loan is five percent.",
+        "He showed great interest in music.",
+    ),
+]
+
+
 @pytest.fixture(scope="module")
 def encoder() -> OnnxEncoder:
     return OnnxEncoder(threads=1)
@@ -65,28 +170,17 @@ def test_the_bar_is_met_by_the_committed_figures() -> None:
     assert np.mean([ndcg[name] for name in ("scifact", "cranfield", "vaswani")]) >= 0.53
 
 
-@pytest.mark.parametrize(
-    ("query", "word", "right", "wrong"),
-    [
-        ("steep bank of a river", "bank", "The bank of the river was muddy.", "The bank gave me a loan."),
-        ("bank account fees", "bank", "My bank charges for the account.", "We sat on the bank of the lake."),
-        (
-            "python snake habitat",
-            "python",
-            "The python lives in wet forests.",
-            "Install python with the package.",
-        ),
-    ],
-)
-def test_a_word_matches_its_own_sense_better(
-    encoder: OnnxEncoder, query: str, word: str, right: str, wrong: str
-) -> None:
-    """The paper's case study: one word, two meanings, two similarities."""
-    similarity = []
-    for text in (right, wrong):
-        explanation = explain(encoder, query, Document("d", text))
-        similarity.append(next(m.similarity for m in explanation.matches if m.query_token == word))
-    assert similarity[0] > similarity[1] + 0.1
+def test_a_word_mostly_matches_its_own_sense_better(encoder: OnnxEncoder) -> None:
+    """The paper's case study: one word, two meanings, two similarities. By chance, half would be right."""
+    margins = []
+    for query, word, right, wrong in SENSES:
+        similarity = []
+        for text in (right, wrong):
+            explanation = explain(encoder, query, Document("d", text))
+            similarity.append(next(m.similarity for m in explanation.matches if m.query_token == word))
+        margins.append(similarity[0] - similarity[1])
+    assert sum(margin > 0 for margin in margins) >= 14
+    assert np.mean(margins) > 0.2
 
 
 def test_word_forms_share_a_list(encoder: OnnxEncoder) -> None:

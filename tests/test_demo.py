@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from coil.cli import demo as cli_demo
-from coil.demo.demo import DOCUMENTS_FILE, MANIFEST_FILE, SEGMENT_FILE, prepare, summary_span
+from coil.demo.demo import INDEX_FOLDER, MANIFEST_FILE, prepare, summary_span
 from coil.demo.standard_library import DOCSTRING_CHARACTERS, read_standard_library, shorten
 from coil.errors import OutputError
 from coil.texts.values import Document
@@ -160,13 +160,13 @@ def test_the_second_run_reuses_the_first(encoder: Encoder, tmp_path: Path) -> No
     assert not first.reused
     assert sum(told) == len(DOCUMENTS)
     assert sorted(p.name for p in (tmp_path / "new" / "demo").iterdir()) == sorted(
-        [SEGMENT_FILE, DOCUMENTS_FILE, MANIFEST_FILE]
+        [INDEX_FOLDER, MANIFEST_FILE]
     )
     second = prepare(encoder, tmp_path / "new" / "demo", never)
     assert second.reused
     assert second.note == ""
-    assert list(second.searcher.documents) == DOCUMENTS
-    assert second.searcher.search("cancel a task") == first.searcher.search("cancel a task")
+    assert [second.index.document(d.doc_id) for d in DOCUMENTS] == DOCUMENTS
+    assert second.index.search("cancel a task") == first.index.search("cancel a task")
 
 
 def test_another_model_or_python_starts_over(encoder: Encoder, tmp_path: Path) -> None:
@@ -184,10 +184,10 @@ def test_another_model_or_python_starts_over(encoder: Encoder, tmp_path: Path) -
     assert again.note == ""
 
 
-@pytest.mark.parametrize("name", [SEGMENT_FILE, DOCUMENTS_FILE, MANIFEST_FILE])
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "gone"])
+@pytest.mark.parametrize("name", [f"{INDEX_FOLDER}/segments/0000000001.safetensors", MANIFEST_FILE])
 def test_a_damaged_cache_is_made_again(encoder: Encoder, tmp_path: Path, name: str, damage: str) -> None:
-    prepare(encoder, tmp_path, lambda: DOCUMENTS)
+    prepare(encoder, tmp_path, lambda: DOCUMENTS).index.close()
     path = tmp_path / name
     content = path.read_bytes()
     if damage == "gone":
@@ -203,20 +203,29 @@ def test_a_damaged_cache_is_made_again(encoder: Encoder, tmp_path: Path, name: s
     assert prepare(encoder, tmp_path, never).reused
 
 
-def test_an_interruption_leaves_a_usable_folder(encoder: Encoder, tmp_path: Path) -> None:
+def test_an_interruption_costs_only_what_was_not_committed(
+    encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coil.demo.demo.AT_ONCE", 1)
+    told: list[int] = []
+
     def interrupt(done: int) -> None:
-        raise KeyboardInterrupt
+        told.append(done)
+        if len(told) == 2:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         prepare(encoder, tmp_path, lambda: DOCUMENTS, lambda total: interrupt)
-    assert list(tmp_path.iterdir()) == []
-    assert not prepare(encoder, tmp_path, lambda: DOCUMENTS).reused
-    kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(KeyboardInterrupt):
-        prepare(
-            make_encoder(tmp_path.with_name("m"), 7), tmp_path, lambda: DOCUMENTS, lambda total: interrupt
-        )
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == kept
+    left: list[int] = []
+
+    def note(total: int) -> object:
+        left.append(total)
+        return lambda done: None
+
+    finished = prepare(encoder, tmp_path, lambda: DOCUMENTS, note)  # type: ignore[arg-type]
+    assert left == [1]
+    assert len(finished.index) == 3
+    assert prepare(encoder, tmp_path, never).reused
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_the_long_part(
@@ -227,20 +236,6 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_long_part(
     with pytest.raises(OutputError, match="cannot be saved") as caught:
         prepare(encoder, blocked / "demo", never)
     assert "--cache" in caught.value.remedy
-
-
-def test_a_full_disk_does_not_cost_the_answer(
-    encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("coil.lists.segment.Segment.save", full)
-    prepared = prepare(encoder, tmp_path, lambda: DOCUMENTS)
-    assert "No space left" in prepared.note
-    assert not prepared.saved
-    assert prepared.searcher.search("bank")
-    assert list(tmp_path.iterdir()) == []
 
 
 # --- what a person sees ----------------------------------------------------------------------------------

@@ -19,10 +19,11 @@ ROOT = Path(__file__).resolve().parent.parent
 NUMBER = re.compile(r"-?\d+\.?\d*")
 
 
-def test_the_readme_quickstart_prints_what_it_shows() -> None:
+def test_the_readme_quickstart_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Words exactly, numbers to 5 %: int8 kernels round differently from processor to processor."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     code, shown = re.search(r"```python\n(.*?)```\n+```text\n(.*?)```", readme, re.S).groups()  # type: ignore[union-attr]
+    monkeypatch.chdir(tmp_path)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(code, "README.md", "exec"), {})

@@ -172,7 +172,7 @@ def test_batches_do_not_change_vectors(
 
 
 def test_batches_cover_every_text_once_and_respect_the_budget() -> None:
-    lengths = [padded_length(n) for n in np.random.default_rng(4).integers(2, 64, size=500).tolist()]
+    lengths = [padded_length(n, 64) for n in np.random.default_rng(4).integers(2, 64, size=500).tolist()]
     padded = {}
     for cut in (equal_batches, batches_in_order):
         groups = list(cut(lengths, 256))

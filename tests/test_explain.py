@@ -139,7 +139,7 @@ def test_a_hit_is_explained_with_the_vectors_that_found_it(encoder: Encoder) -> 
         made = explain_hit(searcher, QUERY, hit.doc_id)
         assert made.score == pytest.approx(hit.score, abs=1e-4)
         assert sum_of_parts(made) == pytest.approx(hit.score, abs=1e-4)
-        fresh = explain(encoder, QUERY, documents[searcher.ordinal_of(hit.doc_id)])
+        fresh = explain(encoder, QUERY, documents[searcher.collection.ordinal_of(hit.doc_id)])
         assert [m.document_span for m in fresh.matches] == [m.document_span for m in made.matches]
 
 

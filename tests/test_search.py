@@ -16,7 +16,7 @@ from hypothesis.errors import NoSuchExample
 from coil.errors import DuplicateId, InputError
 from coil.hits.searcher import Searcher
 from coil.hits.top_k import top_k
-from coil.lists.segment import Segment
+from coil.lists.collection import MemoryCollection, build_segments
 from coil.scores import reference
 from coil.scores.scorer import Scorer, listed_tokens, score_with_native, score_with_numpy, sentence_scores
 from coil.texts.values import Document
@@ -78,10 +78,11 @@ class NoEncoder:
 
 
 def ranked(case: Case, scorer: Scorer) -> list[tuple[int, float]]:
-    segment = Segment.build(case.documents, case.keys, case.config.n_t, case.config.n_c)
+    segments = build_segments(case.documents, case.keys, case.config.n_t, case.config.n_c)
     documents = [Document(str(i), "") for i in range(len(case.documents))]
-    searcher = Searcher(NoEncoder(case.config, case.keys), segment, documents, scorer)  # type: ignore[arg-type]
-    return searcher.rank(case.query, case.k)
+    collection = MemoryCollection(documents, segments)
+    searcher = Searcher(NoEncoder(case.config, case.keys), collection, scorer)  # type: ignore[arg-type]
+    return [(found.ordinal, found.score) for found in searcher.rank(case.query, case.k)]
 
 
 def expected(case: Case) -> list[tuple[int, float]]:
@@ -137,7 +138,7 @@ def sums_instead_of_max(query, segment, profile, keys):  # type: ignore[no-untyp
     scores = sentence_scores(query, segment)
     for list_id, vector in listed_tokens(query, keys):
         postings = segment.list_of(list_id)
-        np.add.at(scores, postings.ordinals, np.maximum(postings.vectors @ vector, 0.0))
+        np.add.at(scores, postings.rows, np.maximum(postings.vectors.products(vector), 0.0))
     return scores
 
 
@@ -279,7 +280,7 @@ def test_an_empty_collection_is_searched_in_vain(searcher: Searcher) -> None:
 
 
 def test_progress_adds_up(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coil.hits.searcher.CHUNK", 2)
+    monkeypatch.setattr("coil.lists.collection.REPORT_EVERY", 2)
     heard: list[int] = []
     again = Searcher.build(searcher.encoder, iter(DOCUMENTS), heard.append)
     assert heard == [2, 2, 1]
@@ -293,7 +294,8 @@ def test_the_lists_give_a_documents_vectors_back(searcher: Searcher) -> None:
     if not searcher.encoder.config.n_t:
         pytest.skip("a dense model stores no tokens")
     [encoded] = searcher.encoder.encode_documents([TEXTS[0]])
-    stored = searcher.vectors_of(searcher.ordinal_of("d0"))
+    stored, chunk = searcher.vectors_of(searcher.collection.ordinal_of("d0"), encoded)
+    assert chunk == (0, len(TEXTS[0]))
     assert stored.token_ids.tolist() == encoded.token_ids.tolist()
     assert stored.spans.tolist() == encoded.spans.tolist()
     np.testing.assert_allclose(stored.vectors, encoded.vectors, atol=1e-5)
@@ -302,7 +304,5 @@ def test_the_lists_give_a_documents_vectors_back(searcher: Searcher) -> None:
 def test_mistakes_are_named(searcher: Searcher) -> None:
     with pytest.raises(DuplicateId, match="document 1 and again at document 3"):
         Searcher.build(searcher.encoder, [DOCUMENTS[0], DOCUMENTS[1], DOCUMENTS[0]])
-    with pytest.raises(InputError, match="holds 5 documents, but 2"):
-        Searcher(searcher.encoder, searcher.segment, DOCUMENTS[:2])
     with pytest.raises(InputError, match="'nowhere'"):
-        searcher.ordinal_of("nowhere")
+        searcher.collection.ordinal_of("nowhere")

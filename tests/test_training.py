@@ -137,6 +137,10 @@ def test_a_second_round_starts_from_the_first_model(base: Path, pairs: list[Path
     flags = [a for p in pairs for a in ("--pairs", str(p))]
     assert run(["mine", "--model", str(first), "--device", "cpu", "--out", str(mined), *flags]) == 0
     assert run([*arguments(pairs, first, tmp_path / "second", steps=2), "--negatives", str(mined)]) == 0
+    still = arguments(pairs, first, tmp_path / "still", steps=1, lr=0, **{"head-lr": 1e-12})
+    assert run([*still, "--sentence-init", "principal"]) == 0
+    before, after = weights(first), weights(tmp_path / "still")
+    assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before)
     with pytest.raises(OptionMismatch, match="n_t=8"):
         train(TrainingFiles(pairs, str(first), tmp_path / "odd"), replace(TINY, n_t=8), "cpu")
 
@@ -263,6 +267,31 @@ def test_a_missing_extra_gives_the_pip_command(base: Path, pairs: list[Path], tm
     assert result.returncode == 1
     assert "pip install 'coil-ir[train]'" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seed": -1}, {"lr": -1.0}, {"lr": float("nan")}, {"dropout": 2.0}, {"teacher": "hybird"},
+        {"n_t": "x"}, {"contrast": 0.0}, {"validation_queries": -1}, {"bf16": 1}, {"head_lr": float("inf")},
+    ],
+)  # fmt: skip
+def test_values_that_make_no_sense_are_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(
+        OptionMismatch, match=next(iter(changes)) if "contrast" not in changes else "nothing to learn"
+    ):
+        replace(TINY, **changes)  # type: ignore[arg-type]
+
+
+def test_a_diverged_training_stops_and_saves_no_model(base: Path, pairs: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "m"
+    assert run(arguments(pairs, base, out, lr=1e30, clip=0)) == 1
+    assert not (out / "model.safetensors").exists()
+
+
+def test_resuming_on_other_pairs_is_refused(base: Path, pairs: list[Path], tmp_path: Path) -> None:
+    assert run(arguments(pairs, base, tmp_path / "m", steps=4)) == 0
+    assert run([*arguments(pairs[:1], base, tmp_path / "m", steps=4), "--resume"]) == 1
 
 
 def test_contradicting_options_are_refused() -> None:

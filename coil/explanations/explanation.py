@@ -103,16 +103,16 @@ def explain_hit(
 
     `query_vectors` saves encoding the query again where they are at hand.
     """
-    ordinal = searcher.ordinal_of(doc_id)
+    ordinal = searcher.collection.ordinal_of(doc_id)
     if query_vectors is None:
         [query_vectors] = searcher.encoder.encode_queries([query])
-    config = searcher.encoder.config
+    document_vectors, _ = searcher.vectors_of(ordinal, query_vectors)
     return explain_vectors(
         query,
         query_vectors,
-        searcher.documents[ordinal],
-        searcher.vectors_of(ordinal),
-        config.profile,
+        searcher.collection.document(ordinal),
+        document_vectors,
+        searcher.encoder.config.profile,
         searcher.encoder.keys,
     )
 

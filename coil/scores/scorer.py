@@ -1,4 +1,4 @@
-"""Scorer: query vectors × segment → one score per document."""
+"""Scorer: query vectors × segment → one score per row."""
 
 from __future__ import annotations
 
@@ -20,52 +20,44 @@ class Scorer(Protocol):
     def __call__(
         self, query: TokenVectors, segment: Segment, profile: ScoringProfile, keys: ListKeys
     ) -> NDArray[np.float32]:
-        """The score of every document of the segment, [documents]."""
+        """The score of every row of the segment, [rows]."""
         ...
 
 
 def score_with_numpy(
     query: TokenVectors, segment: Segment, profile: ScoringProfile, keys: ListKeys
 ) -> NDArray[np.float32]:
-    """The paper's way: a matrix product over each list, the maximum per document, a sum."""
+    """The paper's way: the products of each list, the maximum per row, a sum."""
     scores = sentence_scores(query, segment)
     for list_id, vector in listed_tokens(query, keys):
         postings = segment.list_of(list_id)
-        if not len(postings.ordinals):
+        if not len(postings):
             continue
-        starts = np.flatnonzero(np.diff(postings.ordinals, prepend=-1))
-        best = np.maximum.reduceat(products(postings.vectors, vector), starts)  # [documents in the list]
-        scores[postings.ordinals[starts]] += np.maximum(best, 0.0) if profile.floor else best
+        starts = np.flatnonzero(np.diff(postings.rows.astype(np.int32), prepend=-1))
+        best = np.maximum.reduceat(postings.vectors.products(vector), starts)  # [rows in the list]
+        scores[postings.rows[starts]] += np.maximum(best, 0.0) if profile.floor else best
     return scores
 
 
 def score_with_native(
     query: TokenVectors, segment: Segment, profile: ScoringProfile, keys: ListKeys
 ) -> NDArray[np.float32]:
-    """The same in one fused pass of native code over each list."""
+    """The same in one fused pass of native code over each list, on fp32 vectors."""
     native = importlib.import_module("coil._native")
 
     scores = sentence_scores(query, segment)
     for list_id, vector in listed_tokens(query, keys):
         postings = segment.list_of(list_id)
-        native.scan_list(postings.vectors, postings.ordinals, vector, profile.floor, scores)
+        rows = postings.rows.astype(np.int32)
+        native.scan_list(postings.vectors.decode(), rows, vector, profile.floor, scores)
     return scores
 
 
 def sentence_scores(query: TokenVectors, segment: Segment) -> NDArray[np.float32]:
-    """v_cls^q · v_cls^d of every document, zeros for COIL-tok. [documents]"""
-    if query.sentence is None or not segment.sentences.shape[1]:
-        return np.zeros(segment.n_documents, dtype=np.float32)
-    return products(segment.sentences, query.sentence)
-
-
-def products(rows: NDArray[np.float32], vector: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The product of each row with a vector, equal for equal rows.
-
-    BLAS rounds a row's product differently depending on its place in the matrix, which would break ties.
-    """
-    found: NDArray[np.float32] = np.einsum("rd,d->r", rows, vector)
-    return found
+    """v_cls^q · v_cls^d of every row, zeros for COIL-tok. [rows]"""
+    if query.sentence is None or not segment.sentences.dim:
+        return np.zeros(segment.n_rows, dtype=np.float32)
+    return segment.sentences.products(query.sentence)
 
 
 def listed_tokens(query: TokenVectors, keys: ListKeys) -> list[tuple[int, NDArray[np.float32]]]:

@@ -46,11 +46,6 @@ class ListKeys:
         """How many tokens the table covers."""
         return len(self.table)
 
-    @property
-    def n_lists(self) -> int:
-        """How many different lists there are."""
-        return len(np.unique(self.table[self.table != NO_LIST]))
-
     def of(self, token_ids: NDArray[np.int32]) -> NDArray[np.int32]:
         """The list of each token, NO_LIST where it has none."""
         return self.table[token_ids]

@@ -85,7 +85,7 @@ class BatchPlan:
         passages: list[NDArray[np.int32]] = []
         names: list[int] = []  # the passage behind each of the batch's passages
         allowed: list[NDArray[np.int64]] = []  # positives of each query
-        n_spans = 0
+        spans: list[bool] = []
         for pair in pairs.tolist():
             query, positive = int(data.query_of[pair]), int(data.passage_of[pair])
             hard = data.negatives[query]
@@ -94,10 +94,11 @@ class BatchPlan:
             group += rng.integers(len(data.passages), size=options.hard_negatives - take).tolist()
             texts = [data.passages[passage] for passage in group]
             query_tokens, positives = data.queries[query], data.positives[query]
+            spans.append(False)
             if rng.random() < options.spans:
                 span, rest = self._cut_span(texts[0], rng)
                 if len(span):
-                    n_spans += 1
+                    spans[-1] = True
                     query_tokens, positives = span, np.array([positive])
                     texts[0] = rest
                     if rng.random() < options.span_titles:
@@ -109,8 +110,8 @@ class BatchPlan:
         targets = np.arange(len(pairs)) * (1 + options.hard_negatives)
         excluded = np.stack([np.isin(names, positives) for positives in allowed])
         excluded[np.arange(len(pairs)), targets] = False
-        taught = self._taught(pairs, names) if options.teacher == "file" else None
-        return Batch(queries, passages, targets, excluded, taught, n_spans)
+        taught = self._taught(pairs, names, spans) if options.teacher == "file" else None
+        return Batch(queries, passages, targets, excluded, taught, sum(spans))
 
     def _wrap(self, tokens: NDArray[np.int32], length: int) -> NDArray[np.int32]:
         room = length - len(self._prefix) - len(self._suffix)
@@ -135,12 +136,14 @@ class BatchPlan:
             return text[begin:end], np.concatenate([text[:begin], text[end:]])
         return text[begin:end], text
 
-    def _taught(self, pairs: NDArray[np.int64], names: list[int]) -> NDArray[np.float32]:
+    def _taught(self, pairs: NDArray[np.int64], names: list[int], spans: list[bool]) -> NDArray[np.float32]:
+        """Teacher scores of each query, NaN where it has none; a span query was never put to the teacher."""
         scores = np.full((len(pairs), len(names)), np.nan, dtype=np.float32)
-        place = {name: i for i, name in reversed(list(enumerate(names)))}
+        places = np.array(names)
         for row, pair in enumerate(pairs.tolist()):
+            if spans[row]:
+                continue
             passages, values = self._data.teacher.get(int(self._data.query_of[pair]), ([], []))
             for passage, value in zip(passages, values, strict=True):
-                if int(passage) in place:
-                    scores[row, place[int(passage)]] = value
+                scores[row, places == passage] = value
         return scores

@@ -17,7 +17,12 @@ KEPT = 2
 
 
 def save_checkpoint(
-    folder: Path, step: int, model: CoilModel, optimizer: torch.optim.Optimizer, options: TrainingOptions
+    folder: Path,
+    step: int,
+    model: CoilModel,
+    optimizer: torch.optim.Optimizer,
+    options: TrainingOptions,
+    sources: str,
 ) -> Path:
     """Write the state after `step` steps, whole or not at all; older ones beyond the last two are removed."""
     final = folder / f"step-{step:07d}"
@@ -33,7 +38,7 @@ def save_checkpoint(
         for name, value in state.items():
             moments[f"{number}.{name}"] = torch.as_tensor(value).detach().cpu().contiguous()
     save_file(moments, partial / "optimizer.safetensors")
-    state_json = {"step": step, "options": options.to_json()}
+    state_json = {"step": step, "options": options.to_json(), "sources": sources}
     (partial / "state.json").write_text(json.dumps(state_json, indent=2) + "\n", encoding="utf-8")
     shutil.rmtree(final, ignore_errors=True)
     partial.rename(final)
@@ -49,7 +54,7 @@ def latest_checkpoint(folder: Path) -> Path | None:
 
 
 def load_checkpoint(
-    path: Path, model: CoilModel, optimizer: torch.optim.Optimizer, options: TrainingOptions
+    path: Path, model: CoilModel, optimizer: torch.optim.Optimizer, options: TrainingOptions, sources: str
 ) -> int:
     """Put weights and optimiser back; returns the step to go on from."""
     try:
@@ -66,6 +71,11 @@ def load_checkpoint(
         shown = ", ".join(f"{name} was {saved.get(name)} and is {now[name]}" for name in changed)
         raise OptionMismatch(
             f"{path} was made with other options: {shown}", "resume with the options of the first start"
+        )
+    if state["sources"] != sources:
+        raise OptionMismatch(
+            f"{path} was made from other pairs, negatives, teacher scores or another base model",
+            "resume with the files of the first start",
         )
     model.load_state_dict(weights)
     per_parameter: dict[int, dict[str, torch.Tensor]] = {}

@@ -102,7 +102,7 @@ class CachedTexts:
         lengths = [len(texts[i]) for i in by_length]
         self._chunks = [[by_length[i] for i in chunk] for chunk in batches_in_order(lengths, chunk_tokens)]
         self._states: list[_RandomState] = []
-        keep_graph = len(self._chunks) == 1
+        keep_graph = len(self._chunks) == 1 and torch.is_grad_enabled()
         vectors: list[Tensor | None] = []
         sentences: list[Tensor | None] = []
         for chunk in self._chunks:

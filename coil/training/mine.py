@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 
 from coil.errors import InputError, OutputError, require
 from coil.hits.top_k import top_k
-from coil.lists.segment import Segment
+from coil.lists.collection import build_segments
 from coil.scores.scorer import score_with_numpy
 from coil.texts.runs import read_run
 from coil.training.pair_data import Places, negatives_header, number_pairs
@@ -117,7 +117,11 @@ def rank_with_bm25(
     stemmer = require("snowballstemmer", "train").stemmer("english")
     settings = {"stopwords": "en", "stemmer": stemmer.stemWords, "show_progress": False}
     index = bm25s.BM25(method="lucene", k1=0.9, b=0.4)
-    index.index(bm25s.tokenize(list(passages), **settings), show_progress=False)
+    words_of_passages = bm25s.tokenize(list(passages), **settings)
+    if not any(len(ids) for ids in words_of_passages.ids):  # stop words alone; the package cannot index that
+        yield from (np.zeros(0, dtype=np.int64) for _ in queries)
+        return
+    index.index(words_of_passages, show_progress=False)
     for begin in range(0, len(queries), _AT_ONCE):
         tokens = bm25s.tokenize(list(queries[begin : begin + _AT_ONCE]), return_ids=False, **settings)
         for words in tokens:
@@ -132,11 +136,11 @@ def coil_ranker(encoder: Encoder) -> Ranker:
 
     def rank(passages: Sequence[str], queries: Sequence[str], depth: int) -> Iterator[NDArray[np.int64]]:
         shown = tqdm(passages, desc="encoding", unit="passage", disable=None, leave=False)
-        segment = Segment.build(
-            encoder.encode_documents(shown), encoder.keys, encoder.config.n_t, encoder.config.n_c
-        )
+        config = encoder.config
+        segments = build_segments(encoder.encode_documents(shown), encoder.keys, config.n_t, config.n_c)
         for query in encoder.encode_queries(queries):
-            scores = score_with_numpy(query, segment, encoder.config.profile, encoder.keys)
+            parts = [score_with_numpy(query, segment, config.profile, encoder.keys) for segment in segments]
+            scores = np.concatenate([np.zeros(0, np.float32), *parts])
             yield top_k(scores, depth, without_zero=not encoder.config.n_c)
 
     return rank
@@ -197,6 +201,8 @@ def _write(
                 line = {"at": first_query[query], "negatives": [names[wrong[i]] for i in kept]}
                 file.write(json.dumps(line) + "\n")
                 written += 1
+        if not written:
+            raise InputError("no query got a negative", "give more pairs, or look deeper with --depth")
         os.replace(partial, out)
     except OSError as error:
         raise OutputError(
@@ -204,6 +210,4 @@ def _write(
         ) from error
     finally:
         partial.unlink(missing_ok=True)
-    if not written:
-        raise InputError("no query got a negative", "give more pairs, or look deeper with --depth")
     return written

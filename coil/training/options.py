@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 from coil.errors import OptionMismatch
 from coil.tokens.profile import ListKeyKind, ScoringProfile, Unlisted
@@ -82,13 +82,16 @@ class TrainingOptions:
     half: bool = _option(False, "Store the trained language model in fp16.")
 
     def __post_init__(self) -> None:
-        if self.queries < 1 or self.hard_negatives < 0 or self.steps < 0 or self.epochs <= 0:
-            raise OptionMismatch(
-                "queries must be at least 1, hard_negatives and steps at least 0, epochs above 0"
-            )
+        self._check_values()
+        if self.queries < 1 or self.epochs <= 0 or self.chunk_tokens < 1:
+            raise OptionMismatch("queries and chunk_tokens must be at least 1, and epochs above 0")
         for name in ("spans", "span_titles", "span_cut", "teacher_dense", "warmup"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
+            if getattr(self, name) > 1.0:
                 raise OptionMismatch(f"{name} is {getattr(self, name)}; it is a share between 0 and 1")
+        if self.dropout >= 1.0:
+            raise OptionMismatch(f"dropout is {self.dropout}; it is a share below 1")
+        if not (self.contrast or self.token_only or (self.teacher != "none" and self.teacher_weight)):
+            raise OptionMismatch("there is nothing to learn from", "give --contrast or --teacher a weight")
         if self.n_c == 0 and self.keep:
             raise OptionMismatch("a model without a sentence vector (n_c = 0) cannot keep it", "set --keep 0")
         if self.token_only and not (self.n_t and self.n_c):
@@ -97,6 +100,23 @@ class TrainingOptions:
             raise OptionMismatch(
                 "a LayerNorm undoes the principal directions", "use --sentence-norm unit or none"
             )
+
+    def _check_values(self) -> None:
+        """Each value has its type, is one of its choices, and is not negative (dropout may be -1)."""
+        kinds = get_type_hints(TrainingOptions)
+        for option in fields(self):
+            value, kind = getattr(self, option.name), kinds[option.name]
+            choices = get_args(kind)
+            if choices and value not in choices:
+                raise OptionMismatch(f"{option.name} is {value!r}; it must be one of {', '.join(choices)}")
+            if kind is float and isinstance(value, int) and not isinstance(value, bool):
+                value = float(value)
+            if not choices and type(value) is not kind:
+                raise OptionMismatch(f"{option.name} is {value!r}, but {kind.__name__} was expected")
+            if kind in (int, float) and not (value >= 0 or (option.name == "dropout" and value == -1)):
+                raise OptionMismatch(f"{option.name} is {value}; it must be 0 or more")
+            if kind is float and value == float("inf"):
+                raise OptionMismatch(f"{option.name} must be finite")
 
     @property
     def config(self) -> ModelConfig:
@@ -166,6 +186,8 @@ PRESETS = {
         teacher_scale=3.0,
         token_only=0.3,
         chunk_tokens=65_536,
+        validation_queries=256,
+        validation_passages=4096,
         half=True,
     ),
 }

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from coil.errors import BadLine, InputError
 from coil.texts.corpora import read_documents
-from coil.texts.opening import json_lines
+from coil.texts.opening import STANDARD_INPUT, json_lines
 from coil.texts.pairs import Pair, read_pairs
 from coil.tokens.tokenizer import Tokenizer
 from coil.training.token_store import TokenStore
@@ -73,6 +73,7 @@ class PairData:
     teacher: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]]  # query → passages, scores
     training: NDArray[np.int64]  # pairs to train on
     held_out: NDArray[np.int64]  # pairs to validate on
+    digest: str  # of all pairs
 
     @property
     def n_sources(self) -> int:
@@ -109,6 +110,10 @@ def number_pairs(
     passage_at: dict[str, int] = {}
     pairs: list[tuple[int, int, int]] = []
     digests: dict[str, str] = {}
+    if any(str(path) == STANDARD_INPUT for path in files):
+        raise InputError(
+            "pairs are read more than once, so they cannot come from standard input", "save them first"
+        )
     for path in files:
         first: Pair | None = None
         digest = hashlib.sha256()
@@ -176,8 +181,6 @@ def load_pairs(
     for query, passage in zip(query_of.tolist(), passage_of.tolist(), strict=True):
         if passage not in positives[query]:
             positives[query].append(passage)
-        if title_of[passage] < 0:
-            title_of[passage] = query
     hard: list[list[int]] = [[] for _ in range(len(queries))]
     covered = set().union(*(covered_sources(file) for file in negatives))
     missing = sorted(set(places.sources) - covered)
@@ -190,6 +193,9 @@ def load_pairs(
         for query, found in read_negatives(file, places):
             hard[query].extend(p for p in found if p not in positives[query])
     training, validation = _split(query_of, held_out, seed)
+    for pair in training.tolist():  # a held-out query must not be seen, not even as a title
+        if title_of[passage_of[pair]] < 0:
+            title_of[passage_of[pair]] = query_of[pair]
     return PairData(
         queries=queries,
         passages=passages,
@@ -202,6 +208,7 @@ def load_pairs(
         teacher=_read_teacher(teacher, places) if teacher is not None else {},
         training=training,
         held_out=validation,
+        digest=json.dumps(places.digests),
     )
 
 
@@ -210,7 +217,7 @@ def _split(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Hold out whole queries, never one pair of a query that is trained on with another."""
     queries = np.unique(query_of)
-    wanted = min(held_out, len(queries) // 2)
+    wanted = min(held_out, len(queries) // 10)
     chosen = np.random.default_rng([seed, 1]).choice(queries, size=wanted, replace=False)
     out = np.isin(query_of, chosen)
     return np.flatnonzero(~out), np.flatnonzero(out)

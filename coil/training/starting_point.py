@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -41,12 +42,21 @@ def load_tokenizer(base: Path) -> Tokenizer:
 def starting_model(base: Path, options: TrainingOptions, tokenizer: Tokenizer) -> tuple[CoilModel, ListKeys]:
     """A new COIL model on a language model, or an existing COIL model for a second round."""
     torch.manual_seed(options.seed)
-    check_backbone(base, tokenizer, options.config.profile)
+    query_length, document_length = options.lengths
+    for profile in (
+        options.config.profile,
+        replace(options.config.profile, query_length=query_length, document_length=document_length),
+    ):
+        check_backbone(base, tokenizer, profile)
     if (base / CONFIG_FILE).is_file():
         saved = ModelConfig.load(base)
         if saved != options.config:
+            pairs = ((f.name, getattr(saved, f.name), getattr(options.config, f.name)) for f in fields(saved))
+            different = [
+                f"{name}={ours!r} instead of {theirs!r}" for name, theirs, ours in pairs if ours != theirs
+            ]
             raise OptionMismatch(
-                f"{base / CONFIG_FILE} is {saved}, the options say {options.config}",
+                f"{base / CONFIG_FILE} describes another model; the options say {', '.join(different)}",
                 "give the options that the model was trained with, or start from its base model",
             )
         model, keys = CoilModel.from_pretrained(base), load_list_keys(base)
@@ -56,6 +66,8 @@ def starting_model(base: Path, options: TrainingOptions, tokenizer: Tokenizer) -
             options.config.profile, tokenizer.vocabulary, tokenizer.special_ids, tokenizer.unknown_id
         )
     _freeze(model, options)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise OptionMismatch("everything is frozen", "leave --freeze or --freeze-sentence out")
     return model, keys
 
 

@@ -30,7 +30,7 @@ class StartingModel(nn.Module):
         """[batch, length] → pooled vector of unit length [batch, width], sentence vector [batch, n_c]."""
         hidden = self._model.backbone(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         pooled = self._model.pool(hidden, attention_mask)
-        sentence = self._model.cls_proj(pooled) if self._model.cls_proj is not None else pooled[:, :0]
+        sentence = self._model.sentence(pooled) if self._model.cls_proj is not None else pooled[:, :0]
         return functional.normalize(pooled, dim=-1), sentence
 
 

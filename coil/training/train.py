@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -17,7 +19,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from coil.errors import OptionMismatch, OutputError, require
+from coil.errors import OptionMismatch, OutputError, TrainingDiverged, require
 from coil.tokens.list_keys import ListKeys
 from coil.tokens.tokenizer import Tokenizer
 from coil.training.batches import BatchPlan
@@ -34,7 +36,8 @@ from coil.training.starting_point import (
 from coil.training.step import Step
 from coil.training.teachers import BatchBM25, StartingModel
 from coil.training.validation import Validation
-from coil.vectors.model_files import TOKENIZER_FILE, resolve_folder
+from coil.vectors.config import CONFIG_FILE
+from coil.vectors.model_files import BACKBONE_FILE, TOKENIZER_FILE, resolve_folder
 from coil.vectors.torch_model import CoilModel
 
 LOG_EVERY = 10
@@ -69,8 +72,9 @@ def train(
     device: str | None = None,
     resume: bool = False,
     tensorboard: bool = False,
+    say: Callable[[str], object] = lambda text: None,
 ) -> TrainingReport:
-    """Train a model. Progress goes to standard error, metrics to OUT/metrics.jsonl."""
+    """Train a model. `say` hears what is going on; metrics go to OUT/metrics.jsonl."""
     started = time.monotonic()
     if options.teacher == "file" and files.teacher is None:
         raise OptionMismatch("the teacher is a file, but none is given", "add --teacher-scores FILE")
@@ -84,25 +88,41 @@ def train(
     if processes.first:
         _prepare(files.out, resume)
     processes.wait()
+    tell = say if processes.first else lambda text: None
+    tell("loading the model and tokenizing the pairs")
     tokenizer = load_tokenizer(base)
     model, keys = starting_model(base, options, tokenizer)
     data_folder = files.out / f"tokens-{processes.rank}"
-    data = load_pairs(
-        data_folder, files.pairs, tokenizer, options.lengths, options.validation_queries, options.seed,
-        files.negatives, files.teacher, files.corpus,
-    )  # fmt: skip
-    model.to(processes.device)
-    if options.n_c and options.sentence_init == "principal":
-        start_at_principal_directions(model, data, options, tokenizer, processes.device)
-    processes.start_equal(model)
-    with _metrics(files.out, processes.first, tensorboard) as metrics:
-        run = _Run(files.out, options, processes, tokenizer, keys, data, model, metrics)
-        report = run.go(resume, started)
-    processes.wait()
-    shutil.rmtree(data_folder, ignore_errors=True)
+    try:
+        data = load_pairs(
+            data_folder, files.pairs, tokenizer, options.lengths, options.validation_queries, options.seed,
+            files.negatives, files.teacher, files.corpus,
+        )  # fmt: skip
+        tell(f"{len(data.training):,} pairs to train on, {len(data.held_out):,} held out to validate")
+        model.to(processes.device)
+        second_round = (base / CONFIG_FILE).is_file()
+        if options.n_c and options.sentence_init == "principal" and not second_round:
+            tell("finding the principal directions of the sentence vectors")
+            start_at_principal_directions(model, data, options, tokenizer, processes.device)
+        processes.start_equal(model)
+        sources = input_digest(base, files, data)
+        with _metrics(files.out, processes.first, tensorboard) as metrics:
+            run = _Run(files.out, options, processes, tokenizer, keys, data, model, metrics, sources, tell)
+            report = run.go(resume, started)
+        processes.wait()
+    finally:
+        shutil.rmtree(data_folder, ignore_errors=True)
     if processes.first and not report.interrupted:
         save_model(files.out, model, keys, base, tokenizer, options)
     return report
+
+
+def input_digest(base: Path, files: TrainingFiles, data: PairData) -> str:
+    """A digest of everything that goes in besides the options, so that a resumed run is the same run."""
+    digest = hashlib.sha256(data.digest.encode())
+    for path in (base / BACKBONE_FILE, *files.negatives, *([files.teacher] if files.teacher else [])):
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def save_model(
@@ -146,8 +166,11 @@ class _Run:
         data: PairData,
         model: CoilModel,
         metrics: _Metrics,
+        sources: str,
+        tell: Callable[[str], object],
     ) -> None:
         self._out, self._options, self._processes = out, options, processes
+        self._sources, self._tell = sources, tell
         self._model, self._metrics = model, metrics
         self._plan = BatchPlan(data, options, tokenizer)
         self._validation = Validation(data, options, tokenizer, keys)
@@ -171,7 +194,7 @@ class _Run:
                 parts = self._one(step, steps)
                 if (step + 1) % LOG_EVERY == 0 or step + 1 == steps:
                     self._metrics.write(
-                        {"step": step + 1, "lr": _rate(step, steps, self._options.warmup), **parts}
+                        {"step": step + 1, "rate_share": _rate(step, steps, self._options.warmup), **parts}
                     )
                     bar.set_postfix(loss=f"{parts['loss']:.3f}", refresh=False)
                 bar.update()
@@ -193,6 +216,11 @@ class _Run:
         for group in self._optimizer.param_groups:
             group["lr"] = group["peak"] * _rate(step, steps, self._options.warmup)
         parts = self._step(batch)
+        if not math.isfinite(parts["loss"]):
+            raise TrainingDiverged(
+                f"the loss of step {step + 1} is {parts['loss']}",
+                "lower --lr and --head-lr and start anew, or go on from the last checkpoint with --resume",
+            )
         if self._options.clip:
             norm = torch.nn.utils.clip_grad_norm_(self._trained, self._options.clip)
             parts["gradient"] = float(norm)
@@ -203,6 +231,7 @@ class _Run:
     def _validate(self, step: int) -> float | None:
         if not len(self._validation):
             return None
+        self._tell(f"validating on {len(self._validation):,} held-out queries")
 
         def forward(ids: Tensor, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
             tokens, sentence = self._model(ids, mask)
@@ -215,12 +244,15 @@ class _Run:
 
     def _checkpoint(self, folder: Path, step: int) -> None:
         if self._processes.first:
-            save_checkpoint(folder, step, self._model, self._optimizer, self._options)
+            save_checkpoint(folder, step, self._model, self._optimizer, self._options, self._sources)
         self._processes.wait()
 
     def _resume(self, folder: Path) -> int:
         path = latest_checkpoint(folder)
-        return load_checkpoint(path, self._model, self._optimizer, self._options) if path is not None else 0
+        if path is None:
+            self._tell(f"there is no checkpoint in {folder}: starting from the beginning")
+            return 0
+        return load_checkpoint(path, self._model, self._optimizer, self._options, self._sources)
 
     def _bar(self, first: int, steps: int) -> Any:
         hidden = None if self._processes.first else True  # None: only on a terminal
@@ -286,9 +318,14 @@ class _Metrics:
         """Drop lines of steps that a resumed run does again."""
         if self._path is None or not self._path.is_file():
             return
-        lines = self._path.read_text(encoding="utf-8").splitlines()
-        kept = [line for line in lines if line and json.loads(line)["step"] <= step]
-        self._path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+        kept = []
+        for line in self._path.read_text(encoding="utf-8").splitlines():
+            with suppress(ValueError):  # a kill may have cut the last line off
+                if json.loads(line)["step"] <= step:
+                    kept.append(line + "\n")
+        partial = self._path.with_name(".metrics.partial")
+        partial.write_text("".join(kept), encoding="utf-8")
+        partial.replace(self._path)
 
     def write(self, values: dict[str, Any]) -> None:
         """Add one line."""

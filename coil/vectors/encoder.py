@@ -99,17 +99,19 @@ class BatchEncoder(ABC):
         for window in windows(texts):
             tokens = self.tokenizer.cut(window, length)
             results: list[TokenVectors | None] = [None] * len(tokens)
-            lengths = [padded_length(len(t)) for t in tokens]
+            lengths = [padded_length(len(t), length) for t in tokens]
             cut = equal_batches if self._bucketed else batches_in_order
             for batch in cut(lengths, self.batch_tokens):
-                for place, result in zip(batch, self._encode_batch([tokens[i] for i in batch]), strict=True):
+                chosen = [tokens[i] for i in batch]
+                width = max(lengths[i] for i in batch)
+                for place, result in zip(batch, self._encode_batch(chosen, width), strict=True):
                     results[place] = result
             for finished in results:
                 assert finished is not None
                 yield finished
 
-    def _encode_batch(self, batch: list[Tokens]) -> Iterator[TokenVectors]:
-        token_vectors, sentences = self._forward(*pad(batch))
+    def _encode_batch(self, batch: list[Tokens], width: int) -> Iterator[TokenVectors]:
+        token_vectors, sentences = self._forward(*pad(batch, width))
         first, last = len(self.tokenizer.prefix), len(self.tokenizer.suffix)
         for row, tokens in enumerate(batch):
             end = len(tokens) - last
@@ -129,14 +131,16 @@ class BatchEncoder(ABC):
             )
 
 
-def padded_length(length: int) -> int:
-    """The length to which a text is filled up: a multiple of eight, whatever stands beside it in a batch."""
-    return -(-length // LENGTH_STEP) * LENGTH_STEP
+def padded_length(length: int, most: int) -> int:
+    """The length to which a text is filled up, whatever stands beside it in a batch.
+
+    A multiple of eight, but never more than `most`, which is all that the language model has room for.
+    """
+    return max(length, min(-(-length // LENGTH_STEP) * LENGTH_STEP, most))
 
 
-def pad(batch: Sequence[Tokens]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The language model's input: ids [batch, length], filled up at the right, and the mask of real ones."""
-    width = max(padded_length(len(tokens)) for tokens in batch)
+def pad(batch: Sequence[Tokens], width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The language model's input: ids [batch, width], filled up at the right, and the mask of real ones."""
     input_ids = np.zeros((len(batch), width), dtype=np.int64)
     mask = np.zeros((len(batch), width), dtype=np.int64)
     for row, tokens in enumerate(batch):

@@ -6,6 +6,7 @@ Importing this module needs the packages of the `train` extra, and says so where
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import logging
 import os
@@ -104,6 +105,7 @@ def trace(model: CoilModel, files: ModelFiles) -> Any:
             f"{files.folder} holds {size / 1e9:.1f} GB of weights, more than one ONNX file can carry",
             "use the PyTorch encoder for this model",
         )
+    model = copy.deepcopy(model)  # what follows rewrites it; the check wants the one that was trained
     with contextlib.suppress(AttributeError, ValueError):  # some kinds know only one way anyway
         # The plain formula is what the fusion recognises.
         model.backbone.set_attn_implementation("eager")  # type: ignore[operator]
@@ -129,7 +131,7 @@ def trace(model: CoilModel, files: ModelFiles) -> Any:
         def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
             return tuple(value for value in self.model(ids, mask) if value is not None)
 
-    ids, mask = pad(files.tokenizer.cut(SAMPLES[:3], 16))
+    ids, mask = pad(files.tokenizer.cut(SAMPLES[:3], 16), 16)
     buffer = io.BytesIO()
     with _quiet():
         torch.onnx.export(
@@ -334,7 +336,7 @@ def _compare(report: ExportedFile, path: Path, model: CoilModel, files: ModelFil
     cosines: dict[str, list[float]] = {"token_vectors": [], "sentence_vector": []}
     for batch in ([*tokens], *([text] for text in tokens)):
         expected = _run_torch(model, batch)
-        ids, mask = pad(batch)
+        ids, mask = pad(batch, max(len(text) for text in batch))
         names = list(expected)
         found = dict(zip(names, session.run(names, {"input_ids": ids, "attention_mask": mask}), strict=True))
         for name, value in expected.items():
@@ -360,7 +362,7 @@ def _compare(report: ExportedFile, path: Path, model: CoilModel, files: ModelFil
 
 
 def _run_torch(model: CoilModel, batch: list[Tokens]) -> dict[str, NDArray[np.float32]]:
-    ids, mask = pad(batch)
+    ids, mask = pad(batch, max(len(text) for text in batch))
     with torch.inference_mode():
         tokens, sentence = model(torch.from_numpy(ids), torch.from_numpy(mask))
     named = {"token_vectors": tokens, "sentence_vector": sentence}

@@ -72,7 +72,8 @@ class ModelFiles:
 
 def _weight_files(weights: Path) -> list[Path]:
     beside = weights.with_name(HEADS_FILE)
-    return [weights, beside] if weights.name == BACKBONE_FILE else [weights]
+    # PyTorch builds the language model from config.json; an ONNX file holds all of it.
+    return [weights, beside, weights.with_name("config.json")] if weights.name == BACKBONE_FILE else [weights]
 
 
 def check_backbone(folder: Path, tokenizer: Tokenizer, profile: ScoringProfile) -> None:
@@ -139,9 +140,9 @@ def resolve_folder(model: str | Path | None) -> Path:
         return path
     name = str(model).replace("-", "_")
     spec = importlib.util.find_spec(name) if name.isidentifier() else None
-    if spec is not None and spec.origin is not None:
-        package = Path(spec.origin).parent
-        found = sorted(package.rglob("config.json"), key=lambda p: (len(p.parts), str(p)))
+    if spec is not None and spec.submodule_search_locations:
+        packages = [Path(place) for place in spec.submodule_search_locations]
+        found = [config for package in packages for config in sorted(package.rglob("config.json"))]
         for config in found:
             if (config.parent / BACKBONE_FILE).is_file():
                 return config.parent

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.errors import MissingModelFile, ModelError, WrongShape
+from coil.errors import MissingModelFile, ModelError, OptionMismatch, WrongShape
 from coil.vectors.encoder import BatchEncoder
 from coil.vectors.model_files import ONNX_FILES, ModelFiles, resolve_folder
 
@@ -83,6 +83,8 @@ def open_session(path: Path, threads: int = 0) -> Any:
 
 
 def _onnx_file(folder: Path, precision: Precision | None) -> Path:
+    if precision is not None and precision not in ONNX_FILES:
+        raise OptionMismatch(f"the precision is {precision!r}; ONNX files are fp32 or int8")
     wanted = [precision] if precision is not None else ["int8", "fp32"]
     for name in wanted:
         path = folder / ONNX_FILES[name]

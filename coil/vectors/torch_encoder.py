@@ -6,13 +6,18 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from coil.errors import CoilError
+from coil.errors import CoilError, OptionMismatch, require
 from coil.vectors.encoder import BatchEncoder
 from coil.vectors.model_files import BACKBONE_FILE, ModelFiles, resolve_folder
-from coil.vectors.torch_model import CoilModel
+
+for _package in ("torch", "transformers"):
+    require(_package, "gpu")
+
+import torch  # noqa: E402
+
+from coil.vectors.torch_model import CoilModel  # noqa: E402
 
 BATCH_TOKENS = {"cpu": 4096, "cuda": 131_072}
 
@@ -35,7 +40,10 @@ class TorchEncoder(BatchEncoder):
             )
         kind = "cuda" if device.startswith("cuda") else "cpu"
         super().__init__(ModelFiles.load(folder), batch_tokens or BATCH_TOKENS[kind], bucketed)
-        self._device = torch.device(device)
+        try:
+            self._device = torch.device(device)
+        except RuntimeError as error:
+            raise OptionMismatch(f"there is no device {device!r}", "use cpu, cuda or cuda:0") from error
         self._autocast = autocast
         self._model = CoilModel.from_pretrained(folder).to(self._device).eval()
 

@@ -35,8 +35,13 @@ class CoilModel(nn.Module):
         tokens = self.tok_proj(hidden) if self.tok_proj is not None else None
         if self.cls_proj is None:
             return tokens, None
-        sentence = self.cls_proj(self.pool(hidden, attention_mask))
-        return tokens, self.cls_norm(sentence) if self.cls_norm is not None else sentence
+        return tokens, self.sentence(self.pool(hidden, attention_mask))
+
+    def sentence(self, pooled: Tensor) -> Tensor:
+        """[batch, width] → sentence vectors [batch, n_c]."""
+        assert self.cls_proj is not None
+        sentence: Tensor = self.cls_proj(pooled)
+        return self.cls_norm(sentence) if self.cls_norm is not None else sentence
 
     def pool(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
         """[batch, length, width] → [batch, width], before the sentence projection."""

@@ -1,0 +1,28 @@
+"""`coil delete`: documents out of an index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from coil.errors import InputError
+from coil.index import open_index
+
+
+@click.command("delete")
+@click.argument("index", type=click.Path(path_type=Path))
+@click.argument("doc_ids", nargs=-1, required=True, metavar="DOC_ID...")
+def command(index: Path, doc_ids: tuple[str, ...]) -> None:
+    """Take documents out of an index. `coil compact` gives their space back.
+
+    \b
+      coil delete notes.coil old-note.md
+    """
+    opened = open_index(index)
+    missing = [doc_id for doc_id in doc_ids if not opened.has(doc_id)]
+    if missing:
+        raise InputError(
+            f"{index} has no document {missing[0]!r}", "copy the id from a hit; nothing was deleted"
+        )
+    click.echo(f"{opened.delete(doc_ids):,} documents deleted; {index} holds {len(opened):,}", err=True)

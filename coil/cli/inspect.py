@@ -1,0 +1,40 @@
+"""`coil inspect`: what is in an index."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from coil.index import open_index
+
+
+@click.command("inspect")
+@click.argument("index", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for programs.")
+def command(index: Path, as_json: bool) -> None:
+    """Show sizes, model and settings of an index."""
+    facts = open_index(index).inspect()
+    if as_json:
+        click.echo(json.dumps(asdict(facts)))
+        return
+    share = facts.deleted_rows / facts.rows if facts.rows else 0.0
+    longest = ", ".join(f"{token} {length:,}" for token, length in facts.longest_lists)
+    config = facts.model["config"]
+    rows = {
+        "documents": f"{facts.documents:,} ({facts.truncated_documents:,} cut off)",
+        "rows": f"{facts.rows:,} in {facts.segments:,} segments, {share:.1%} deleted",
+        "mentions": f"{facts.mentions:,} in {facts.lists:,} lists",
+        "longest lists": longest or "none",
+        "stored as": f"{facts.precision}, {facts.bytes_a_mention:.1f} bytes a mention",
+        "segments": f"{facts.bytes_segments / 1e6:.1f} MB on disk",
+        "catalog": f"{facts.bytes_catalog / 1e6:.1f} MB on disk",
+        "largest error": f"token vector {facts.token_error:.3g}, sentence vector {facts.sentence_error:.3g}",
+        "model": f"{facts.model['model'] or 'bundled'} ({facts.model['fingerprint']})",
+        "vectors": f"n_t {config['n_t']}, n_c {config['n_c']}, long documents: {facts.long}",
+        "profile": ", ".join(f"{name} {value}" for name, value in config["profile"].items()),
+    }
+    for name, value in rows.items():
+        click.echo(f"{name:>14}  {value}")

@@ -1,0 +1,76 @@
+"""`coil search`: hits for a query, or a TREC run for many."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from tqdm import tqdm
+
+from coil.hits.searcher import Hit
+from coil.index import open_index
+from coil.texts.queries import read_queries
+from coil.texts.runs import write_run
+
+_AT_ONCE = 64
+
+
+@click.command("search")
+@click.argument("index", type=click.Path(path_type=Path))
+@click.argument("query", required=False)
+@click.option("-k", type=click.IntRange(min=0), default=10, show_default=True, help="How many hits.")
+@click.option("--filter", "expression", help="Only documents whose fields fit, such as: year >= 2020.")
+@click.option("--tok-only", is_flag=True, help="Leave the sentence vector out: exact matches alone.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a hit, for programs.")
+@click.option("--queries", help="Search for each query of this file instead.")
+@click.option("--run", type=click.Path(path_type=Path), help="With --queries: the TREC run to write.")
+def command(
+    index: Path,
+    query: str | None,
+    k: int,
+    expression: str | None,
+    tok_only: bool,
+    as_json: bool,
+    queries: str | None,
+    run: Path | None,
+) -> None:
+    """Search an index.
+
+    \b
+      coil search notes.coil "cancel a task that takes too long"
+      coil search notes.coil "release notes" --filter 'year >= 2020 and lang = "en"' --json
+      coil search scifact.coil --queries scifact/ -k 1000 --run scifact.trec
+    """
+    if (query is None) == (queries is None):
+        raise click.UsageError("Give a query, or --queries FILE with --run OUT.")
+    if queries is not None and run is None:
+        raise click.UsageError("--queries needs --run OUT.trec for the result.")
+    opened = open_index(index)
+    if queries is None:
+        assert query is not None
+        for hit in opened.search(query, k, expression, tok_only):
+            click.echo(json.dumps(asdict(hit), ensure_ascii=False) if as_json else _line(hit))
+        return
+    asked = list(read_queries(queries))
+    with tqdm(total=len(asked), unit=" queries", disable=None, desc="searching") as bar:
+
+        def rows() -> Iterator[tuple[str, list[tuple[str, float]]]]:
+            for begin in range(0, len(asked), _AT_ONCE):
+                block = asked[begin : begin + _AT_ONCE]
+                found = opened.search_many([q.text for q in block], k, expression, tok_only)
+                for of_query, hits in zip(block, found, strict=True):
+                    yield of_query.query_id, [(hit.doc_id, hit.score) for hit in hits]
+                bar.update(len(block))
+
+        assert run is not None
+        lines = write_run(run, rows())
+    click.echo(f"{lines:,} hits for {len(asked):,} queries in {run}", err=True)
+
+
+def _line(hit: Hit) -> str:
+    start, end = hit.chunk
+    text = " ".join(hit.text[start:end].split())
+    return f"{hit.rank:>3}  {hit.score:8.3f}  {hit.doc_id}  {text[:100]}{'…' if len(text) > 100 else ''}"

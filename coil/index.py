@@ -1,0 +1,316 @@
+"""`coil.create` and `coil.open`: an index on disk that can be searched, explained and changed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coil.errors import CoilError, InputError, MissingIndex, OptionMismatch, OutputError
+from coil.explanations.explanation import Explanation, explain_hit
+from coil.hits.searcher import Hit, Searcher
+from coil.lists.catalog import CATALOG_FILE, Catalog
+from coil.lists.filters import parse_filter
+from coil.lists.lock import writer_lock
+from coil.lists.precision import Precision
+from coil.lists.segment import MOST_ROWS
+from coil.lists.segment_file import check_segment
+from coil.lists.snapshot import SEGMENTS_FOLDER, LiveSegment, Snapshot
+from coil.lists.writer import FLUSH_BYTES, IndexWriter, Long, OnDuplicate
+from coil.texts.corpora import make_document
+from coil.texts.values import Document
+from coil.vectors.encoder import Encoder
+from coil.vectors.onnx_encoder import OnnxEncoder
+
+Texts = Iterable[Document | Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class IndexFacts:
+    """What `coil inspect` tells."""
+
+    folder: str
+    model: dict[str, Any]
+    precision: Precision
+    long: Long
+    documents: int
+    rows: int
+    deleted_rows: int
+    mentions: int
+    lists: int
+    longest_lists: tuple[tuple[str, int], ...]
+    truncated_documents: int
+    segments: int
+    bytes_catalog: int
+    bytes_segments: int
+    bytes_a_mention: float
+    token_error: float
+    sentence_error: float
+
+
+class _OnDisk:
+    """A snapshot as a collection to search."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    @property
+    def segments(self) -> list[LiveSegment]:
+        return self._snapshot.segments
+
+    def document(self, ordinal: int) -> Document:
+        return self._snapshot.catalog.document(ordinal)
+
+    def ordinal_of(self, doc_id: str) -> int:
+        return self._snapshot.catalog.place_of(doc_id)[0]
+
+
+class Index:
+    """An index. Reads see one consistent state; own changes are seen at once, others' after `refresh`."""
+
+    def __init__(self, folder: Path, encoder: Encoder | None = None, flush_bytes: int = FLUSH_BYTES) -> None:
+        self.folder = folder
+        self._encoder = encoder
+        self._flush_bytes = flush_bytes
+        self._snapshot = Snapshot(folder)
+        self._settings = self._snapshot.catalog.settings()
+
+    def __enter__(self) -> Index:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self._snapshot.catalog.n_documents()
+
+    def __repr__(self) -> str:
+        return f"<coil.Index {str(self.folder)!r}, {len(self):,} documents>"
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._snapshot.close()
+
+    @property
+    def encoder(self) -> Encoder:
+        """The model that the index was made with, loaded when it is first needed."""
+        if self._encoder is None:
+            self._encoder = OnnxEncoder(self._settings["model"])
+        made_with = self._settings["fingerprint"]
+        if self._encoder.fingerprint != made_with:
+            raise OptionMismatch(
+                f"{self.folder} was made with the model {made_with}, but the one at hand "
+                f"({self._settings['model'] or 'bundled'}) is {self._encoder.fingerprint}",
+                "open it with the model it was made with, or build it again",
+            )
+        return self._encoder
+
+    # ---- searching
+
+    def search(self, query: str, k: int = 10, filter: str | None = None, tok_only: bool = False) -> list[Hit]:
+        """The k best documents for a query."""
+        return self.search_many([query], k, filter, tok_only)[0]
+
+    def search_many(
+        self, queries: Iterable[str], k: int = 10, filter: str | None = None, tok_only: bool = False
+    ) -> list[list[Hit]]:
+        """The k best documents for each of many queries."""
+        allowed = None
+        if filter is not None:
+            parsed = parse_filter(filter)
+            allowed = self._snapshot.catalog.select(parsed.where, parsed.parameters)
+        return self._searcher().search_many(queries, k, allowed, tok_only)
+
+    def explain(self, query: str, doc_id: str) -> Explanation:
+        """Why a document scores what it scores for a query."""
+        return explain_hit(self._searcher(), query, doc_id)
+
+    def has(self, doc_id: str) -> bool:
+        """Whether a document has this id."""
+        return self._snapshot.catalog.ordinal_of(doc_id) is not None
+
+    def document(self, doc_id: str) -> Document:
+        """A document by its id."""
+        ordinal, _ = self._snapshot.catalog.place_of(doc_id)
+        return self._snapshot.catalog.document(ordinal)
+
+    def refresh(self) -> None:
+        """See what other processes have committed."""
+        newer = Snapshot(self.folder)
+        self._snapshot.close()
+        self._snapshot = newer
+
+    def _searcher(self) -> Searcher:
+        return Searcher(self.encoder, _OnDisk(self._snapshot))
+
+    # ---- changing
+
+    def add(
+        self,
+        documents: Texts,
+        on_duplicate: OnDuplicate = "error",
+        committed: Callable[[int], object] | None = None,
+        commit_every: int = MOST_ROWS,
+    ) -> int:
+        """Add documents: `Document`s or dicts with an id and a text, from any iterable; returns how many.
+
+        `committed` hears how many more are safe on disk, at least every `commit_every` documents.
+        """
+        with self._writer() as writer:
+            return writer.add(_Documents(documents), on_duplicate, committed, commit_every)
+
+    def update(self, documents: Texts) -> int:
+        """Add documents; one whose id is there already takes its place."""
+        return self.add(documents, on_duplicate="update")
+
+    def delete(self, doc_ids: Iterable[str]) -> int:
+        """Take documents out; returns how many of the ids were there."""
+        if isinstance(doc_ids, str):
+            raise InputError("delete takes a list of ids, not one text", f"write delete([{doc_ids!r}])")
+        with self._writer() as writer:
+            return writer.delete(doc_ids)
+
+    def compact(self) -> int:
+        """Rewrite the index without what was deleted; returns the number of segments left."""
+        with self._writer() as writer:
+            return writer.compact()
+
+    @contextmanager
+    def _writer(self) -> Iterator[IndexWriter]:
+        encoder = self.encoder
+        with writer_lock(self.folder):
+            catalog = Catalog.open(self.folder)
+            try:
+                yield IndexWriter(
+                    self.folder,
+                    catalog,
+                    encoder,
+                    self._settings["precision"],
+                    self._settings["long"],
+                    self._flush_bytes,
+                )
+            except BaseException:
+                with suppress(CoilError):  # the first error is the one to tell; the old snapshot still serves
+                    self.refresh()
+                raise
+            finally:
+                catalog.close()
+        self.refresh()
+
+    # ---- looking
+
+    def verify(self, progress: Callable[[int], object] | None = None) -> None:
+        """Read every byte of the index; the first thing that is wrong is raised."""
+        self._snapshot.catalog.check()
+        for entry in self._snapshot.entries:
+            check_segment(self.folder / SEGMENTS_FOLDER / entry.file, entry.facts)
+            if progress is not None:
+                progress(entry.facts.bytes)
+
+    def inspect(self, longest: int = 10) -> IndexFacts:
+        """Sizes and settings."""
+        catalog, segments = self._snapshot.catalog, self._snapshot.segments
+        counts: dict[int, int] = {}
+        for live in segments:
+            lengths = np.diff(live.segment.list_offsets)
+            for list_id, length in zip(live.segment.list_ids.tolist(), lengths.tolist(), strict=True):
+                counts[list_id] = counts.get(list_id, 0) + length
+        top = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:longest]
+        mentions = sum(live.segment.n_mentions for live in segments)
+        postings = sum(_posting_bytes(live) for live in segments)
+        token = self.encoder.tokenizer.token
+        return IndexFacts(
+            folder=str(self.folder),
+            model={name: self._settings[name] for name in ("model", "fingerprint", "config")},
+            precision=self._settings["precision"],
+            long=self._settings["long"],
+            documents=catalog.n_documents(),
+            rows=sum(live.segment.n_rows for live in segments),
+            deleted_rows=sum(int((~live.alive).sum()) for live in segments if live.alive is not None),
+            mentions=mentions,
+            lists=len(counts),
+            longest_lists=tuple((token(list_id), length) for list_id, length in top),
+            truncated_documents=catalog.n_truncated(),
+            segments=len(segments),
+            bytes_catalog=(self.folder / CATALOG_FILE).stat().st_size,
+            bytes_segments=sum(entry.facts.bytes for entry in self._snapshot.entries),
+            bytes_a_mention=postings / mentions if mentions else 0.0,
+            token_error=max((live.segment.token_error for live in segments), default=0.0),
+            sentence_error=max((live.segment.sentence_error for live in segments), default=0.0),
+        )
+
+
+def _posting_bytes(live: LiveSegment) -> int:
+    scales = live.segment.vectors.scales
+    return (
+        live.segment.mention_rows.nbytes
+        + live.segment.vectors.values.nbytes
+        + (scales.nbytes if scales is not None else 0)
+    )
+
+
+def create(
+    path: str | Path,
+    model: str | Path | None = None,
+    precision: Precision = "int8",
+    long: Long = "chunk",
+    encoder: Encoder | None = None,
+) -> Index:
+    """Make a new, empty index. `model` None is the bundled one; `long` "truncate" cuts long documents off."""
+    folder = Path(path)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise OutputError(f"{folder} exists already", "open it with coil.open, or choose another name")
+    encoder = encoder if encoder is not None else OnnxEncoder(model)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be made: {error.strerror}", "choose another place") from error
+    settings = {
+        "model": str(Path(model).resolve()) if model is not None and Path(model).is_dir() else model,
+        "fingerprint": encoder.fingerprint,
+        "config": encoder.config.to_json(),
+        "precision": precision,
+        "long": long,
+    }
+    try:
+        Catalog.create(folder, settings).close()
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return Index(folder, encoder)
+
+
+def open_index(path: str | Path, encoder: Encoder | None = None) -> Index:
+    """Open an index that is there, to search and to change it."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise MissingIndex(f"there is no index at {folder}", "make one with `coil index` or coil.create")
+    return Index(folder, encoder)
+
+
+class _Documents(Iterator[Document]):
+    """Documents from whatever was given, each with the place it came from."""
+
+    def __init__(self, given: Texts) -> None:
+        self._given = given
+        self._stream = iter(given)
+        self._number = 0
+
+    def __next__(self) -> Document:
+        found = next(self._stream)
+        self._number += 1
+        return (
+            found
+            if isinstance(found, Document)
+            else make_document(dict(found), "the documents given", self._number)
+        )
+
+    @property
+    def place(self) -> str:
+        """Where the last document came from, for messages."""
+        return str(getattr(self._given, "place", f"document {self._number} of those given"))

@@ -1,0 +1,93 @@
+"""Precision: how vectors are stored, and how far that is from fp32.
+
+int8 keeps one byte a dimension and one byte of scale a vector. Because the scale depends on its own vector
+alone, a vector is stored the same way whatever stands beside it: after adding, deleting and merging, an index
+holds the same bytes as one built afresh.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coil.errors import InputError
+
+Precision = Literal["int8", "fp16", "fp32"]
+
+LEVELS = 127
+STEPS_AN_OCTAVE = 8
+ZERO_OCTAVE = 160  # the scale byte that stands for 1
+# The scale of each scale byte: from 2^-20 up to 2^11.9 in steps of 2^(1/8), about 9 %.
+SCALES: NDArray[np.float32] = np.exp2((np.arange(256) - ZERO_OCTAVE) / STEPS_AN_OCTAVE).astype(np.float32)
+LARGEST = float(SCALES[-1]) * LEVELS
+
+
+@dataclass(frozen=True, eq=False)
+class StoredVectors:
+    """Vectors as they are stored. Rows can be cut with a slice, a mask or an array of rows."""
+
+    values: NDArray[Any]  # [rows, dim] int8, float16 or float32
+    scales: NDArray[np.uint8] | None  # [rows] scale bytes of int8, None otherwise
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, rows: slice | NDArray[Any]) -> StoredVectors:
+        return StoredVectors(self.values[rows], None if self.scales is None else self.scales[rows])
+
+    @property
+    def dim(self) -> int:
+        """How wide a vector is."""
+        return int(self.values.shape[1])
+
+    def decode(self) -> NDArray[np.float32]:
+        """The vectors that the stored bytes stand for, [rows, dim]."""
+        decoded = self.values.astype(np.float32)
+        return decoded if self.scales is None else decoded * SCALES[self.scales][:, None]
+
+    def products(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The product of each vector with another, [rows]; equal for equal vectors, wherever they stand."""
+        found: NDArray[np.float32] = np.einsum("rd,d->r", self.values.astype(np.float32), vector)
+        return found if self.scales is None else found * SCALES[self.scales]
+
+
+def store(vectors: NDArray[np.float32], precision: Precision) -> StoredVectors:
+    """Bring vectors into the form they are stored in."""
+    if vectors.size and not np.isfinite(vectors).all():
+        raise InputError("a vector holds NaN or infinity", "check the model: it cannot be indexed with")
+    if precision == "fp32":
+        return StoredVectors(np.ascontiguousarray(vectors, dtype=np.float32), None)
+    largest = np.abs(vectors).max(axis=1, initial=0.0) if vectors.shape[1] else np.zeros(len(vectors))
+    limit = LARGEST if precision == "int8" else float(np.finfo(np.float16).max)
+    if len(largest) and largest.max() > limit:
+        raise InputError(
+            f"a vector holds {largest.max():.3g}, more than {precision} can store ({limit:.3g})",
+            "store the vectors with --precision fp32",
+        )
+    if precision == "fp16":
+        return StoredVectors(vectors.astype(np.float16), None)
+    scales = _scale_bytes(largest)
+    codes = np.rint(vectors / SCALES[scales][:, None])
+    return StoredVectors(np.clip(codes, -LEVELS, LEVELS).astype(np.int8), scales)
+
+
+def _scale_bytes(largest: NDArray[Any]) -> NDArray[np.uint8]:
+    """The smallest scale with which the largest entry of each vector fits into ±127."""
+    with np.errstate(divide="ignore"):
+        exact = np.log2(largest / LEVELS) * STEPS_AN_OCTAVE + ZERO_OCTAVE
+    found: NDArray[np.uint8] = np.clip(np.ceil(exact), 0, 255).astype(np.uint8)
+    # log2 rounds: where the scale came out one too small, take the next.
+    small = (largest > SCALES[found] * LEVELS) & (found < 255)
+    found[small] += 1
+    return found
+
+
+def largest_error(vectors: NDArray[np.float32], stored: StoredVectors) -> float:
+    """The largest ‖v − v̂‖ of any vector v stored as v̂; so |q·v − q·v̂| is at most ‖q‖ times this."""
+    if not len(vectors) or not vectors.shape[1]:
+        return 0.0
+    difference = vectors.astype(np.float64) - stored.decode().astype(np.float64)
+    return float(np.sqrt((difference**2).sum(axis=1)).max())

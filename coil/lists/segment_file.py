@@ -1,0 +1,165 @@
+"""A segment as one file: written once, checked, mapped into memory. docs/format.md gives the bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
+
+from coil.errors import DamagedSegment, MissingSegment, OutputError
+from coil.lists.precision import StoredVectors
+from coil.lists.segment import Segment
+
+FORMAT = "coil-segment-1"
+DTYPES: dict[str, Any] = {
+    "I8": np.int8,
+    "U8": np.uint8,
+    "U16": np.uint16,
+    "I32": np.int32,
+    "I64": np.int64,
+    "F16": np.float16,
+    "F32": np.float32,
+}
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What the catalog knows about a segment file: enough to notice any change."""
+
+    bytes: int
+    sha256: str
+    header_sha256: str
+
+
+def write_segment(path: Path, segment: Segment) -> FileFacts:
+    """Write a segment, whole or not at all, and make sure that it is on the disk."""
+    arrays = _arrays(segment)
+    metadata = {
+        "format": FORMAT,
+        "token_error": float(segment.token_error).hex(),
+        "sentence_error": float(segment.sentence_error).hex(),
+    }
+    partial = path.with_name(path.name + ".partial")
+    try:
+        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, partial, metadata)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.chmod(0o644)  # whoever may enter the folder may read
+        facts = file_facts(partial)
+        os.replace(partial, path)
+        sync_folder(path.parent)
+    except (OSError, SafetensorError) as error:
+        partial.unlink(missing_ok=True)
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise OutputError(
+            f"{path} cannot be written: {reason}",
+            "free some space or choose another place; what was there before is untouched",
+        ) from error
+    return facts
+
+
+def sync_folder(folder: Path) -> None:
+    """Make sure that names in a folder are on the disk, where the system can."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def open_segment(path: Path, facts: FileFacts) -> Segment:
+    """Map a segment. Size and header are checked here, every byte by `check_segment`."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            header = _read_header(file.read(8), file, path)
+    except FileNotFoundError as error:
+        raise MissingSegment(
+            f"{path} is missing", "restore it from a backup, or build the index again"
+        ) from error
+    if size != facts.bytes:
+        raise DamagedSegment(f"{path} has {size:,} bytes, but {facts.bytes:,} were written", _REMEDY)
+    if hashlib.sha256(header).hexdigest() != facts.header_sha256:
+        raise DamagedSegment(f"{path} has another header than was written", _REMEDY)
+    described = json.loads(header)
+    metadata = described.pop("__metadata__")
+    if metadata["format"] != FORMAT:
+        raise DamagedSegment(
+            f"{path} has the format {metadata['format']}, this version reads {FORMAT}", "upgrade coil-ir"
+        )
+    arrays = {name: _map(path, 8 + len(header), tensor) for name, tensor in described.items()}
+    return Segment(
+        list_ids=arrays["list_ids"],
+        list_offsets=arrays["list_offsets"],
+        mention_rows=arrays["mention_rows"],
+        vectors=StoredVectors(arrays["vectors"], arrays.get("vector_scales")),
+        sentences=StoredVectors(arrays["sentences"], arrays.get("sentence_scales")),
+        row_documents=arrays["row_documents"],
+        row_spans=arrays["row_spans"],
+        token_error=float.fromhex(metadata["token_error"]),
+        sentence_error=float.fromhex(metadata["sentence_error"]),
+    )
+
+
+def check_segment(path: Path, facts: FileFacts) -> None:
+    """Read every byte and compare."""
+    open_segment(path, facts)
+    if file_facts(path) != facts:
+        raise DamagedSegment(f"{path} is not what was written: a byte has changed", _REMEDY)
+
+
+_REMEDY = "restore the file from a backup, or build the index again"
+
+
+def file_facts(path: Path) -> FileFacts:
+    """Size and digests of a file as it is."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        start = file.read(8)
+        header = file.read(int.from_bytes(start, "little"))
+        digest.update(start + header)
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return FileFacts(path.stat().st_size, digest.hexdigest(), hashlib.sha256(header).hexdigest())
+
+
+def _read_header(start: bytes, file: Any, path: Path) -> bytes:
+    length = int.from_bytes(start, "little")
+    if len(start) < 8 or length > 1 << 20:
+        raise DamagedSegment(f"{path} does not start as a segment does", _REMEDY)
+    header: bytes = file.read(length)
+    return header
+
+
+def _map(path: Path, base: int, tensor: dict[str, Any]) -> NDArray[Any]:
+    begin, end = tensor["data_offsets"]
+    shape, dtype = tuple(tensor["shape"]), DTYPES[tensor["dtype"]]
+    if begin == end:
+        return np.zeros(shape, dtype)
+    return np.memmap(path, dtype=dtype, mode="r", offset=base + begin, shape=shape)
+
+
+def _arrays(segment: Segment) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {
+        "list_ids": segment.list_ids,
+        "list_offsets": segment.list_offsets,
+        "mention_rows": segment.mention_rows,
+        "vectors": segment.vectors.values,
+        "sentences": segment.sentences.values,
+        "row_documents": segment.row_documents,
+        "row_spans": segment.row_spans,
+    }
+    if segment.vectors.scales is not None and segment.sentences.scales is not None:
+        arrays |= {"vector_scales": segment.vectors.scales, "sentence_scales": segment.sentences.scales}
+    return arrays

@@ -1,0 +1,41 @@
+"""Chunks: a text that is too long for the model, cut into overlapping parts that are not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from coil.tokens.tokenizer import Tokenizer
+
+OVERLAP = 0.25  # share of a chunk that the next one repeats, so that no passage is cut apart in both
+
+
+def chunk_spans(tokenizer: Tokenizer, text: str, length: int) -> list[tuple[int, int]]:
+    """The characters of each chunk; one chunk, the whole text, where `length` tokens hold it."""
+    room = length - len(tokenizer.prefix) - len(tokenizer.suffix)
+    if len(text) <= room:  # a token has at least one character
+        return [(0, len(text))]
+    [tokens] = tokenizer.cut([text], 2**31)
+    if len(tokens.spans) <= room:
+        return [(0, len(text))]
+    starts_word = np.concatenate([[True], tokens.spans[1:, 0] > tokens.spans[:-1, 1]])
+    spans: list[tuple[int, int]] = []
+    begin = 0
+    while True:
+        end = min(begin + room, len(tokens.spans))
+        last = end == len(tokens.spans)
+        if not last:
+            end = _at_word(starts_word, end, begin)
+        stop = len(text) if last else int(tokens.spans[end - 1, 1])
+        spans.append((int(tokens.spans[begin, 0]) if begin else 0, stop))
+        if last:
+            return spans
+        step = max(1, round((end - begin) * (1 - OVERLAP)))
+        begin = max(_at_word(starts_word, begin + step, begin), begin + 1)
+
+
+def _at_word(starts_word: np.ndarray, place: int, lowest: int) -> int:
+    """The nearest place at or before this one where a word starts; the place itself if there is none."""
+    found = place
+    while found > lowest and not starts_word[found]:
+        found -= 1
+    return found if found > lowest else place

@@ -1,0 +1,82 @@
+"""kill -9 at random moments: whatever was acknowledged is there exactly once, and the index is whole."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from coil.index import create, open_index
+from tests.hash_encoder import HashEncoder
+
+ROUNDS = int(os.environ.get("COIL_CRASH_ROUNDS", "12"))  # of each kind; `make soak` asks for more
+
+# Each writer prints what is committed, one line a commit, until it is killed.
+WRITERS = {
+    "builder": """
+start = len(index)
+acked = start
+def committed(n):
+    global acked
+    acked += n
+    print("added", acked, flush=True)
+index.add(({"id": i, "text": f"river bank {i} " * (1 + i % 5)} for i in range(start, 10**6)),
+          committed=committed, commit_every=7)
+""",
+    "adder": """
+i = len(index)
+while True:
+    index.add([{"id": i, "text": f"river bank {i}"}])
+    i += 1
+    print("added", i, flush=True)
+""",
+    "compactor": """
+n = len(index)
+while True:
+    index.update([{"id": n - 1 if n else 0, "text": "money loan"}])
+    n = max(n, 1)
+    print("added", n, flush=True)
+    index.compact()
+""",
+}
+PROLOGUE = """
+import sys
+from coil.index import open_index
+from tests.hash_encoder import HashEncoder
+index = open_index(sys.argv[1], encoder=HashEncoder())
+print("open", flush=True)
+"""
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_kill_at_any_moment(kind: str, tmp_path: Path) -> None:
+    rng = random.Random(kind)
+    folder = tmp_path / "a.coil"
+    create(folder, encoder=HashEncoder()).close()
+    promised = 0
+    for _ in range(ROUNDS):
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROLOGUE + WRITERS[kind], str(folder)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        time.sleep(rng.uniform(0.0, 0.25))
+        process.send_signal(signal.SIGKILL)
+        for line in process.stdout.read().splitlines():
+            promised = max(promised, int(line.split()[1]))
+        process.wait()
+        index = open_index(folder, encoder=HashEncoder())
+        index.verify()
+        # Ids are given in order, so the number of documents says that each is there exactly once.
+        assert len(index) >= promised
+        assert all(index.has(str(i)) for i in range(len(index)))
+        hits = index.search("river bank money", k=10**6)
+        assert sorted(int(hit.doc_id) for hit in hits) == list(range(len(index)))
+        index.close()
+    assert promised > 0

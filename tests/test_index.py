@@ -1,0 +1,413 @@
+"""The index: equal to one built afresh after any change, whole after damage is looked for, one writer."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import coil
+from coil.errors import (
+    CoilError,
+    DamagedSegment,
+    DuplicateId,
+    IndexLocked,
+    InputError,
+    MissingIndex,
+    MissingSegment,
+    NewerIndex,
+    OptionMismatch,
+    OutputError,
+)
+from coil.index import create, open_index
+from coil.lists.lock import writer_lock
+from coil.scores import reference
+from coil.texts.values import Document
+from coil.tokens.chunks import chunk_spans
+from coil.tokens.tokenizer import Tokenizer
+from coil.vectors.onnx_encoder import OnnxEncoder
+from tests.hash_encoder import QUERIES, HashEncoder, answers
+from tests.tiny import WORDS, make_tokenizer, random_texts
+
+# ---- any sequence of changes
+
+
+class Changes(RuleBasedStateMachine):
+    """Adds, updates, deletes and compacts, and compares with an index built afresh."""
+
+    ids = st.sampled_from([f"d{i}" for i in range(12)])
+    texts = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
+
+    @initialize(
+        n_c=st.sampled_from([0, 3]),
+        precision=st.sampled_from(["int8", "fp16", "fp32"]),
+        once=st.integers(0, 10**9),
+    )
+    def start(self, n_c: int, precision: str, once: int) -> None:
+        import tempfile
+
+        self.folder = tempfile.TemporaryDirectory()
+        self.encoder = HashEncoder(n_c=n_c)
+        self.precision: Any = precision
+        self.index = create(Path(self.folder.name) / "a.coil", precision=self.precision, encoder=self.encoder)
+        self.model: dict[str, str] = {}
+
+    @rule(ids=st.lists(ids, min_size=1, max_size=4), data=st.data())
+    def update(self, ids: list[str], data: st.DataObject) -> None:
+        documents = [Document(doc_id, data.draw(self.texts)) for doc_id in ids]
+        self.index.update(documents)
+        for document in documents:
+            self.model.pop(document.doc_id, None)
+            self.model[document.doc_id] = document.text
+
+    @rule(text=texts)
+    def add_a_long_one(self, text: str) -> None:
+        self.update_one("long", " ".join([text, *(["water flow"] * 60), text]))
+
+    def update_one(self, doc_id: str, text: str) -> None:
+        self.index.update([Document(doc_id, text)])
+        self.model.pop(doc_id, None)
+        self.model[doc_id] = text
+
+    @rule(ids=st.lists(ids, max_size=3))
+    def delete(self, ids: list[str]) -> None:
+        expected = len({doc_id for doc_id in ids if doc_id in self.model})
+        assert self.index.delete(ids) == expected
+        for doc_id in ids:
+            self.model.pop(doc_id, None)
+
+    @rule()
+    def compact(self) -> None:
+        self.index.compact()
+        assert self.index.inspect().deleted_rows == 0
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def add_twice_is_refused(self, data: st.DataObject) -> None:
+        doc_id = data.draw(st.sampled_from(sorted(self.model)))
+        with pytest.raises(DuplicateId, match="the index"):
+            self.index.add([Document("fresh", "river"), Document(doc_id, "bank")])
+
+    @rule()
+    def reopen(self) -> None:
+        self.index.close()
+        self.index = open_index(Path(self.folder.name) / "a.coil", encoder=self.encoder)
+
+    @invariant()
+    def equals_an_index_built_afresh(self) -> None:
+        if not hasattr(self, "index"):
+            return
+        import tempfile
+
+        assert len(self.index) == len(self.model)
+        with tempfile.TemporaryDirectory() as folder:
+            afresh = create(Path(folder) / "b.coil", precision=self.precision, encoder=self.encoder)
+            afresh.add([Document(doc_id, text) for doc_id, text in self.model.items()])
+            assert answers(self.index) == answers(afresh)
+            afresh.close()
+        self.index.verify()
+
+    def teardown(self) -> None:
+        if hasattr(self, "index"):
+            self.index.close()
+            self.folder.cleanup()
+
+
+Changes.TestCase.settings = settings(
+    max_examples=25, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+)
+test_any_changes = Changes.TestCase
+
+
+def test_many_single_adds_do_not_make_many_segments(tmp_path: Path) -> None:
+    index = create(tmp_path / "a.coil", encoder=HashEncoder())
+    texts = random_texts(200, longest=6)
+    for number, text in enumerate(texts):
+        index.add([{"id": number, "text": text}])
+    facts = index.inspect()
+    assert facts.documents == 200
+    assert facts.segments <= 20
+    afresh = create(tmp_path / "b.coil", encoder=HashEncoder())
+    afresh.add({"id": number, "text": text} for number, text in enumerate(texts))
+    assert answers(index) == answers(afresh)
+    assert index.compact() == 1
+    assert answers(index) == answers(afresh)
+    assert sorted(p.name for p in (tmp_path / "a.coil" / "segments").iterdir()) == [
+        entry.file for entry in index._snapshot.entries
+    ]
+
+
+# ---- scores
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp16", "fp32"])
+@pytest.mark.parametrize("n_c", [0, 3])
+def test_scores_are_the_oracles_within_the_stated_error(tmp_path: Path, precision: Any, n_c: int) -> None:
+    encoder = HashEncoder(n_c=n_c)
+    texts = random_texts(60, longest=20, seed=3)
+    index = create(tmp_path / "a.coil", precision=precision, encoder=encoder)
+    index.add({"id": i, "text": text} for i, text in enumerate(texts))
+    facts = index.inspect()
+    assert (
+        (facts.token_error, facts.sentence_error) == (0.0, 0.0)
+        if precision == "fp32"
+        else facts.token_error > 0
+    )
+    vectors = list(encoder.encode_documents(texts))
+    for query in QUERIES:
+        [q] = encoder.encode_queries([query])
+        bound = 1e-4 + facts.token_error * float(np.linalg.norm(q.vectors, axis=1).sum())
+        bound += facts.sentence_error * float(np.linalg.norm(q.sentence)) if q.sentence is not None else 0.0
+        exact = {
+            str(i): reference.score(q, d, encoder.config.profile, encoder.keys) for i, d in enumerate(vectors)
+        }
+        for hit in index.search(query, k=100):
+            assert abs(hit.score - exact[hit.doc_id]) <= bound
+
+
+def test_int8_takes_three_bytes_more_than_the_vector(tmp_path: Path) -> None:
+    index = create(tmp_path / "a.coil", encoder=HashEncoder(n_t=32))
+    index.add({"id": i, "text": text} for i, text in enumerate(random_texts(50)))
+    assert index.inspect().bytes_a_mention == 35.0
+
+
+# ---- long documents
+
+
+def test_chunks_cover_the_text_and_fit() -> None:
+    tokenizer = Tokenizer(make_tokenizer(), "tiny")
+    text = " ".join(random_texts(40, seed=1))
+    spans = chunk_spans(tokenizer, text, 32)
+    assert spans[0][0] == 0
+    assert spans[-1][1] == len(text)
+    for (_, end), (start, _) in pairwise(spans):
+        assert start < end  # they overlap
+    assert all(tokens.dropped == 0 for tokens in tokenizer.cut([text[a:b] for a, b in spans], 32))
+    assert chunk_spans(tokenizer, "", 32) == [(0, 0)]
+    assert chunk_spans(tokenizer, "x" * 500, 32)[-1][1] == 500
+
+
+def test_a_hit_says_which_chunk_matched_and_is_explained_there(tmp_path: Path) -> None:
+    encoder = HashEncoder()
+    text = " ".join([*(["water flow"] * 80), "cabinet government", *(["water flow"] * 80)])
+    index = create(tmp_path / "a.coil", encoder=encoder)
+    index.add([{"id": "long", "text": text}])
+    hit = index.search("cabinet government", tok_only=True)[0]
+    start, end = hit.chunk
+    assert "cabinet government" in text[start:end]
+    assert end - start < len(text)
+    explanation = index.explain("cabinet government", "long")
+    assert [text[slice(*match.document_span)] for match in explanation.matches] in (
+        ["cabinet", "government"], ["government"], ["cabinet"], []
+    )  # fmt: skip
+    full = index.search("cabinet government")[0]
+    assert explanation.score == pytest.approx(full.score, abs=1e-4)
+    cut = create(tmp_path / "b.coil", encoder=encoder, long="truncate")
+    cut.add([{"id": "long", "text": text}])
+    assert cut.search("cabinet government", tok_only=True) == []
+    assert cut.inspect().truncated_documents == 1
+
+
+# ---- damage
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    index = create(tmp_path / "a.coil", encoder=HashEncoder())
+    index.add({"id": i, "text": text} for i, text in enumerate(random_texts(20)))
+    index.close()
+    return tmp_path / "a.coil"
+
+
+def only_segment(folder: Path) -> Path:
+    [path] = (folder / "segments").iterdir()
+    return path
+
+
+def test_every_flipped_byte_is_found(small: Path) -> None:
+    path = only_segment(small)
+    content = path.read_bytes()
+    rng = np.random.default_rng(0)
+    places = [0, 7, 8, len(content) - 1, *rng.integers(0, len(content), 60).tolist()]
+    for place in places:
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << int(rng.integers(0, 8))
+        path.write_bytes(flipped)
+        with pytest.raises(DamagedSegment, match=path.name):
+            open_index(small, encoder=HashEncoder()).verify()
+    path.write_bytes(content)
+    open_index(small, encoder=HashEncoder()).verify()
+
+
+def test_other_damage_has_a_name_each(small: Path) -> None:
+    path = only_segment(small)
+    content = path.read_bytes()
+    for cut in (0, 4, 100, len(content) - 1):
+        path.write_bytes(content[:cut])
+        with pytest.raises(DamagedSegment):
+            open_index(small, encoder=HashEncoder())
+    path.unlink()
+    with pytest.raises(MissingSegment, match=path.name):
+        open_index(small, encoder=HashEncoder())
+    path.write_bytes(content)
+    import sqlite3
+
+    with sqlite3.connect(small / "catalog.sqlite") as connection:
+        connection.execute("UPDATE settings SET value = '99' WHERE name = 'format'")
+    with pytest.raises(NewerIndex, match="format 99"):
+        open_index(small)
+    (small / "catalog.sqlite").write_bytes(b"not a database, but long enough to look at" * 100)
+    for side in ("-wal", "-shm"):
+        (small / f"catalog.sqlite{side}").unlink(missing_ok=True)
+    with pytest.raises(CoilError, match=r"catalog\.sqlite cannot be read"):
+        open_index(small)
+    with pytest.raises(MissingIndex):
+        open_index(small / "nothing")
+
+
+def test_another_model_is_refused(small: Path) -> None:
+    with pytest.raises(OptionMismatch, match="hash-4-3"):
+        open_index(small, encoder=HashEncoder(n_t=8)).search("river")
+
+
+# ---- writers and readers
+
+
+def test_a_second_writer_gets_a_clear_error_and_readers_go_on(small: Path) -> None:
+    index = open_index(small, encoder=HashEncoder())
+    hold = (
+        "import sys; from pathlib import Path; from coil.lists.lock import writer_lock\n"
+        "with writer_lock(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", hold, str(small)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(IndexLocked, match=f"process {holder.pid}"):
+        index.add([{"id": "new", "text": "river"}])
+    assert index.search("river")
+    holder.kill()  # the lock dies with its holder
+    holder.wait()
+    assert index.add([{"id": "new", "text": "river"}]) == 1
+
+
+def test_a_snapshot_does_not_move(small: Path) -> None:
+    reader, writer = (open_index(small, encoder=HashEncoder()) for _ in range(2))
+    before = answers(reader)
+    writer.delete([str(i) for i in range(0, 20, 2)])
+    writer.update([{"id": "1", "text": "river bank money"}])
+    writer.compact()
+    assert answers(reader) == before
+    assert reader.document("0").doc_id == "0"
+    reader.refresh()
+    assert answers(reader) == answers(writer) != before
+
+
+def test_strays_of_a_killed_writer_are_removed(small: Path) -> None:
+    stray = small / "segments" / "0000000099.safetensors"
+    stray.write_bytes(b"half a segment")
+    (small / "segments" / "0000000098.safetensors.partial").write_bytes(b"less")
+    index = open_index(small, encoder=HashEncoder())
+    index.add([{"id": "new", "text": "river"}])
+    assert not stray.exists()
+    assert len(list((small / "segments").iterdir())) == index.inspect().segments
+
+
+def test_a_full_disk_leaves_the_old_state(small: Path) -> None:
+    code = (
+        "import resource, sys, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "from tests.hash_encoder import HashEncoder; from coil.index import open_index\n"
+        "from coil.errors import OutputError\n"
+        "index = open_index(sys.argv[1], encoder=HashEncoder())\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (120_000, 120_000))\n"
+        "try: index.add({'id': f'n{i}', 'text': 'river bank ' * 20} for i in range(400))\n"
+        "except OutputError as error: print('refused:', error.remedy)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(small)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.startswith("refused: free some space"), done.stderr
+    index = open_index(small, encoder=HashEncoder())
+    index.verify()
+    assert len(index) == 20
+
+
+def test_creating_over_something_is_refused(small: Path, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="exists already"):
+        create(small, encoder=HashEncoder())
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OutputError):
+        create(tmp_path / "file" / "a.coil", encoder=HashEncoder())
+
+
+# ---- the real model
+
+
+def test_the_quickstart(tmp_path: Path) -> None:
+    index = coil.create(tmp_path / "notes.coil")
+    index.add([{"id": "a", "text": "The bank of the river was steep."}])
+    hits = index.search("bank of a river", k=10)
+    assert [hit.doc_id for hit in hits] == ["a"]
+    explanation = index.explain("bank of a river", "a")
+    assert sum(m.contribution for m in explanation.matches) + (explanation.sentence or 0) == pytest.approx(
+        hits[0].score, abs=1e-4
+    )
+    assert json.loads(json.dumps(explanation.to_json()))["doc_id"] == "a"
+    index.delete(["a"])
+    index.compact()
+    assert coil.open(tmp_path / "notes.coil").search_many(["bank", "river"], k=1000) == [[], []]
+
+
+def test_real_vectors_do_not_depend_on_how_documents_came_in(full: Path, tmp_path: Path) -> None:
+    encoder = OnnxEncoder(full, threads=1)
+    texts = random_texts(40, seed=5)
+    together = create(tmp_path / "a.coil", encoder=encoder)
+    together.add({"id": i, "text": text} for i, text in enumerate(texts))
+    one_by_one = create(tmp_path / "b.coil", encoder=encoder)
+    for i, text in enumerate(texts):
+        one_by_one.add([{"id": i, "text": text}])
+    assert answers(together) == answers(one_by_one)
+
+
+def test_ids_are_kept_apart_letter_by_letter(tmp_path: Path) -> None:
+    index = create(tmp_path / "a.coil", encoder=HashEncoder())
+    ids = ["a", "A", "é", "e\u0301", "x" * 10_000, " a", "a ", "\u202ea", "'; DROP TABLE documents; --"]
+    index.add([{"id": i, "text": "river"} for i in ids])
+    assert sorted(hit.doc_id for hit in index.search("river", k=100)) == sorted(ids)
+    with pytest.raises(InputError, match="a list of ids"):
+        index.delete("abc")  # type: ignore[arg-type]
+
+
+def test_the_lock_is_free_after_use(small: Path) -> None:
+    with writer_lock(small):
+        assert (small / "writer.lock").read_text() == f"process {os.getpid()}\n"
+    with writer_lock(small):
+        pass
+
+
+def test_an_index_of_format_1_opens_for_ever(tmp_path: Path) -> None:
+    """Made once and committed: segments, a long document, a deletion, an update."""
+    data = Path(__file__).parent / "data"
+    folder = Path(shutil.copytree(data / "golden-1.coil", tmp_path / "golden.coil"))
+    index = open_index(folder, encoder=HashEncoder())
+    index.verify()
+    expected = json.loads((data / "golden-1.json").read_text())
+    found = [[[doc_id, score, list(chunk)] for doc_id, score, chunk in hits] for hits in answers(index)]
+    assert [[row[0] for row in hits] for hits in found] == [[row[0] for row in hits] for hits in expected]
+    for ours, theirs in zip(chain(*found), chain(*expected), strict=True):
+        assert ours[2] == theirs[2]
+        assert ours[1] == pytest.approx(theirs[1], abs=1e-5)
+    assert not index.has("d3")
+    assert index.document("d5").text == "river bank money"
