@@ -24,8 +24,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from stamp import stamp, write_result
-
+from bench.stamp import stamp, write_result
 from coil import OnnxEncoder, TorchEncoder
 from coil.vectors.export import export_model
 from coil.vectors.model_files import ONNX_FILES, resolve_folder

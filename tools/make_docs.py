@@ -81,7 +81,7 @@ def encoding() -> str:
             f"| {query['threads']} | {query['int8_over_fp32']:.2f} × the time | "
             f"{query['int8_over_pytorch']:.2f} × the time | {gain:.2f} × the documents |"
         )
-    start = figures["process_start"]["start_to_first_query_s"]
+    start = figures["cold_start"]["start_to_first_query_s"]
     return "\n".join(lines) + f"\n\nA new process has its first query encoded after {start:.2f} s."
 
 
