@@ -75,7 +75,7 @@ def run_demo(
             click.echo("  no hits")
         for hit in hits:
             click.echo(_hit_line(hit, index.explain(question, hit.doc_id), shade))
-        if hits and answered is None:
+        if hits:
             answered = question, hits[0]
     if answered is not None:
         question, hit = answered
