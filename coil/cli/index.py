@@ -49,11 +49,12 @@ def command(
       zcat dump.jsonl.gz | coil index - --out dump.coil
     """
     began = time.monotonic()
+    documents = read_documents(*corpus)  # before anything is made: a wrong path must not leave an empty index
     index = open_index(out) if resume else create(out, model, precision, long)
     before = len(index)
     with tqdm(unit=" documents", disable=None, desc="indexing") as bar:
         index.add(
-            read_documents(*corpus),
+            documents,
             on_duplicate="skip" if resume else on_duplicate,
             committed=bar.update,
             commit_every=COMMIT_EVERY,

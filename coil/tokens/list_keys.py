@@ -18,6 +18,7 @@ from coil.errors import require
 from coil.tokens.profile import ScoringProfile
 
 NO_LIST = -1
+WORD_STARTS = ("Ġ", "▁")
 
 # Function words that carry no topic. Kept short on purpose: a word that can name a topic keeps its list.
 STOP_WORDS = frozenset(
@@ -56,7 +57,9 @@ def build_list_keys(
 ) -> ListKeys:
     """Make the table for a vocabulary (`vocabulary[i]` is the token with id i)."""
     table = np.arange(len(vocabulary), dtype=np.int32)
-    words = [_whole_word(token) for token in vocabulary]
+    # Byte-pair vocabularies mark where a word starts, word-piece vocabularies where one goes on.
+    marked = any(token.startswith(WORD_STARTS) for token in vocabulary)
+    words = [_whole_word(token, marked) for token in vocabulary]
     if profile.list_key == "stem":
         stemmer = require("snowballstemmer", "train").stemmer("english")
         representative: dict[str, int] = {}
@@ -75,11 +78,11 @@ def build_list_keys(
     return ListKeys(_named_by_smallest(table))
 
 
-def _whole_word(token: str) -> str | None:
+def _whole_word(token: str, marked: bool) -> str | None:
     """The word that a vocabulary entry spells on its own, or None for a continuation piece."""
-    if token.startswith(("Ġ", "▁")):
+    if token.startswith(WORD_STARTS):
         return token[1:]
-    return None if token.startswith("##") else token
+    return None if marked or token.startswith("##") else token
 
 
 def _is_punctuation(text: str) -> bool:

@@ -70,6 +70,7 @@ def mine_run(files: Sequence[Path], out: Path, run: Path, mining: Mining, corpus
     names = {number: name for name, number in reversed(places.passage_at.items())}
 
     def found() -> Iterator[tuple[int, list[int]]]:
+        seen: set[int] = set()
         for query_name, ranked in read_run(run).items():
             if query_name not in places.query_at:
                 raise InputError(
@@ -83,7 +84,10 @@ def mine_run(files: Sequence[Path], out: Path, run: Path, mining: Mining, corpus
                     "give the collection that the run was made on with --corpus",
                 )
             best = [places.passage_at[name] for name in ranked]
-            yield places.query_at[query_name], best[: mining.depth]
+            query = places.query_at[query_name]
+            if query not in seen:  # the same text on another line is the same query
+                seen.add(query)
+                yield query, best[: mining.depth]
 
     return _write(out, places, names, positives, found(), mining, f"run {run.name}")
 
@@ -181,6 +185,8 @@ def _write(
 ) -> int:
     """Sample and write; the file appears only when it is whole."""
     first_query = {number: name for name, number in reversed(places.query_at.items())}
+    if out.is_dir():
+        raise OutputError(f"{out} is a folder, a file was expected", "give a file name with --out")
     partial = out.with_name(out.name + ".partial")
     written = 0
     try:

@@ -1,0 +1,112 @@
+"""The verbs that make, change and search an index, with the bundled model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from coil.cli.main import run
+
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("notes")
+    (folder / "river.txt").write_text("The bank of the river was steep, and kingfishers nested in it.")
+    (folder / "money.md").write_text("The bank raised its interest rates.")
+    (folder / "otter.txt").write_text("Otters live in holes beside a stream.")
+    return folder
+
+
+@pytest.fixture
+def index(notes: Path, tmp_path: Path, capsys: Output) -> str:
+    path = str(tmp_path / "notes.coil")
+    assert run(["index", str(notes), "--out", path]) == 0
+    assert "3 documents added" in capsys.readouterr().err
+    return path
+
+
+def test_search_and_explain(index: str, capsys: Output) -> None:
+    assert run(["search", index, "steep river bank", "-k", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert "river.txt" in lines[0]
+    assert run(["search", index, "steep river bank", "--json", "--tok-only"]) == 0
+    hits = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [hit["doc_id"] for hit in hits] == ["river.txt", "money.md"]
+    assert run(["explain", index, "steep river bank", "river.txt", "--versus", "money.md"]) == 0
+    shown = capsys.readouterr().out
+    assert "[bank]" in shown
+    assert "more than money.md:" in shown
+    assert run(["explain", index, "river", "river.txt", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["matches"][0]["query_token"] == "river"
+
+
+def test_runs_can_be_evaluated(index: str, tmp_path: Path, capsys: Output) -> None:
+    (tmp_path / "queries.tsv").write_text("q1\tsteep river bank\nq2\tinterest\n")
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\triver.txt\t1\nq2\tmoney.md\t1\n")
+    out = str(tmp_path / "out.trec")
+    assert run(["search", index, "--queries", str(tmp_path / "queries.tsv"), "--run", out]) == 0
+    assert run(["evaluate", str(tmp_path / "qrels.tsv"), out, "--json"]) == 0
+    assert '"nDCG@10": 1.0' in capsys.readouterr().out
+
+
+def test_add_update_delete_compact_verify_inspect(index: str, tmp_path: Path, capsys: Output) -> None:
+    more = tmp_path / "more.jsonl"
+    more.write_text(
+        '{"id": "river.txt", "text": "A river.", "year": 2020}\n{"id": "x", "text": "New", "year": 2021}\n'
+    )
+    assert run(["add", index, str(more)]) == 1
+    told = capsys.readouterr().err
+    assert "stands twice: at the index and again at" in told
+    assert "more.jsonl, line 1" in told
+    assert run(["add", index, str(more), "--on-duplicate", "update"]) == 0
+    assert run(["search", index, "river", "--filter", "year >= 2021", "--json"]) == 0
+    assert [json.loads(line)["doc_id"] for line in capsys.readouterr().out.splitlines()] == ["x"]
+    assert run(["delete", index, "nobody"]) == 1
+    assert run(["delete", index, "x", "otter.txt"]) == 0
+    assert run(["compact", index]) == 0
+    assert run(["verify", index]) == 0
+    assert "is whole: 2 documents" in capsys.readouterr().out
+    assert run(["inspect", index, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["documents"], facts["segments"], facts["deleted_rows"]) == (2, 1, 0)
+    assert run(["inspect", index]) == 0
+    assert "35.0 bytes a mention" in capsys.readouterr().out
+
+
+def test_resuming_takes_up_what_is_missing(notes: Path, tmp_path: Path, capsys: Output) -> None:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "money.md").write_text((notes / "money.md").read_text())
+    out = str(tmp_path / "a.coil")
+    assert run(["index", str(tmp_path / "first"), "--out", out]) == 0
+    assert run(["index", str(notes), "--out", out, "--resume"]) == 0
+    assert "2 documents added" in capsys.readouterr().err
+    assert run(["index", str(notes), "--out", out]) == 1
+    assert "exists already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (["search", "{tmp}/none.coil", "x"], 1, "there is no index"),
+        (["search", "{tmp}", "x"], 1, "is not an index"),
+        (["search", "{index}"], 2, "Give a query"),
+        (["search", "{index}", "x", "--filter", "year ="], 1, "filter"),
+        (["explain", "{index}", "x", "nobody"], 1, "no document has the id"),
+        (["index", "{tmp}/nothing.jsonl", "--out", "{tmp}/b.coil"], 1, "nothing.jsonl"),
+        (["verify", "{tmp}/none.coil"], 1, "there is no index"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    index: str, tmp_path: Path, capsys: Output, arguments: list[str], status: int, told: str
+) -> None:
+    filled = [argument.format(tmp=tmp_path, index=index) for argument in arguments]
+    assert run(filled) == status
+    error = capsys.readouterr().err
+    assert told in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "b.coil").exists()
