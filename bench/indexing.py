@@ -28,7 +28,7 @@ documents, encoder = read_standard_library(), OnnxEncoder()
 began = time.perf_counter()
 for _ in encoder.encode_documents(d.text for d in documents): pass
 took = time.perf_counter() - began
-print(json.dumps({"s": took, "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "n": len(documents)}))
+print(json.dumps({"s": took, "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
 """
 INDEX = """
 import json, resource, sys, time
@@ -39,7 +39,7 @@ index = create(sys.argv[1])
 began = time.perf_counter()
 index.add(documents)
 took = time.perf_counter() - began
-print(json.dumps({"s": took, "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "n": len(documents)}))
+print(json.dumps({"s": took, "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
 """
 
 

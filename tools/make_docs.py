@@ -85,6 +85,16 @@ def encoding() -> str:
     return "\n".join(lines) + f"\n\nA new process has its first query encoded after {start:.2f} s."
 
 
+def indexing() -> str:
+    """What building an index costs."""
+    found = result("bench/results/indexing.json")
+    return (
+        f"Building takes {found['time_over_encoder']:.2f} × the encoder's own time on the same texts, peaks at "
+        f"{found['peak_memory_mb']:.0f} MB\nof memory ({found['peak_memory_over_encoder_mb']:.0f} MB more than "
+        f"encoding alone), and stores {found['bytes_a_mention']:.0f} bytes a mention in int8."
+    )
+
+
 def recipes() -> str:
     """How the default recipe was chosen."""
     found = result("experiments/results/recipe-search.json")
@@ -103,6 +113,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "recall": recall,
     "encoding": encoding,
     "recipes": recipes,
+    "indexing": indexing,
 }
 
 
