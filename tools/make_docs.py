@@ -88,10 +88,11 @@ def encoding() -> str:
 def indexing() -> str:
     """What building an index costs."""
     found = result("bench/results/indexing.json")
+    more = found["peak_memory_over_encoder_mb"]
     return (
-        f"Building takes {found['time_over_encoder']:.2f} × the encoder's own time on the same texts, peaks at "
-        f"{found['peak_memory_mb']:.0f} MB\nof memory ({found['peak_memory_over_encoder_mb']:.0f} MB more than "
-        f"encoding alone), and stores {found['bytes_a_mention']:.0f} bytes a mention in int8."
+        f"Building takes {found['time_over_encoder']:.2f} × the encoder's own time on the same texts, "
+        f"peaks at {found['peak_memory_mb']:.0f} MB\nof memory ({more:.0f} MB more than encoding alone), "
+        f"and stores {found['bytes_a_mention']:.0f} bytes a mention in int8."
     )
 
 
