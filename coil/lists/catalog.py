@@ -134,11 +134,6 @@ class Catalog:
         self._connection.execute("BEGIN")
         self._connection.execute("SELECT count(*) FROM settings").fetchone()
 
-    def end_snapshot(self) -> None:
-        """Reads see the newest state again."""
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
-
     def settings(self) -> dict[str, Any]:
         """Format, model, profile and the rest that holds for the whole index."""
         rows = self._connection.execute("SELECT name, value FROM settings")
