@@ -16,6 +16,7 @@ CoilError                     what was found, what was expected, where; `remedy`
 │   ├── MissingSegment        a segment file is gone
 │   ├── DamagedSegment        a segment file is not what was written
 │   └── IndexLocked           another process is writing it
+├── SearchTimeout             a search took longer than it was given
 ├── OutputError               the result cannot be written
 ├── TrainingDiverged          the loss is no longer a number
 └── MissingExtra              an optional part of the package is not installed
@@ -109,6 +110,10 @@ class DamagedSegment(IndexProblem):
 
 class IndexLocked(IndexProblem):
     """Another process is writing the index."""
+
+
+class SearchTimeout(CoilError):
+    """A search took longer than it was given; it has stopped."""
 
 
 class OutputError(CoilError):

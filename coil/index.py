@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import numpy as np
 
 from coil.errors import CoilError, InputError, MissingIndex, OptionMismatch, OutputError
 from coil.explanations.explanation import Explanation, explain_hit
-from coil.hits.searcher import Hit, Searcher
+from coil.hits.searcher import Answer, Hit, Searcher
 from coil.lists.catalog import CATALOG_FILE, Catalog
 from coil.lists.filters import parse_filter
 from coil.lists.lock import writer_lock
@@ -120,11 +121,23 @@ class Index:
         self, queries: Iterable[str], k: int = 10, filter: str | None = None, tok_only: bool = False
     ) -> list[list[Hit]]:
         """The k best documents for each of many queries."""
+        return [answer.hits for answer in self.answer_many(queries, k, filter, tok_only)]
+
+    def answer_many(
+        self,
+        queries: Iterable[str],
+        k: int = 10,
+        filter: str | None = None,
+        tok_only: bool = False,
+        timeout: float | None = None,
+    ) -> list[Answer]:
+        """The same with what each query cost; after `timeout` seconds it stops with SearchTimeout."""
+        deadline = None if timeout is None else time.monotonic() + timeout
         allowed = None
         if filter is not None:
             parsed = parse_filter(filter)
             allowed = self._snapshot.catalog.select(parsed.where, parsed.parameters)
-        return self._searcher().search_many(queries, k, allowed, tok_only)
+        return self._searcher().answer_many(queries, k, allowed, tok_only, deadline)
 
     def explain(self, query: str, doc_id: str) -> Explanation:
         """Why a document scores what it scores for a query."""

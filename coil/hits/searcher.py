@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.errors import InputError
+from coil.errors import InputError, SearchTimeout
 from coil.hits.top_k import top_k
 from coil.lists.collection import Collection, MemoryCollection
 from coil.lists.segment import Segment
 from coil.lists.snapshot import LiveSegment
-from coil.scores.scorer import Scorer, score_with_numpy
+from coil.scores.scorer import Scorer, listed_tokens, score_with_numpy
 from coil.texts.values import Document
 from coil.tokens.list_keys import NO_LIST
 from coil.vectors.encoder import Encoder
@@ -31,6 +32,27 @@ class Hit:
     text: str = field(repr=False)
     fields: dict[str, Any] = field(repr=False)
     chunk: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class SearchStats:
+    """What one query cost. Of a batch, each query bears an equal share of the time to encode."""
+
+    mentions_scored: int = 0
+    mentions_skipped: int = 0
+    sentences_scored: int = 0
+    sentences_skipped: int = 0
+    encode_ms: float = 0.0
+    score_ms: float = 0.0
+    fetch_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The hits of one query, and what they cost."""
+
+    hits: list[Hit]
+    stats: SearchStats
 
 
 @dataclass(frozen=True)
@@ -74,21 +96,41 @@ class Searcher:
         allowed: NDArray[np.int64] | None = None,
         tok_only: bool = False,
     ) -> list[list[Hit]]:
-        """The k best documents for each of many queries, which are encoded in one go.
+        """The k best documents for each of many queries; see `answer_many`."""
+        return [answer.hits for answer in self.answer_many(queries, k, allowed, tok_only)]
+
+    def answer_many(
+        self,
+        queries: Iterable[str],
+        k: int = 10,
+        allowed: NDArray[np.int64] | None = None,
+        tok_only: bool = False,
+        deadline: float | None = None,
+    ) -> list[Answer]:
+        """The k best documents for each of many queries, which are encoded in one go, and what they cost.
 
         An empty or blank query has no hits, not even through the sentence vector: nothing was asked.
         Without a sentence vector (COIL-tok) a document that scores exactly 0 is no hit. `allowed` keeps only
-        the documents of these ordinals, `tok_only` leaves the sentence vector out.
+        the documents of these ordinals, `tok_only` leaves the sentence vector out. After `deadline`, a time
+        of `time.monotonic`, the search stops with SearchTimeout.
         """
         asked = list(queries)
-        vectors = self.encoder.encode_queries(asked)
+        began = time.perf_counter()
+        vectors = list(self.encoder.encode_queries(asked))
+        encode_ms = (time.perf_counter() - began) * 1000 / max(len(asked), 1)
         return [
-            self._hits(_question(of_query, tok_only), k, allowed) if text.strip() and len(of_query) else []
+            self._answer(_question(of_query, tok_only), k, allowed, encode_ms, deadline)
+            if text.strip() and len(of_query)
+            else Answer([], SearchStats(encode_ms=encode_ms))
             for text, of_query in zip(asked, vectors, strict=True)
         ]
 
     def rank(
-        self, query_vectors: TokenVectors, k: int, allowed: NDArray[np.int64] | None = None
+        self,
+        query_vectors: TokenVectors,
+        k: int,
+        allowed: NDArray[np.int64] | None = None,
+        deadline: float | None = None,
     ) -> list[Ranked]:
         """The k best documents for a query that is already encoded: score descending, then ordinal."""
         if query_vectors.sentence is None and not query_vectors.vectors.shape[1]:
@@ -96,6 +138,8 @@ class Searcher:
         profile, keys = self.encoder.config.profile, self.encoder.keys
         found: list[Ranked] = []
         for live in self.collection.segments:
+            if deadline is not None and time.monotonic() > deadline:
+                raise SearchTimeout("the search took longer than it was given", "ask for less, or allow more")
             scores = self._scorer(query_vectors, live.segment, profile, keys)
             found += _best_documents(live, scores, k, allowed, query_vectors.sentence is None)
         found.sort(key=lambda ranked: (-ranked.score, ranked.ordinal))
@@ -150,14 +194,33 @@ class Searcher:
                 return live, rows
         raise InputError(f"no segment holds the document with the ordinal {ordinal}", "run `coil verify`")
 
-    def _hits(self, query_vectors: TokenVectors, k: int, allowed: NDArray[np.int64] | None) -> list[Hit]:
+    def _answer(
+        self,
+        query_vectors: TokenVectors,
+        k: int,
+        allowed: NDArray[np.int64] | None,
+        encode_ms: float,
+        deadline: float | None,
+    ) -> Answer:
+        began = time.perf_counter()
+        found = self.rank(query_vectors, k, allowed, deadline)
+        scored = time.perf_counter()
         hits = []
-        for rank, ranked in enumerate(self.rank(query_vectors, k, allowed), start=1):
+        for rank, ranked in enumerate(found, start=1):
             document = self.collection.document(ranked.ordinal)
             hits.append(
                 Hit(rank, document.doc_id, ranked.score, document.text, document.fields, ranked.chunk)
             )
-        return hits
+        lists = [list_id for list_id, _ in listed_tokens(query_vectors, self.encoder.keys)]
+        segments = [live.segment for live in self.collection.segments]
+        stats = SearchStats(
+            mentions_scored=sum(len(segment.list_of(list_id)) for segment in segments for list_id in lists),
+            sentences_scored=sum(s.n_rows for s in segments) if query_vectors.sentence is not None else 0,
+            encode_ms=encode_ms,
+            score_ms=(scored - began) * 1000,
+            fetch_ms=(time.perf_counter() - scored) * 1000,
+        )
+        return Answer(hits, stats)
 
 
 def _question(query_vectors: TokenVectors, tok_only: bool) -> TokenVectors:
