@@ -74,10 +74,18 @@ class _OnDisk:
 class Index:
     """An index. Reads see one consistent state; own changes are seen at once, others' after `refresh`."""
 
-    def __init__(self, folder: Path, encoder: Encoder | None = None, flush_bytes: int = FLUSH_BYTES) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        encoder: Encoder | None = None,
+        flush_bytes: int = FLUSH_BYTES,
+        threads: int = 1,
+    ) -> None:
         self.folder = folder
         self._encoder = encoder
         self._flush_bytes = flush_bytes
+        self._threads = threads
+        self._cached: tuple[Snapshot, Searcher] | None = None
         self._snapshot = Snapshot(folder)
         self._settings = self._snapshot.catalog.settings()
 
@@ -159,7 +167,13 @@ class Index:
         self._snapshot = newer
 
     def _searcher(self) -> Searcher:
-        return Searcher(self.encoder, _OnDisk(self._snapshot))
+        """One for as long as the snapshot is the same: it keeps what the kernels read."""
+        if self._cached is None or self._cached[0] is not self._snapshot:
+            self._cached = (
+                self._snapshot,
+                Searcher(self.encoder, _OnDisk(self._snapshot), threads=self._threads),
+            )
+        return self._cached[1]
 
     # ---- changing
 

@@ -21,10 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from coil.lists.collection import build_segments
-from coil.scores.scorer import score_with_numpy, sentence_scores
+from coil.scores.products import GRID
+from coil.scores.scorer import score_with_numpy
 from experiments.systems import Collection, ranking, say
 
 SENTENCE_FACTORS = (0.0, 0.5, 0.7, 1.0, 1.4, 2.0)
@@ -113,10 +112,14 @@ def search(out: Path, name: str, collections: list[Path], device: str, k: int) -
         lines: dict[float, list[str]] = {factor: [] for factor in factors}
         vectors = encoder.encode_queries(q.text for q in collection.queries)
         for query, of_query in zip(collection.queries, vectors, strict=True):
-            sentences = sentence_scores(of_query, segment)
-            tokens = score_with_numpy(replace(of_query, sentence=None), segment, config.profile, encoder.keys)
+            whole = score_with_numpy(of_query, segment, config.profile, encoder.keys) / GRID
+            tokens = (
+                score_with_numpy(replace(of_query, sentence=None), segment, config.profile, encoder.keys)
+                / GRID
+            )
+            sentences = whole - tokens
             for factor in factors:
-                ranked = ranking(collection, tokens + np.float32(factor) * sentences, k, config.n_c == 0)
+                ranked = ranking(collection, tokens + factor * sentences, k, config.n_c == 0)
                 lines[factor] += [
                     f"{query.query_id} Q0 {doc_id} {rank} {score:.6f} {name}\n"
                     for rank, (doc_id, score) in enumerate(ranked.items(), start=1)

@@ -408,6 +408,6 @@ def test_an_index_of_format_1_opens_for_ever(tmp_path: Path) -> None:
     assert [[row[0] for row in hits] for hits in found] == [[row[0] for row in hits] for hits in expected]
     for ours, theirs in zip(chain(*found), chain(*expected), strict=True):
         assert ours[2] == theirs[2]
-        assert ours[1] == pytest.approx(theirs[1], abs=1e-5)
+        assert ours[1] == pytest.approx(theirs[1], abs=1e-4)  # queries had no 15 bits then
     assert not index.has("d3")
     assert index.document("d5").text == "river bank money"

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.errors import InputError, SearchTimeout
-from coil.hits.top_k import top_k
+from coil.errors import InputError
+from coil.hits.ranking import Limits, NativeRanker, Ranked, Rankings, fits_kernels, rank_with_scorer
 from coil.lists.collection import Collection, MemoryCollection
 from coil.lists.segment import Segment
 from coil.lists.snapshot import LiveSegment
-from coil.scores.scorer import Scorer, listed_tokens, score_with_numpy
+from coil.scores.native import load_native
+from coil.scores.scorer import Scorer, score_with_numpy
 from coil.texts.values import Document
 from coil.tokens.list_keys import NO_LIST
 from coil.vectors.encoder import Encoder
@@ -36,12 +38,17 @@ class Hit:
 
 @dataclass(frozen=True)
 class SearchStats:
-    """What one query cost. Of a batch, each query bears an equal share of the time to encode."""
+    """What one query cost. Of a batch, each query bears an equal share of the time.
+
+    A mention or sentence vector is skipped where it provably could not change the hits; before that, a sketch
+    of the sentence vector may have been looked at.
+    """
 
     mentions_scored: int = 0
     mentions_skipped: int = 0
     sentences_scored: int = 0
     sentences_skipped: int = 0
+    sketches_scored: int = 0
     encode_ms: float = 0.0
     score_ms: float = 0.0
     fetch_ms: float = 0.0
@@ -55,22 +62,25 @@ class Answer:
     stats: SearchStats
 
 
-@dataclass(frozen=True)
-class Ranked:
-    """A document by its inside number, with the row that gave it its score."""
-
-    ordinal: int
-    score: float
-    chunk: tuple[int, int]
-
-
 class Searcher:
-    """An immutable snapshot to search: the encoder for queries, the lists, and the documents behind them."""
+    """An immutable snapshot to search: the encoder for queries, the lists, and the documents behind them.
 
-    def __init__(self, encoder: Encoder, collection: Collection, scorer: Scorer = score_with_numpy) -> None:
+    It searches with the native kernels where they were built, and with NumPy otherwise; `scorer` chooses
+    another way, and then every row is scored. The hits and scores are the same, to the last bit.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        collection: Collection,
+        scorer: Scorer | None = None,
+        threads: int = 1,
+        prune: bool = True,
+    ) -> None:
         self.encoder = encoder
         self.collection = collection
         self._scorer = scorer
+        self._threads, self._prune = threads, prune
 
     @classmethod
     def build(
@@ -78,7 +88,7 @@ class Searcher:
         encoder: Encoder,
         documents: Iterable[Document],
         progress: Callable[[int], object] | None = None,
-        scorer: Scorer = score_with_numpy,
+        scorer: Scorer | None = None,
     ) -> Searcher:
         """Encode documents and search them in memory; `progress` hears how many more are done."""
         return cls(encoder, MemoryCollection.build(encoder, documents, progress=progress), scorer)
@@ -116,34 +126,50 @@ class Searcher:
         """
         asked = list(queries)
         began = time.perf_counter()
-        vectors = list(self.encoder.encode_queries(asked))
-        encode_ms = (time.perf_counter() - began) * 1000 / max(len(asked), 1)
-        return [
-            self._answer(_question(of_query, tok_only), k, allowed, encode_ms, deadline)
-            if text.strip() and len(of_query)
-            else Answer([], SearchStats(encode_ms=encode_ms))
-            for text, of_query in zip(asked, vectors, strict=True)
-        ]
+        vectors = [_question(of_query, tok_only) for of_query in self.encoder.encode_queries(asked)]
+        encoded = time.perf_counter()
+        sensible = [number for number, text in enumerate(asked) if text.strip() and len(vectors[number])]
+        ranked = self.rank_many(
+            [vectors[number] for number in sensible], Limits(k, allowed, deadline=deadline)
+        )
+        scored = time.perf_counter()
+        share = 1000 / max(len(asked), 1)
+        times = SearchStats(encode_ms=(encoded - began) * share, score_ms=(scored - encoded) * share)
+        answers = [Answer([], times)] * len(asked)
+        for number, (found, counts) in zip(sensible, ranked, strict=True):
+            fetching = time.perf_counter()
+            hits = self._fetch(found)
+            fetch_ms = (time.perf_counter() - fetching) * 1000
+            answers[number] = Answer(hits, replace(times, **asdict(counts), fetch_ms=fetch_ms))
+        return answers
 
     def rank(
-        self,
-        query_vectors: TokenVectors,
-        k: int,
-        allowed: NDArray[np.int64] | None = None,
-        deadline: float | None = None,
+        self, query_vectors: TokenVectors, k: int, allowed: NDArray[np.int64] | None = None
     ) -> list[Ranked]:
         """The k best documents for a query that is already encoded: score descending, then ordinal."""
-        if query_vectors.sentence is None and not query_vectors.vectors.shape[1]:
+        return self.rank_many([query_vectors], Limits(k, allowed))[0][0]
+
+    def rank_many(self, queries: Sequence[TokenVectors], limits: Limits) -> Rankings:
+        """The same for many queries, with what each of them cost."""
+        if any(query.sentence is None and not query.vectors.shape[1] for query in queries):
             raise InputError("a dense model has no token part to search by", "search without --tok-only")
+        ranker = self._ranker
+        if ranker is not None:
+            return ranker.rank(queries, limits, self._prune) if queries else []
         profile, keys = self.encoder.config.profile, self.encoder.keys
-        found: list[Ranked] = []
-        for live in self.collection.segments:
-            if deadline is not None and time.monotonic() > deadline:
-                raise SearchTimeout("the search took longer than it was given", "ask for less, or allow more")
-            scores = self._scorer(query_vectors, live.segment, profile, keys)
-            found += _best_documents(live, scores, k, allowed, query_vectors.sentence is None)
-        found.sort(key=lambda ranked: (-ranked.score, ranked.ordinal))
-        return found[: max(k, 0)]
+        segments = self.collection.segments
+        return rank_with_scorer(self._any_scorer, queries, segments, profile, keys, limits)
+
+    @cached_property
+    def _ranker(self) -> NativeRanker | None:
+        segments = self.collection.segments
+        if self._scorer is not None or load_native() is None or not fits_kernels(segments):
+            return None
+        return NativeRanker(segments, self.encoder.config.profile, self.encoder.keys, self._threads)
+
+    @property
+    def _any_scorer(self) -> Scorer:
+        return self._scorer if self._scorer is not None else score_with_numpy
 
     def vectors_of(self, ordinal: int, query_vectors: TokenVectors) -> tuple[TokenVectors, tuple[int, int]]:
         """A document's stored vectors of the query's lists, from the chunk that scores best for that query.
@@ -152,7 +178,7 @@ class Searcher:
         list is the n-th token of that list in the text.
         """
         live, rows = self._rows_of(ordinal)
-        scores = self._scorer(query_vectors, live.segment, self.encoder.config.profile, self.encoder.keys)
+        scores = self._any_scorer(query_vectors, live.segment, self.encoder.config.profile, self.encoder.keys)
         row = int(rows[np.argmax(scores[rows])])
         start, end = live.segment.row_spans[row].tolist()
         text = self.collection.document(ordinal).text[start:end]
@@ -194,62 +220,16 @@ class Searcher:
                 return live, rows
         raise InputError(f"no segment holds the document with the ordinal {ordinal}", "run `coil verify`")
 
-    def _answer(
-        self,
-        query_vectors: TokenVectors,
-        k: int,
-        allowed: NDArray[np.int64] | None,
-        encode_ms: float,
-        deadline: float | None,
-    ) -> Answer:
-        began = time.perf_counter()
-        found = self.rank(query_vectors, k, allowed, deadline)
-        scored = time.perf_counter()
+    def _fetch(self, found: Sequence[Ranked]) -> list[Hit]:
         hits = []
         for rank, ranked in enumerate(found, start=1):
             document = self.collection.document(ranked.ordinal)
+            start, end = self.collection.segments[ranked.segment].segment.row_spans[ranked.row].tolist()
             hits.append(
-                Hit(rank, document.doc_id, ranked.score, document.text, document.fields, ranked.chunk)
+                Hit(rank, document.doc_id, ranked.score, document.text, document.fields, (start, end))
             )
-        lists = [list_id for list_id, _ in listed_tokens(query_vectors, self.encoder.keys)]
-        segments = [live.segment for live in self.collection.segments]
-        stats = SearchStats(
-            mentions_scored=sum(len(segment.list_of(list_id)) for segment in segments for list_id in lists),
-            sentences_scored=sum(s.n_rows for s in segments) if query_vectors.sentence is not None else 0,
-            encode_ms=encode_ms,
-            score_ms=(scored - began) * 1000,
-            fetch_ms=(time.perf_counter() - scored) * 1000,
-        )
-        return Answer(hits, stats)
+        return hits
 
 
 def _question(query_vectors: TokenVectors, tok_only: bool) -> TokenVectors:
     return replace(query_vectors, sentence=None) if tok_only else query_vectors
-
-
-def _best_documents(
-    live: LiveSegment,
-    scores: NDArray[np.float32],
-    k: int,
-    allowed: NDArray[np.int64] | None,
-    without_zero: bool,
-) -> list[Ranked]:
-    """The k best documents of one segment: a document scores what its best chunk scores."""
-    segment = live.segment
-    documents = segment.row_documents
-    if not len(documents):
-        return []
-    starts = np.flatnonzero(np.diff(documents, prepend=-1))  # first row of each document
-    of_document = np.maximum.reduceat(scores, starts)
-    kept = np.ones(len(starts), dtype=bool) if live.alive is None else live.alive[starts]
-    if allowed is not None:
-        kept = kept & np.isin(documents[starts], allowed, assume_unique=False)
-    places = np.flatnonzero(kept)
-    best = places[top_k(of_document[places], k, without_zero)]
-    found = []
-    for place in best.tolist():
-        end = starts[place + 1] if place + 1 < len(starts) else len(documents)
-        row = int(starts[place] + np.argmax(scores[starts[place] : end]))
-        begin, stop = segment.row_spans[row].tolist()
-        found.append(Ranked(int(documents[row]), float(of_document[place]), (begin, stop)))
-    return found

@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 
 from coil.errors import InputError
 
-Precision = Literal["int8", "fp16", "fp32"]
+Precision = Literal["int8", "fp16", "fp32", "int8+fp16", "int8+fp32"]
+"""How vectors are stored; the last two keep a precise form beside int8, to settle close scores."""
+Stored = Literal["int8", "fp16", "fp32"]
 
 LEVELS = 127
+QUERY_LEVELS = 16_383  # a query vector has 15 bits a dimension
 STEPS_AN_OCTAVE = 8
 ZERO_OCTAVE = 160  # the scale byte that stands for 1
 # The scale of each scale byte: from 2^-20 up to 2^11.9 in steps of 2^(1/8), about 9 %.
@@ -48,13 +51,20 @@ class StoredVectors:
         decoded = self.values.astype(np.float32)
         return decoded if self.scales is None else decoded * SCALES[self.scales][:, None]
 
-    def products(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The product of each vector with another, [rows]; equal for equal vectors, wherever they stand."""
-        found: NDArray[np.float32] = np.einsum("rd,d->r", self.values.astype(np.float32), vector)
-        return found if self.scales is None else found * SCALES[self.scales]
+
+def searched_form(precision: Precision) -> Stored:
+    """The form that is searched."""
+    forms: dict[str, Stored] = {"fp16": "fp16", "fp32": "fp32"}
+    return forms.get(precision, "int8")
 
 
-def store(vectors: NDArray[np.float32], precision: Precision) -> StoredVectors:
+def precise_form(precision: Precision) -> Stored | None:
+    """The form that is kept beside it, None where there is none."""
+    forms: dict[str, Stored] = {"int8+fp16": "fp16", "int8+fp32": "fp32"}
+    return forms.get(precision)
+
+
+def store(vectors: NDArray[np.float32], precision: Stored) -> StoredVectors:
     """Bring vectors into the form they are stored in."""
     if vectors.size and not np.isfinite(vectors).all():
         raise InputError("a vector holds NaN or infinity", "check the model: it cannot be indexed with")
@@ -69,18 +79,18 @@ def store(vectors: NDArray[np.float32], precision: Precision) -> StoredVectors:
         )
     if precision == "fp16":
         return StoredVectors(vectors.astype(np.float16), None)
-    scales = _scale_bytes(largest)
+    scales = scale_bytes(largest, LEVELS)
     codes = np.rint(vectors / SCALES[scales][:, None])
     return StoredVectors(np.clip(codes, -LEVELS, LEVELS).astype(np.int8), scales)
 
 
-def _scale_bytes(largest: NDArray[Any]) -> NDArray[np.uint8]:
-    """The smallest scale with which the largest entry of each vector fits into ±127."""
+def scale_bytes(largest: NDArray[Any], levels: int) -> NDArray[np.uint8]:
+    """The smallest scale with which the largest entry of each vector fits into ±levels."""
     with np.errstate(divide="ignore"):
-        exact = np.log2(largest / LEVELS) * STEPS_AN_OCTAVE + ZERO_OCTAVE
+        exact = np.log2(largest / levels) * STEPS_AN_OCTAVE + ZERO_OCTAVE
     found: NDArray[np.uint8] = np.clip(np.ceil(exact), 0, 255).astype(np.uint8)
     # log2 rounds: where the scale came out one too small, take the next.
-    small = (largest > SCALES[found] * LEVELS) & (found < 255)
+    small = (largest > SCALES[found] * levels) & (found < 255)
     found[small] += 1
     return found
 
@@ -91,3 +101,12 @@ def largest_error(vectors: NDArray[np.float32], stored: StoredVectors) -> float:
         return 0.0
     difference = vectors.astype(np.float64) - stored.decode().astype(np.float64)
     return float(np.sqrt((difference**2).sum(axis=1)).max())
+
+
+def quantise_queries(vectors: NDArray[np.float32]) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
+    """15-bit codes and scales of query vectors: vector ≈ code × scale. [n, dim] → [n, dim] and [n]"""
+    largest = np.abs(vectors).max(axis=1, initial=0.0) if vectors.shape[1] else np.zeros(len(vectors))
+    scales = (largest / QUERY_LEVELS).astype(np.float32)
+    safe = np.where(scales > 0, scales, np.float32(1.0))[:, None]
+    codes = np.clip(np.rint(vectors / safe), -QUERY_LEVELS, QUERY_LEVELS)
+    return codes.astype(np.int16), scales

@@ -13,7 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.lists.precision import Precision, StoredVectors, largest_error, store
+from coil.lists.bounds import Bounds, find_bounds
+from coil.lists.groups import GroupedVectors, group_vectors
+from coil.lists.precision import (
+    Precision,
+    Stored,
+    StoredVectors,
+    largest_error,
+    precise_form,
+    searched_form,
+    store,
+)
 from coil.tokens.list_keys import NO_LIST, ListKeys
 from coil.vectors.token_vectors import TokenVectors
 
@@ -38,11 +48,14 @@ class Segment:
     list_ids: NDArray[np.int32]  # [lists] ascending
     list_offsets: NDArray[np.int64]  # [lists + 1]
     mention_rows: NDArray[np.uint16]  # [mentions]
-    vectors: StoredVectors  # [mentions, n_t]
+    vectors: GroupedVectors  # [mentions, n_t]
     sentences: StoredVectors  # [rows, n_c]
     row_documents: NDArray[np.int64]  # [rows] ordinal of the document, ascending
     row_spans: NDArray[np.int64]  # [rows, 2] characters of the document's text
-    token_error: float = 0.0  # no stored token vector is farther from its fp32 than this
+    bounds: Bounds
+    precise_vectors: StoredVectors | None = None  # [mentions, n_t], where a precise form is kept
+    precise_sentences: StoredVectors | None = None  # [rows, n_c]
+    token_error: float = 0.0  # no token vector as it is searched is farther from its fp32 than this
     sentence_error: float = 0.0
 
     @property
@@ -55,26 +68,59 @@ class Segment:
         """How many postings are in all lists together."""
         return len(self.mention_rows)
 
-    def list_of(self, list_id: int) -> InvertedList:
-        """The postings of one list; empty when no text mentions it."""
+    def mentions_of(self, list_id: int) -> slice:
+        """Which mentions are a list's; none when no text mentions it."""
         place = int(np.searchsorted(self.list_ids, list_id))
         if place == len(self.list_ids) or self.list_ids[place] != list_id:
-            return InvertedList(self.mention_rows[:0], self.vectors[:0])
-        mentions = slice(int(self.list_offsets[place]), int(self.list_offsets[place + 1]))
+            return slice(0, 0)
+        return slice(int(self.list_offsets[place]), int(self.list_offsets[place + 1]))
+
+    def list_of(self, list_id: int) -> InvertedList:
+        """The postings of one list; empty when no text mentions it."""
+        mentions = self.mentions_of(list_id)
         return InvertedList(self.mention_rows[mentions], self.vectors[mentions])
+
+
+@dataclass
+class _Columns:
+    """Vectors of one kind on their way into a segment, in the form to search and the precise one, if any."""
+
+    dim: int
+    forms: tuple[Stored, ...]
+    parts: list[list[StoredVectors]]
+    error: float = 0.0
+
+    @classmethod
+    def empty(cls, dim: int, precision: Precision) -> _Columns:
+        precise = precise_form(precision)
+        forms = (searched_form(precision), *([precise] if precise is not None else []))
+        return cls(dim, forms, [[] for _ in forms])
+
+    def add(self, vectors: NDArray[np.float32]) -> int:
+        """Store some more; returns how many bytes they take."""
+        size = 0
+        for number, form in enumerate(self.forms):
+            stored = store(vectors, form)
+            if number == 0:
+                self.error = max(self.error, largest_error(vectors, stored))
+            self.parts[number].append(stored)
+            size += stored.values.nbytes
+        return size
+
+    def joined(self) -> list[StoredVectors]:
+        return [_join(part, self.dim, form) for part, form in zip(self.parts, self.forms, strict=True)]
 
 
 class SegmentBuilder:
     """Collects encoded texts and turns them into a segment. Vectors are stored as they come in."""
 
     def __init__(self, keys: ListKeys, n_t: int, n_c: int, precision: Precision) -> None:
-        self._keys, self._n_t, self._n_c, self._precision = keys, n_t, n_c, precision
+        self._keys = keys
         self._lists: list[NDArray[np.int32]] = []
-        self._vectors: list[StoredVectors] = []
-        self._sentences: list[StoredVectors] = []
+        self._tokens = _Columns.empty(n_t, precision)
+        self._sentences = _Columns.empty(n_c, precision)
         self._documents: list[int] = []
         self._spans: list[tuple[int, int]] = []
-        self._token_error = self._sentence_error = 0.0
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -84,20 +130,14 @@ class SegmentBuilder:
         """Add one text of a document; documents come in ascending order."""
         assert len(self) < MOST_ROWS
         assert not self._documents or document >= self._documents[-1]
-        lists = self._keys.of(text.token_ids) if self._n_t else np.zeros(0, np.int32)
+        lists = self._keys.of(text.token_ids) if self._tokens.dim else np.zeros(0, np.int32)
         kept = np.flatnonzero(lists != NO_LIST)
-        precise = text.vectors[kept]
-        stored = store(precise, self._precision)
         sentence = text.sentence if text.sentence is not None else np.zeros(0, np.float32)
-        stored_sentence = store(sentence[None], self._precision)
-        self._token_error = max(self._token_error, largest_error(precise, stored))
-        self._sentence_error = max(self._sentence_error, largest_error(sentence[None], stored_sentence))
         self._lists.append(lists[kept])
-        self._vectors.append(stored)
-        self._sentences.append(stored_sentence)
+        self.bytes += self._tokens.add(text.vectors[kept]) + self._sentences.add(sentence[None])
+        self.bytes += 8 * len(kept) + 200
         self._documents.append(document)
         self._spans.append(span)
-        self.bytes += stored.values.nbytes + stored_sentence.values.nbytes + 8 * len(kept) + 200
 
     def finish(self) -> Segment:
         """The segment of everything added."""
@@ -107,11 +147,11 @@ class SegmentBuilder:
         return _sorted_segment(
             lists,
             rows,
-            _join(self._vectors, self._n_t, self._precision),
-            _join(self._sentences, self._n_c, self._precision),
+            self._tokens.joined(),
+            self._sentences.joined(),
             np.array(self._documents, dtype=np.int64),
             np.array(self._spans, dtype=np.int64).reshape(-1, 2),
-            (self._token_error, self._sentence_error),
+            (self._tokens.error, self._sentences.error),
         )
 
 
@@ -121,16 +161,16 @@ def merge_segments(segments: Sequence[Segment], alive: Sequence[NDArray[np.bool_
     Stored bytes are copied, not stored anew, so scores do not change by a bit.
     """
     lists, owners, documents, spans = [], [], [], []
-    vectors: list[StoredVectors] = []
-    sentences: list[StoredVectors] = []
+    vectors: list[list[StoredVectors]] = []
+    sentences: list[list[StoredVectors]] = []
     before = 0
     for segment, living in zip(segments, alive, strict=True):
         number = np.cumsum(living) - 1 + before  # old row → place among all living rows
         kept = living[segment.mention_rows]
         lists.append(np.repeat(segment.list_ids, np.diff(segment.list_offsets))[kept])
         owners.append(number[segment.mention_rows[kept]])
-        vectors.append(segment.vectors[kept])
-        sentences.append(segment.sentences[living])
+        vectors.append([form[kept] for form in _forms(segment.vectors[:], segment.precise_vectors)])
+        sentences.append([form[living] for form in _forms(segment.sentences, segment.precise_sentences)])
         documents.append(segment.row_documents[living])
         spans.append(segment.row_spans[living])
         before += int(living.sum())
@@ -142,9 +182,10 @@ def merge_segments(segments: Sequence[Segment], alive: Sequence[NDArray[np.bool_
     place[order] = np.arange(before)
     row_of = place[np.concatenate(owners)]
     list_of, span_of = np.concatenate(lists), np.concatenate(spans)[order]
-    precision = _precision_of(segments[0])
-    stored = _join(vectors, segments[0].vectors.dim, precision)
-    stored_sentences = _join(sentences, segments[0].sentences.dim, precision)[order]
+    stored = [_join(forms, segments[0].vectors.dim) for forms in zip(*vectors, strict=True)]
+    stored_sentences = [
+        _join(forms, segments[0].sentences.dim)[order] for forms in zip(*sentences, strict=True)
+    ]
     document_of = document_of[order]
     errors = (max(s.token_error for s in segments), max(s.sentence_error for s in segments))
     merged = []
@@ -154,14 +195,18 @@ def merge_segments(segments: Sequence[Segment], alive: Sequence[NDArray[np.bool_
             _sorted_segment(
                 list_of[here],
                 (row_of[here] - begin).astype(np.uint16),
-                stored[here],
-                stored_sentences[begin:end],
+                [form[here] for form in stored],
+                [form[begin:end] for form in stored_sentences],
                 document_of[begin:end],
                 span_of[begin:end],
                 errors,
             )
         )
     return merged
+
+
+def _forms(searched: StoredVectors, precise: StoredVectors | None) -> list[StoredVectors]:
+    return [searched] if precise is None else [searched, precise]
 
 
 def _cuts(document_of: NDArray[np.int64]) -> Iterable[tuple[int, int]]:
@@ -179,34 +224,38 @@ def _cuts(document_of: NDArray[np.int64]) -> Iterable[tuple[int, int]]:
 def _sorted_segment(
     lists: NDArray[np.int32],
     rows: NDArray[np.uint16],
-    vectors: StoredVectors,
-    sentences: StoredVectors,
+    vectors: Sequence[StoredVectors],
+    sentences: Sequence[StoredVectors],
     documents: NDArray[np.int64],
     spans: NDArray[np.int64],
     errors: tuple[float, float],
 ) -> Segment:
     order = np.lexsort((rows, lists))  # stable: within a row, mentions stay in text order
     list_ids, counts = np.unique(lists, return_counts=True)
+    list_offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    grouped = group_vectors(vectors[0][order])
     return Segment(
         list_ids=list_ids.astype(np.int32),
-        list_offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        list_offsets=list_offsets,
         mention_rows=rows[order],
-        vectors=vectors[order],
-        sentences=sentences,
+        vectors=grouped,
+        sentences=sentences[0],
         row_documents=documents,
         row_spans=spans,
+        bounds=find_bounds(list_offsets, grouped, sentences[0]),
+        precise_vectors=vectors[1][order] if len(vectors) > 1 else None,
+        precise_sentences=sentences[1] if len(sentences) > 1 else None,
         token_error=errors[0],
         sentence_error=errors[1],
     )
 
 
-def _join(parts: Sequence[StoredVectors], dim: int, precision: Precision) -> StoredVectors:
-    empty = store(np.zeros((0, dim), np.float32), precision)
-    scales = [part.scales for part in (empty, *parts) if part.scales is not None]
-    values = np.concatenate([empty.values, *(part.values.reshape(len(part), dim) for part in parts)])
-    return StoredVectors(values, np.concatenate(scales) if scales else None)
-
-
-def _precision_of(segment: Segment) -> Precision:
-    kinds: dict[str, Precision] = {"int8": "int8", "float16": "fp16", "float32": "fp32"}
-    return kinds[segment.vectors.values.dtype.name]
+def _join(parts: Sequence[StoredVectors], dim: int, form: Stored | None = None) -> StoredVectors:
+    """Several as one; `form` says what to make where there may be none."""
+    whole = [StoredVectors(part.values.reshape(len(part), dim), part.scales) for part in parts]
+    if form is not None:
+        whole.insert(0, store(np.zeros((0, dim), np.float32), form))
+    scales = [part.scales for part in whole if part.scales is not None]
+    return StoredVectors(
+        np.concatenate([part.values for part in whole]), np.concatenate(scales) if scales else None
+    )

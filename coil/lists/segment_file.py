@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from coil.errors import DamagedSegment, MissingSegment, OutputError
+from coil.lists.bounds import Bounds, find_bounds
+from coil.lists.groups import GroupedVectors, group_vectors
 from coil.lists.precision import StoredVectors
 from coil.lists.segment import Segment
 
-FORMAT = "coil-segment-1"
+FORMAT = "coil-segment-2"
+FIRST_FORMAT = "coil-segment-1"  # vectors one after another, no bounds; read for ever
 DTYPES: dict[str, Any] = {
     "I8": np.int8,
     "U8": np.uint8,
@@ -44,6 +47,7 @@ def write_segment(path: Path, segment: Segment) -> FileFacts:
     arrays = _arrays(segment)
     metadata = {
         "format": FORMAT,
+        "n_t": str(segment.vectors.dim),
         "token_error": float(segment.token_error).hex(),
         "sentence_error": float(segment.sentence_error).hex(),
     }
@@ -94,22 +98,37 @@ def open_segment(path: Path, facts: FileFacts) -> Segment:
         raise DamagedSegment(f"{path} has another header than was written", _REMEDY)
     described = json.loads(header)
     metadata = described.pop("__metadata__")
-    if metadata["format"] != FORMAT:
+    if metadata["format"] not in (FORMAT, FIRST_FORMAT):
         raise DamagedSegment(
             f"{path} has the format {metadata['format']}, this version reads {FORMAT}", "upgrade coil-ir"
         )
     arrays = {name: _map(path, 8 + len(header), tensor) for name, tensor in described.items()}
+    sentences = StoredVectors(arrays["sentences"], arrays.get("sentence_scales"))
+    if metadata["format"] == FIRST_FORMAT:
+        vectors = group_vectors(StoredVectors(arrays["vectors"], arrays.get("vector_scales")))
+        bounds = find_bounds(arrays["list_offsets"], vectors, sentences)
+    else:
+        n_t, mentions = int(metadata["n_t"]), len(arrays["mention_rows"])
+        vectors = GroupedVectors(arrays["vectors"], arrays.get("vector_scales"), n_t, mentions)
+        bounds = Bounds(**{field.name: arrays[field.name] for field in fields(Bounds)})
     return Segment(
         list_ids=arrays["list_ids"],
         list_offsets=arrays["list_offsets"],
         mention_rows=arrays["mention_rows"],
-        vectors=StoredVectors(arrays["vectors"], arrays.get("vector_scales")),
-        sentences=StoredVectors(arrays["sentences"], arrays.get("sentence_scales")),
+        vectors=vectors,
+        sentences=sentences,
         row_documents=arrays["row_documents"],
         row_spans=arrays["row_spans"],
+        bounds=bounds,
+        precise_vectors=_precise(arrays.get("precise_vectors")),
+        precise_sentences=_precise(arrays.get("precise_sentences")),
         token_error=float.fromhex(metadata["token_error"]),
         sentence_error=float.fromhex(metadata["sentence_error"]),
     )
+
+
+def _precise(values: NDArray[Any] | None) -> StoredVectors | None:
+    return None if values is None else StoredVectors(values, None)
 
 
 def check_segment(path: Path, facts: FileFacts) -> None:
@@ -159,7 +178,13 @@ def _arrays(segment: Segment) -> dict[str, NDArray[Any]]:
         "sentences": segment.sentences.values,
         "row_documents": segment.row_documents,
         "row_spans": segment.row_spans,
+        **{field.name: getattr(segment.bounds, field.name) for field in fields(Bounds)},
     }
     if segment.vectors.scales is not None and segment.sentences.scales is not None:
         arrays |= {"vector_scales": segment.vectors.scales, "sentence_scales": segment.sentences.scales}
+    if segment.precise_vectors is not None and segment.precise_sentences is not None:
+        arrays |= {
+            "precise_vectors": segment.precise_vectors.values,
+            "precise_sentences": segment.precise_sentences.values,
+        }
     return arrays

@@ -144,7 +144,7 @@ def coil_ranker(encoder: Encoder) -> Ranker:
         segments = build_segments(encoder.encode_documents(shown), encoder.keys, config.n_t, config.n_c)
         for query in encoder.encode_queries(queries):
             parts = [score_with_numpy(query, segment, config.profile, encoder.keys) for segment in segments]
-            scores = np.concatenate([np.zeros(0, np.float32), *parts])
+            scores = np.concatenate([np.zeros(0, np.int64), *parts])
             yield top_k(scores, depth, without_zero=not encoder.config.n_c)
 
     return rank

@@ -1,0 +1,220 @@
+"""Ranking: encoded queries and segments in, the k best rows out. Native and fused, or by any `Scorer`.
+
+Both give the same documents in the same order with the same scores, to the last bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coil.errors import SearchTimeout
+from coil.hits.top_k import top_k
+from coil.lists.snapshot import LiveSegment
+from coil.scores.native import WIDEST, NativeScorer
+from coil.scores.products import GRID
+from coil.scores.scorer import Scorer, listed_tokens
+from coil.tokens.list_keys import ListKeys
+from coil.tokens.profile import ScoringProfile
+from coil.vectors.token_vectors import TokenVectors
+
+RANGE_ROWS = 16_384  # rows whose scores stay in the processor's cache while lists are read: 128 KiB
+WHOLE_ROWS = 65_536  # without pruning, long lists matter more: 512 KiB
+NO_THRESHOLD = np.iinfo(np.int64).min
+
+
+class Ranked(NamedTuple):
+    """A document by its inside number, with the row that gave it its score (a multiple of 2^-32)."""
+
+    grid_score: int
+    ordinal: int
+    segment: int
+    row: int
+
+    @property
+    def score(self) -> float:
+        """The score as a number."""
+        return self.grid_score / GRID
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a query made the scorer do."""
+
+    mentions_scored: int = 0
+    mentions_skipped: int = 0
+    sentences_scored: int = 0
+    sentences_skipped: int = 0
+    sketches_scored: int = 0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is asked for: k documents, of `allowed` ordinals only, scoring `at_least`, before a deadline."""
+
+    k: int
+    allowed: NDArray[np.int64] | None = None
+    at_least: int = NO_THRESHOLD
+    deadline: float | None = None  # of time.monotonic
+
+
+Rankings = list[tuple[list[Ranked], Counts]]
+
+
+def rank_with_scorer(
+    scorer: Scorer,
+    queries: Sequence[TokenVectors],
+    segments: Sequence[LiveSegment],
+    profile: ScoringProfile,
+    keys: ListKeys,
+    limits: Limits,
+) -> Rankings:
+    """Every row scored, segment by segment."""
+    return [_rank_one(scorer, query, segments, profile, keys, limits) for query in queries]
+
+
+def _rank_one(
+    scorer: Scorer,
+    query: TokenVectors,
+    segments: Sequence[LiveSegment],
+    profile: ScoringProfile,
+    keys: ListKeys,
+    limits: Limits,
+) -> tuple[list[Ranked], Counts]:
+    found: list[Ranked] = []
+    lists = [list_id for list_id, _ in listed_tokens(query, keys)]
+    mentions = sentences = 0
+    for number, live in enumerate(segments):
+        check_deadline(limits)
+        scores = scorer(query, live.segment, profile, keys)
+        found += _best_documents(number, live, scores, limits, query.sentence is None)
+        of_lists = (live.segment.mentions_of(list_id) for list_id in lists)
+        mentions += sum(part.stop - part.start for part in of_lists)
+        sentences += live.segment.n_rows if query.sentence is not None else 0
+    found.sort(key=lambda ranked: (-ranked.grid_score, ranked.ordinal))
+    return found[: max(limits.k, 0)], Counts(mentions_scored=mentions, sentences_scored=sentences)
+
+
+def _best_documents(
+    number: int, live: LiveSegment, scores: NDArray[np.int64], limits: Limits, without_zero: bool
+) -> list[Ranked]:
+    """The k best documents of one segment: a document scores what its best row scores."""
+    documents = live.segment.row_documents
+    if not len(documents):
+        return []
+    starts = np.flatnonzero(np.diff(documents, prepend=-1))  # first row of each document
+    of_document = np.maximum.reduceat(scores, starts)
+    mask = mask_of(live, limits.allowed)
+    kept = of_document >= limits.at_least
+    if mask is not None:
+        kept &= mask[starts].astype(bool)
+    places = np.flatnonzero(kept)
+    found = []
+    for place in places[top_k(of_document[places], limits.k, without_zero)].tolist():
+        end = starts[place + 1] if place + 1 < len(starts) else len(documents)
+        row = int(starts[place] + np.argmax(scores[starts[place] : end]))
+        found.append(Ranked(int(of_document[place]), int(documents[row]), number, row))
+    return found
+
+
+def mask_of(live: LiveSegment, allowed: NDArray[np.int64] | None) -> NDArray[np.uint8] | None:
+    """A byte for each row, 0 where it does not count; None where all do."""
+    if allowed is None:
+        return None if live.alive is None else live.alive.astype(np.uint8)
+    mask = np.isin(live.segment.row_documents, allowed)
+    return (mask if live.alive is None else mask & live.alive).astype(np.uint8)
+
+
+def check_deadline(limits: Limits) -> None:
+    """Stop where the time is over."""
+    if limits.deadline is not None and time.monotonic() > limits.deadline:
+        raise SearchTimeout("the search took longer than it was given", "ask for less, or allow more time")
+
+
+class NativeRanker:
+    """Fused scoring and top-k over segments; with pruning, what provably cannot win is left out."""
+
+    def __init__(
+        self,
+        segments: Sequence[LiveSegment],
+        profile: ScoringProfile,
+        keys: ListKeys,
+        threads: int = 1,
+        instruction_set: str | None = None,
+        range_rows: int | None = None,
+    ) -> None:
+        self._range_rows = range_rows
+        self._scorer = NativeScorer(instruction_set)
+        self._segments = segments
+        self._lists = [self._scorer.lists(live.segment) for live in segments]
+        self._masks = [mask_of(live, None) for live in segments]
+        self._profile, self._keys, self._threads = profile, keys, threads
+
+    def _usual_range(self, prune: bool) -> int:
+        few = len(self._segments) < 4 * self._threads  # ranges are what threads share
+        return RANGE_ROWS if prune or (few and self._threads > 1) else WHOLE_ROWS
+
+    def rank(self, queries: Sequence[TokenVectors], limits: Limits, prune: bool = True) -> Rankings:
+        """The k best of each query. Without pruning, a list is read once for all queries that use it."""
+        masks = self._masks
+        if limits.allowed is not None:
+            masks = [mask_of(live, limits.allowed) for live in self._segments]
+        check_deadline(limits)
+        rankings: Rankings = []
+        for dense in (False, True):  # a query without a sentence vector has no hit at exactly 0
+            chosen = [query for query in queries if (query.sentence is not None) == dense]
+            if len(chosen) not in (0, len(queries)):
+                return [pair for query in queries for pair in self.rank([query], limits, prune)]
+            if chosen:
+                rankings = self._search(chosen, masks, limits, prune, without_zero=not dense)
+        return rankings
+
+    def _search(
+        self,
+        queries: Sequence[TokenVectors],
+        masks: Sequence[NDArray[np.uint8] | None],
+        limits: Limits,
+        prune: bool,
+        without_zero: bool,
+    ) -> Rankings:
+        left = 0.0 if limits.deadline is None else max(limits.deadline - time.monotonic(), 1e-9)
+        answers: Any = self._scorer.native.search(
+            instruction_set=self._scorer.instruction_set,
+            segments=self._lists,
+            masks=masks,
+            queries=[self._scorer.query(query, self._keys) for query in queries],
+            k=min(max(limits.k, 0), _n_rows(self._segments)),
+            floor=self._profile.floor,
+            prune=prune,
+            without_zero=without_zero,
+            at_least=limits.at_least,
+            threads=self._threads,
+            seconds=left,
+            range_rows=self._range_rows or self._usual_range(prune),
+        )
+        if answers is None:
+            raise SearchTimeout(
+                "the search took longer than it was given", "ask for less, or allow more time"
+            )
+        return [
+            (
+                list(map(Ranked, *(array.tolist() for array in columns))),
+                Counts(*counts),
+            )
+            for *columns, counts in answers
+        ]
+
+
+def _n_rows(segments: Sequence[LiveSegment]) -> int:
+    return sum(live.segment.n_rows for live in segments)
+
+
+def fits_kernels(segments: Sequence[LiveSegment]) -> bool:
+    """Whether the vectors are narrow enough for the native kernels."""
+    widths = ((live.segment.vectors.dim, live.segment.sentences.dim) for live in segments)
+    return all(max(pair) <= WIDEST for pair in widths)

@@ -1,0 +1,96 @@
+"""The native kernels behind Python: segments and queries in the form they read, and a scorer over them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coil.lists.precision import quantise_queries
+from coil.lists.segment import Segment
+from coil.scores.scorer import listed_tokens
+from coil.tokens.list_keys import ListKeys
+from coil.tokens.profile import ScoringProfile
+from coil.vectors.token_vectors import TokenVectors
+
+WIDEST = 1024  # dimensions; beyond, whole-number sums could overflow
+
+
+def load_native() -> Any | None:
+    """The extension module, None where it was not built (no C++ compiler)."""
+    try:
+        return importlib.import_module("coil._native")
+    except ModuleNotFoundError:
+        return None
+
+
+class NativeScorer:
+    """Scores with the kernels of one instruction set, by default the best that this processor has."""
+
+    def __init__(self, instruction_set: str | None = None) -> None:
+        self.native = importlib.import_module("coil._native")
+        self.instruction_set = instruction_set or self.native.instruction_sets()[0]
+
+    def __call__(
+        self, query: TokenVectors, segment: Segment, profile: ScoringProfile, keys: ListKeys
+    ) -> NDArray[np.int64]:
+        """The score of every row of the segment, [rows]."""
+        scores: NDArray[np.int64] = self.native.score_segment(
+            self.instruction_set, self.lists(segment), self.query(query, keys), profile.floor
+        )
+        return scores
+
+    def lists(self, segment: Segment) -> Any:
+        """A segment as the kernels read it; it keeps the arrays alive."""
+        kinds = {"int8": "int8", "float16": "fp16", "float32": "fp32"}
+        bounds = segment.bounds
+        return self.native.Lists(
+            list_ids=_flat(segment.list_ids),
+            list_offsets=_flat(segment.list_offsets),
+            mention_rows=_flat(segment.mention_rows),
+            mentions=_bytes(segment.vectors.values),
+            mention_scales=None if segment.vectors.scales is None else _flat(segment.vectors.scales),
+            n_t=segment.vectors.dim,
+            sentences=_bytes(segment.sentences.values),
+            sentence_scales=None if segment.sentences.scales is None else _flat(segment.sentences.scales),
+            n_c=segment.sentences.dim,
+            row_documents=_flat(segment.row_documents),
+            list_norms=_flat(bounds.list_norms),
+            block_offsets=_flat(bounds.block_offsets),
+            block_norms=_flat(bounds.block_norms),
+            sentence_norms=_flat(bounds.sentence_norms),
+            sketches=_bytes(bounds.sketches),
+            sketch_scales=_flat(bounds.sketch_scales),
+            sketch_errors=_flat(bounds.sketch_errors),
+            precision=kinds[segment.vectors.values.dtype.name],
+        )
+
+    def query(self, query: TokenVectors, keys: ListKeys) -> Any:
+        """A query as the kernels read it."""
+        tokens = listed_tokens(query, keys)
+        n_t = query.vectors.shape[1]
+        vectors = np.array([vector for _, vector in tokens], dtype=np.float32).reshape(len(tokens), n_t)
+        codes, scales = quantise_queries(vectors)
+        sentence = query.sentence if query.sentence is not None else np.zeros(0, np.float32)
+        sentences = np.asarray(sentence, dtype=np.float32).reshape(int(len(sentence) > 0), len(sentence))
+        sentence_codes, sentence_scales = quantise_queries(sentences)
+        return self.native.Query(
+            lists=np.array([list_id for list_id, _ in tokens], dtype=np.int32),
+            vectors=vectors,
+            codes=codes,
+            scales=scales,
+            sentence=sentences,
+            sentence_codes=sentence_codes,
+            sentence_scale=sentence_scales,
+        )
+
+
+def _flat(array: NDArray[Any]) -> NDArray[Any]:
+    return np.ascontiguousarray(array).reshape(-1)
+
+
+def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    found: NDArray[np.uint8] = _flat(array).view(np.uint8)
+    return found

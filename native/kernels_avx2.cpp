@@ -1,0 +1,11 @@
+#define COIL_ISA 2
+#include "kernels.hpp"
+
+namespace coil {
+
+const Kernels &avx2_kernels() {
+    static const Kernels table{scan, flush, add_rows, pick_rows, sketch, find_above};
+    return table;
+}
+
+}  // namespace coil

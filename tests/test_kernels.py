@@ -1,0 +1,284 @@
+"""The native search: with every instruction set, precision, pruning, threads and batch, NumPy's very bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coil.errors import InputError, SearchTimeout
+from coil.hits.ranking import Limits, NativeRanker, Rankings, rank_with_scorer
+from coil.lists.collection import build_segments
+from coil.lists.groups import group_vectors
+from coil.lists.precision import SCALES, store
+from coil.lists.segment import SegmentBuilder
+from coil.lists.snapshot import LiveSegment
+from coil.scores.native import NativeScorer, load_native
+from coil.scores.scorer import score_with_numpy
+from coil.tokens.list_keys import ListKeys
+from coil.tokens.profile import ScoringProfile
+from coil.vectors.token_vectors import TokenVectors
+from tests.tiny import make_vectors
+
+native = load_native()
+pytestmark = pytest.mark.skipif(native is None, reason="the native extension was not built: no C++ compiler?")
+SETS: list[str] = native.instruction_sets() if native is not None else []
+VOCABULARY = 12
+KEYS = ListKeys(np.arange(VOCABULARY, dtype=np.int32))
+FLOORED, UNFLOORED = ScoringProfile(), replace(ScoringProfile(), floor=False)
+
+
+def make_segments(
+    rng: np.random.Generator,
+    rows: list[int],
+    n_t: int,
+    n_c: int,
+    precision: Any = "int8",
+    longest: int = 12,
+    whole_numbers: bool = False,
+    deleted: float = 0.0,
+    chunks: bool = False,
+    clustered: bool = False,
+) -> list[LiveSegment]:
+    """Segments of random texts whose tokens are as unequal as words are."""
+    weights = 1 / np.arange(1, VOCABULARY + 1)
+    segments, document = [], 0
+    for count in rows:
+        builder = SegmentBuilder(KEYS, n_t, n_c, precision)
+        for row in range(count):
+            if row and not (chunks and rng.random() < 0.3):
+                document += 1
+            size = int(rng.integers(0, longest + 1))
+            tokens = rng.choice(VOCABULARY, size=size, p=weights / weights.sum()).tolist()
+            text = make_vectors(rng, tokens, n_t, n_c, whole_numbers)
+            if clustered:  # some rows are far better than the rest, so that there is something to prune
+                factor = np.float32(3.0 if row % 97 == 0 else 0.1)
+                sentence = None if text.sentence is None else text.sentence * factor
+                text = replace(text, vectors=text.vectors * factor, sentence=sentence)
+            builder.add(document, (0, size), text)
+        document += 1
+        segment = builder.finish()
+        doomed = rng.random(document) < deleted
+        alive = ~doomed[segment.row_documents] if deleted else None
+        segments.append(LiveSegment(segment, alive))
+    return segments
+
+
+def make_query(
+    rng: np.random.Generator, n_t: int, n_c: int, tokens: int, whole: bool = False
+) -> TokenVectors:
+    return make_vectors(rng, rng.integers(0, VOCABULARY, tokens).tolist(), n_t, n_c, whole)
+
+
+def ids_and_scores(rankings: Rankings) -> list[list[tuple[int, int, int, int]]]:
+    return [[(r.ordinal, r.grid_score, r.segment, r.row) for r in found] for found, _ in rankings]
+
+
+def expected(
+    queries: list[TokenVectors],
+    segments: list[LiveSegment],
+    limits: Limits,
+    profile: ScoringProfile = FLOORED,
+) -> list[list[tuple[int, int, int, int]]]:
+    return ids_and_scores(rank_with_scorer(score_with_numpy, queries, segments, profile, KEYS, limits))
+
+
+@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("precision", ["int8", "fp16", "fp32"])
+@pytest.mark.parametrize("n_t", [1, 2, 8, 24, 32, 48, 127, 128])
+def test_every_width_and_instruction_set_gives_numpys_bits(
+    instruction_set: str, precision: str, n_t: int
+) -> None:
+    rng = np.random.default_rng(n_t)
+    scorer = NativeScorer(instruction_set)
+    for n_c, floor in product([0, 1, 7, 64, 128, 200], [True, False]):
+        profile = FLOORED if floor else UNFLOORED
+        [live] = make_segments(rng, [45], n_t, n_c, precision)
+        for tokens in (0, 1, 5):
+            query = make_query(rng, n_t, n_c, tokens)
+            found = scorer(query, live.segment, profile, KEYS)
+            np.testing.assert_array_equal(found, score_with_numpy(query, live.segment, profile, KEYS))
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    rows=st.lists(st.integers(0, 60), min_size=1, max_size=4),
+    k=st.integers(0, 30),
+    widths=st.sampled_from([(4, 0), (4, 3), (1, 5), (8, 64), (0, 6)]),
+    precision=st.sampled_from(["int8", "fp16", "fp32"]),
+    whole=st.booleans(),
+    floor=st.booleans(),
+    prune=st.booleans(),
+    threads=st.sampled_from([1, 3]),
+    range_rows=st.sampled_from([1, 7, 16, 64]),
+    deleted=st.sampled_from([0.0, 0.3]),
+    instruction_set=st.sampled_from(SETS or ["none"]),
+)
+@settings(max_examples=400, deadline=None)
+def test_any_search_equals_numpys(
+    seed: int, rows: list[int], k: int, widths: tuple[int, int], precision: str, whole: bool, floor: bool,
+    prune: bool, threads: int, range_rows: int, deleted: float, instruction_set: str,
+) -> None:  # fmt: skip
+    rng = np.random.default_rng(seed)
+    n_t, n_c = widths
+    segments = make_segments(
+        rng,
+        rows,
+        n_t,
+        n_c,
+        precision,
+        whole_numbers=whole,
+        deleted=deleted,
+        chunks=True,
+        clustered=seed % 2 == 0,
+    )
+    profile = FLOORED if floor else UNFLOORED
+    ranker = NativeRanker(segments, profile, KEYS, threads, instruction_set, range_rows)
+    queries = [make_query(rng, n_t, n_c, int(rng.integers(1, 6)), whole) for _ in range(3)]
+    allowed = np.flatnonzero(rng.random(300) < 0.5) if seed % 3 == 0 else None
+    limits = Limits(k, allowed)
+    assert ids_and_scores(ranker.rank(queries, limits, prune)) == expected(queries, segments, limits, profile)
+
+
+@pytest.mark.parametrize("k", [1, 10, 1000])
+@pytest.mark.parametrize(("n_t", "n_c"), [(32, 0), (32, 128), (8, 128)])
+def test_pruning_skips_and_changes_nothing(n_t: int, n_c: int, k: int) -> None:
+    """Long lists, many blocks, several ranges; some documents far better than the rest."""
+    rng = np.random.default_rng(k)
+    segments = make_segments(rng, [9000, 5000], n_t, n_c, longest=20, clustered=True, deleted=0.1)
+    queries = [make_query(rng, n_t, n_c, size) for size in (1, 3, 6)]
+    limits = Limits(k)
+    wanted = expected(queries, segments, limits)
+    for threads, range_rows in ((1, 16_384), (1, 512), (2, 2048)):
+        ranker = NativeRanker(segments, FLOORED, KEYS, threads, range_rows=range_rows)
+        pruned = ranker.rank(queries, limits)
+        assert ids_and_scores(pruned) == wanted
+        assert ids_and_scores(ranker.rank(queries, limits, prune=False)) == wanted
+    skipped = sum(c.mentions_skipped + c.sentences_skipped for _, c in pruned)
+    assert k == 1000 or skipped > 0
+    for (_, some), (_, everything) in zip(pruned, ranker.rank(queries, limits, prune=False), strict=True):
+        assert some.mentions_scored + some.mentions_skipped == everything.mentions_scored
+        assert some.sentences_scored + some.sentences_skipped == everything.sentences_scored
+
+
+def test_adversaries_of_pruning() -> None:
+    """Ties everywhere, one list that holds everything, a best document at the very end, equal bounds."""
+    rng = np.random.default_rng(5)
+    vector = np.full((1, 8), 0.5, np.float32)
+
+    def text(tokens: list[int], factor: float) -> TokenVectors:
+        made = make_vectors(rng, tokens, 8, 4)
+        return replace(
+            made, vectors=np.repeat(vector * factor, len(tokens), 0), sentence=np.ones(4, np.float32)
+        )
+
+    texts = [text([0] * 70, 1.0) for _ in range(300)]  # a row may fill more than a block
+    texts += [text([0, 1], 1.0) for _ in range(300)] + [text([1, 0, 0], 1.001)] + [text([], 1.0)] * 3
+    segments = [LiveSegment(s, None) for s in build_segments(texts, KEYS, 8, 4, "int8")]
+    query = text([0, 1, 0], 1.0)
+    for k, range_rows, prune in product([1, 2, 301, 302, 603, 700], [13, 64, 16_384], [True, False]):
+        for asked in (query, replace(query, sentence=None)):
+            ranker = NativeRanker(segments, FLOORED, KEYS, 2, range_rows=range_rows)
+            found = ranker.rank([asked], Limits(k), prune)
+            assert ids_and_scores(found) == expected([asked], segments, Limits(k))
+
+
+def test_a_row_with_sixty_thousand_mentions_and_a_query_of_ten_thousand_tokens() -> None:
+    rng = np.random.default_rng(0)
+    texts = [make_vectors(rng, [3] * 60_000, 8, 0), make_vectors(rng, [3, 4], 8, 0)]
+    segments = [LiveSegment(s, None) for s in build_segments(texts, KEYS, 8, 0, "int8")]
+    for query in (make_vectors(rng, [3, 4] * 4, 8, 0), make_vectors(rng, [5, 4] * 5000, 8, 0)):
+        found = NativeRanker(segments, FLOORED, KEYS).rank([query], Limits(2))
+        assert ids_and_scores(found) == expected([query], segments, Limits(2))
+        assert found[0][0]
+
+
+def test_scores_from_a_threshold_on() -> None:
+    rng = np.random.default_rng(3)
+    segments = make_segments(rng, [500], 8, 16)
+    query = make_query(rng, 8, 16, 4)
+    everything = expected([query], segments, Limits(500))[0]
+    threshold = everything[100][1]
+    found = NativeRanker(segments, FLOORED, KEYS).rank([query], Limits(500, at_least=threshold))
+    assert ids_and_scores(found)[0] == [row for row in everything if row[1] >= threshold]
+
+
+def test_a_deadline_stops_the_search() -> None:
+    rng = np.random.default_rng(3)
+    segments = make_segments(rng, [50], 8, 16)
+    query = make_query(rng, 8, 16, 4)
+    with pytest.raises(SearchTimeout):
+        NativeRanker(segments, FLOORED, KEYS).rank([query], Limits(5, deadline=0.0))
+
+
+def test_vectors_that_are_no_numbers_are_refused() -> None:
+    rng = np.random.default_rng(3)
+    for bad in (np.nan, np.inf):
+        text = make_vectors(rng, [1, 2], 8, 0)
+        text.vectors[1, 3] = bad
+        with pytest.raises(InputError, match="NaN or infinity"):
+            build_segments([text], KEYS, 8, 0, "int8")
+        [live] = make_segments(rng, [5], 8, 0)
+        with pytest.raises(ValueError, match="NaN or infinity"):
+            NativeScorer()(text, live.segment, FLOORED, KEYS)
+
+
+def test_damaged_arrays_are_refused_before_they_are_read() -> None:
+    rng = np.random.default_rng(3)
+    [live] = make_segments(rng, [50], 8, 0)
+    query = make_query(rng, 8, 0, 6)
+    rows = np.array(live.segment.mention_rows)
+    rows[:] = 60_000
+    with pytest.raises(ValueError, match="rows of a list"):
+        NativeScorer()(query, replace(live.segment, mention_rows=rows), FLOORED, KEYS)
+    offsets = np.array(live.segment.list_offsets) + 1
+    with pytest.raises(ValueError, match="list offsets"):
+        NativeScorer()(query, replace(live.segment, list_offsets=offsets), FLOORED, KEYS)
+    with pytest.raises(ValueError, match="differ in width"):
+        NativeScorer()(make_query(rng, 4, 0, 3), live.segment, FLOORED, KEYS)
+
+
+@given(
+    count=st.integers(0, 70),
+    dim=st.integers(0, 11),
+    form=st.sampled_from(["int8", "fp16", "fp32"]),
+    data=st.data(),
+)
+@settings(deadline=None)
+def test_grouping_loses_nothing(count: int, dim: int, form: Any, data: st.DataObject) -> None:
+    rng = np.random.default_rng(count * 100 + dim)
+    stored = store(rng.standard_normal((count, dim)).astype(np.float32), form)
+    grouped = group_vectors(stored)
+    assert grouped.values.size == count * dim  # no padding on disk
+    begin, end = sorted((data.draw(st.integers(0, count)), data.draw(st.integers(0, count))))
+    np.testing.assert_array_equal(grouped[begin:end].values, stored.values[begin:end])
+
+
+@given(seed=st.integers(0, 2**32 - 1), n_c=st.integers(1, 70), form=st.sampled_from(["int8", "fp16", "fp32"]))
+@settings(deadline=None)
+def test_bounds_hold(seed: int, n_c: int, form: Any) -> None:
+    rng = np.random.default_rng(seed)
+    [live] = make_segments(rng, [150], 6, n_c, form, longest=9)
+    segment, bounds = live.segment, live.segment.bounds
+    norms = np.linalg.norm(segment.vectors[:].decode().astype(np.float64), axis=1)
+    for place in range(len(segment.list_ids)):
+        begin, end = segment.list_offsets[place : place + 2]
+        assert norms[begin:end].max() <= bounds.list_norms[place]
+        of_blocks = bounds.block_norms[bounds.block_offsets[place] : bounds.block_offsets[place + 1]]
+        assert len(of_blocks) == (-(-(end - begin) // 64) if end - begin > 64 else 0)
+        for number, bound in enumerate(of_blocks):
+            assert norms[begin + 64 * number : min(begin + 64 * number + 64, end)].max() <= bound
+    decoded = segment.sentences.decode().astype(np.float64)
+    half = -(-n_c // 2)
+    codes = (
+        np.concatenate([bounds.sketches & 15, bounds.sketches >> 4], axis=1)[:, :n_c].astype(np.float64) - 8
+    )
+    assert half == bounds.sketches.shape[1]
+    distance = np.linalg.norm(decoded - codes * SCALES[bounds.sketch_scales][:, None], axis=1)
+    assert (distance <= SCALES[bounds.sketch_errors]).all()
+    assert (np.linalg.norm(decoded, axis=1) <= np.repeat(bounds.sentence_norms, 64)[:150]).all()
