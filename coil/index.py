@@ -169,9 +169,9 @@ class Index:
                 found.append([_hit(collection, rank, of) for rank, of in enumerate(ranked, start=1)])
         return found
 
-    def explain(self, query: str, doc_id: str) -> Explanation:
-        """Why a document scores what it scores for a query."""
-        return explain_hit(self._searcher(), query, doc_id)
+    def explain(self, query: str, doc_id: str, tok_only: bool = False) -> Explanation:
+        """Why a document scores what it scores; `explanation.versus(another)` says which is above and why."""
+        return explain_hit(self._searcher(), query, doc_id, tok_only=tok_only)
 
     def has(self, doc_id: str) -> bool:
         """Whether a document has this id."""
