@@ -14,8 +14,8 @@ import numpy as np
 
 from coil.errors import CoilError, InputError, MissingIndex, OptionMismatch, OutputError
 from coil.explanations.explanation import Explanation, explain_hit
-from coil.hits.reranker import AT_ONCE, check_candidates, rank_candidates
-from coil.hits.searcher import Answer, Hit, Ranked, Searcher
+from coil.hits.reranker import AT_ONCE, Candidate, check_candidates, rank_candidates
+from coil.hits.searcher import Answer, Hit, Searcher
 from coil.lists.catalog import CATALOG_FILE, Catalog
 from coil.lists.filters import parse_filter
 from coil.lists.lock import writer_lock
@@ -288,7 +288,7 @@ class Index:
         )
 
 
-def _hit(collection: _OnDisk, rank: int, ranked: Ranked) -> Hit:
+def _hit(collection: _OnDisk, rank: int, ranked: Candidate) -> Hit:
     document = collection.document(ranked.ordinal)
     return Hit(rank, document.doc_id, ranked.score, document.text, document.fields, ranked.chunk)
 

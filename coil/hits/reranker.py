@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import DuplicateId, InputError
-from coil.hits.searcher import Ranked, Searcher
+from coil.hits.searcher import Searcher
 from coil.lists.collection import Collection, MemoryCollection
 from coil.lists.precision import Precision
 from coil.lists.rows import Long, encode_rows
@@ -28,7 +28,16 @@ from coil.vectors.token_vectors import TokenVectors
 
 AT_ONCE = 64  # queries encoded and scored together
 BLOCK_BYTES = 256 << 20  # of a corpus's candidates held in memory before they are scored
-COPY_COST = 4  # copying a mention into a smaller segment costs about as much as scoring this many
+COPY_COST = 4  # mentions must be saved from being scored for each one that is looked at to copy candidates
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A document that is to be ranked, by its inside number, with the chunk that gave it its score."""
+
+    ordinal: int
+    score: float
+    chunk: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,7 @@ def rank_candidates(
     queries: Sequence[str],
     candidates: Sequence[Sequence[int]],
     tok_only: bool = False,
-) -> list[list[Ranked]]:
+) -> list[list[Candidate]]:
     """All candidates of each query, given by their ordinals: score descending, then ordinal.
 
     No candidate is dropped: one that has nothing in common with the query scores 0, and so do all candidates
@@ -72,12 +81,16 @@ def rank_candidates(
     wanted = [np.unique(np.array(of_query, dtype=np.int64)) for of_query in candidates]
     asked = [bool(text.strip()) and len(v) > 0 for text, v in zip(queries, vectors, strict=True)]
     segments = _narrow(collection.segments, wanted, vectors, encoder)
+    searchers: dict[tuple[int, ...], Searcher] = {}  # by the segments that they search
     found = []
     for of_query, ordinals, is_asked in zip(vectors, wanted, asked, strict=True):
-        touched = [live for live in segments if _holds(live.segment, ordinals)]
-        searcher = Searcher(encoder, _Part(collection, touched))
+        touched = tuple(n for n, live in enumerate(segments) if _holds(live.segment, ordinals))
+        if touched not in searchers:
+            searchers[touched] = Searcher(encoder, _Part(collection, [segments[n] for n in touched]))
+        searcher = searchers[touched]
         ranked = searcher.rank(of_query, len(ordinals), ordinals) if is_asked else []
-        found.append(_with_zeros(ranked, ordinals, touched))
+        best = [Candidate(one.ordinal, one.score, one.chunk) for one in ranked]
+        found.append(_with_zeros(best, ordinals, searcher.collection.segments))
     return found
 
 
@@ -131,18 +144,18 @@ def _first_rows(segment: Segment, ordinals: NDArray[np.int64]) -> NDArray[np.int
 
 
 def _with_zeros(
-    ranked: list[Ranked], ordinals: NDArray[np.int64], segments: Sequence[LiveSegment]
-) -> list[Ranked]:
+    best: list[Candidate], ordinals: NDArray[np.int64], segments: Sequence[LiveSegment]
+) -> list[Candidate]:
     """A search leaves out what scores exactly 0; a candidate comes back all the same."""
-    left = np.setdiff1d(ordinals, np.array([found.ordinal for found in ranked], dtype=np.int64))
+    left = np.setdiff1d(ordinals, np.array([found.ordinal for found in best], dtype=np.int64))
     if not len(left):
-        return ranked
-    complete = list(ranked)
+        return best
+    complete = list(best)
     for live in segments:
         for ordinal, row in zip(left.tolist(), _first_rows(live.segment, left).tolist(), strict=True):
             if row >= 0 and (live.alive is None or live.alive[row]):
                 start, end = live.segment.row_spans[row].tolist()
-                complete.append(Ranked(ordinal, 0.0, (start, end)))
+                complete.append(Candidate(ordinal, 0.0, (start, end)))
     if len(complete) != len(ordinals):
         raise InputError("no segment holds some of the candidates", "run `coil verify`")
     return sorted(complete, key=lambda found: (-found.score, found.ordinal))
