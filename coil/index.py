@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +14,17 @@ import numpy as np
 
 from coil.errors import CoilError, InputError, MissingIndex, OptionMismatch, OutputError
 from coil.explanations.explanation import Explanation, explain_hit
+from coil.hits.reranker import AT_ONCE, Candidate, check_candidates, rank_candidates
 from coil.hits.searcher import Answer, Hit, Searcher
 from coil.lists.catalog import CATALOG_FILE, Catalog
 from coil.lists.filters import parse_filter
 from coil.lists.lock import writer_lock
 from coil.lists.precision import Precision
+from coil.lists.rows import Long
 from coil.lists.segment import MOST_ROWS
 from coil.lists.segment_file import check_segment
 from coil.lists.snapshot import SEGMENTS_FOLDER, LiveSegment, Snapshot
-from coil.lists.writer import FLUSH_BYTES, IndexWriter, Long, OnDuplicate
+from coil.lists.writer import FLUSH_BYTES, IndexWriter, OnDuplicate
 from coil.texts.corpora import make_document
 from coil.texts.values import Document
 from coil.vectors.encoder import Encoder
@@ -147,9 +149,37 @@ class Index:
             allowed = self._snapshot.catalog.select(parsed.where, parsed.parameters)
         return self._searcher().answer_many(queries, k, allowed, tok_only, deadline)
 
-    def explain(self, query: str, doc_id: str) -> Explanation:
-        """Why a document scores what it scores for a query."""
-        return explain_hit(self._searcher(), query, doc_id)
+    def rerank(self, query: str, doc_ids: Sequence[str], tok_only: bool = False) -> list[Hit]:
+        """These documents in the order of their scores for a query; the scores are those of a search."""
+        return self.rerank_many([query], [doc_ids], tok_only)[0]
+
+    def rerank_many(
+        self, queries: Sequence[str], doc_ids: Sequence[Sequence[str]], tok_only: bool = False
+    ) -> list[list[Hit]]:
+        """The same for many queries, each with its own documents.
+
+        All of them come back: one that has nothing in common with the query scores 0. Equal scores stand in
+        order of insertion, as in a search. An id that is not in the index is an InputError; `has` tells.
+        """
+        if len(queries) != len(doc_ids):
+            raise InputError(
+                f"{len(queries)} queries came with candidates for {len(doc_ids)}",
+                "give each query its list of ids",
+            )
+        collection, found = _OnDisk(self._snapshot), []
+        for begin in range(0, len(queries), AT_ONCE):
+            candidates = []
+            for of_query in doc_ids[begin : begin + AT_ONCE]:
+                check_candidates(of_query)
+                candidates.append([collection.ordinal_of(doc_id) for doc_id in of_query])
+            some = queries[begin : begin + AT_ONCE]
+            for ranked in rank_candidates(self.encoder, collection, some, candidates, tok_only):
+                found.append([_hit(collection, rank, of) for rank, of in enumerate(ranked, start=1)])
+        return found
+
+    def explain(self, query: str, doc_id: str, tok_only: bool = False) -> Explanation:
+        """Why a document scores what it scores; `explanation.versus(another)` says which is above and why."""
+        return explain_hit(self._searcher(), query, doc_id, tok_only=tok_only)
 
     def has(self, doc_id: str) -> bool:
         """Whether a document has this id."""
@@ -270,6 +300,11 @@ class Index:
             token_error=max((live.segment.token_error for live in segments), default=0.0),
             sentence_error=max((live.segment.sentence_error for live in segments), default=0.0),
         )
+
+
+def _hit(collection: _OnDisk, rank: int, ranked: Candidate) -> Hit:
+    document = collection.document(ranked.ordinal)
+    return Hit(rank, document.doc_id, ranked.score, document.text, document.fields, ranked.chunk)
 
 
 def _posting_bytes(live: LiveSegment) -> int:

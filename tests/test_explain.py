@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coil.errors import InputError
 from coil.explanations.explanation import Explanation, explain, explain_hit, explain_vectors
-from coil.explanations.snippet import cut_snippet, piece_text
 from coil.explanations.table import format_table
 from coil.hits.searcher import Searcher
+from coil.index import Index, create
 from coil.scores import reference
 from coil.texts.values import Document
 from coil.tokens.list_keys import NO_LIST, ListKeys
@@ -22,7 +25,8 @@ from coil.tokens.profile import ScoringProfile
 from coil.vectors.config import ModelConfig
 from coil.vectors.encoder import Encoder
 from coil.vectors.token_vectors import TokenVectors
-from tests.tiny import make_model, make_vectors
+from tests.hash_encoder import HashEncoder
+from tests.tiny import WORDS, make_model, make_vectors
 
 KEYS = ListKeys(np.array([0, 0, 2, NO_LIST, 4], dtype=np.int32))
 LETTERS = "abcde"  # token i is written as letter i, so that spans can be checked
@@ -83,7 +87,12 @@ def test_a_negative_similarity_is_shown_but_not_added() -> None:
     assert floored.matches[0].contribution == 0.0
     assert floored.score == 0.0
     assert "-0.10" in str(floored)
+    row = str(floored).splitlines()[2]
+    assert row.split()[-5:] == ["-0.10", "0.00", "floored", "at", "0"]
+    assert format_table(floored, width=80).splitlines()[2].split()[-3:] == ["-0.10", "0.00", "floored"]
+    assert floored.matches[0].floored
     raw = explain_vectors("a", query, Document("d", "a"), document, ScoringProfile(floor=False), KEYS)
+    assert not raw.matches[0].floored
     assert raw.score == raw.matches[0].contribution == pytest.approx(-0.1)
 
 
@@ -156,7 +165,9 @@ def test_it_prints_readably(encoder: Encoder) -> None:
     numbers = [f"{match.similarity:.2f}" for match in made.matches]
     assert len({line.index(n) + len(n) for line, n in zip(rows, numbers, strict=True)}) == 1
     assert any(line.lstrip().startswith("sentence") for line in lines)
-    assert lines[-1] == "  not compared: a, what"
+    assert lines[-2] == "  not compared: a, what (stop words)"
+    share = made.score / made.own_score if made.own_score else 0.0
+    assert lines[-1].endswith(f"would score {made.own_score:.2f}: this is {share:.0%} of that")
     coloured = format_table(made, lambda text, share: f"<{text}>")
     assert coloured.replace("<", "").replace(">", "") == str(made)
 
@@ -181,24 +192,184 @@ def test_empty_texts_are_explained_too(encoder: Encoder, query: str, text: str) 
     assert str(made)
 
 
-# --- snippets --------------------------------------------------------------------------------------------
+# --- with an index ---------------------------------------------------------------------------------------
+
+SMALL = WORDS[:14]
 
 
-@given(text=st.text(alphabet="ab \n\t.", max_size=120), data=st.data())
-def test_a_snippet_is_one_line_around_the_token(text: str, data: st.DataObject) -> None:
-    start = data.draw(st.integers(0, len(text)))
-    end = data.draw(st.integers(start, len(text)))
-    snippet = cut_snippet(text, (start, end), characters=10)
-    assert "\n" not in snippet.marked()
-    assert "".join(snippet.token.split()) == "".join(text[start:end].split())
-    around = "".join(f"{snippet.before}{snippet.after}".replace("…", "").split())
-    assert len(around) <= 20
+@st.composite
+def indexed(draw: st.DrawFn) -> tuple[list[str], str, int, str, str, bool]:
+    words = st.lists(st.sampled_from(SMALL), max_size=8).map(" ".join)
+    long_text = st.tuples(words, words).map(lambda two: " ".join([two[0], *["water flow"] * 40, two[1]]))
+    texts = draw(st.lists(st.one_of(words, long_text), min_size=2, max_size=6))
+    return (
+        texts,
+        draw(words),
+        draw(st.sampled_from([0, 3])),
+        draw(st.sampled_from(["int8", "fp16", "fp32"])),
+        draw(st.sampled_from(["chunk", "truncate"])),
+        draw(st.booleans()),
+    )
 
 
-def test_pieces_show_where_their_word_goes_on() -> None:
-    text = "the running, man"
-    assert piece_text(text, (0, 3)) == "the"
-    assert piece_text(text, (4, 7)) == "run…"
-    assert piece_text(text, (7, 8)) == "…n…"
-    assert piece_text(text, (8, 11)) == "…ing"
-    assert piece_text(text, (11, 12)) == ","
+@given(case=indexed())
+@settings(max_examples=50, deadline=None)
+def test_the_parts_sum_to_the_score_of_a_search(
+    case: tuple[list[str], str, int, Any, Any, bool],
+) -> None:
+    texts, query, n_c, precision, long, tok_only = case
+    encoder = HashEncoder(n_c=n_c)
+    with tempfile.TemporaryDirectory() as folder:
+        index = create(Path(folder) / "a.coil", precision=precision, long=long, encoder=encoder)
+        index.add(Document(f"d{i}", text) for i, text in enumerate(texts))
+        hits = {hit.doc_id: hit for hit in index.search(query, 100, tok_only=tok_only)}
+        explained = [index.explain(query, f"d{i}", tok_only) for i in range(len(texts))]
+        index.close()
+    for made, text in zip(explained, texts, strict=True):
+        hit = hits.get(made.doc_id)
+        if hit is not None:
+            assert made.score == pytest.approx(hit.score, abs=1e-4)
+            assert sum_of_parts(made) == pytest.approx(hit.score, abs=1e-4)
+            assert made.chunk[0] == hit.chunk[0]
+            assert made.chunk[1] == (hit.chunk[1] if not made.document_dropped else made.chunk[1])
+        elif query.strip():
+            assert made.score == 0.0
+        for match in made.matches:
+            assert made.chunk[0] <= match.document_span[0] < match.document_span[1] <= made.chunk[1]
+            assert text[slice(*match.document_span)] == match.document_token.strip("…")
+        assert made.whole == (made.chunk == (0, len(text)))
+        json.dumps(made.to_json())
+    for first, second in zip(explained, reversed(explained), strict=True):
+        contrast = first.versus(second)
+        assert sum(d.value for d in contrast.differences) == pytest.approx(contrast.gap, abs=1e-4)
+        sizes = [abs(d.value) for d in contrast.differences]
+        assert sizes == sorted(sizes, reverse=True)
+        value = json.loads(json.dumps(contrast.to_json()))
+        assert value["first"] == json.loads(json.dumps(first.to_json()))
+        assert [part["value"] for part in value["differences"]] == [d.value for d in contrast.differences]
+        upper = first if contrast.gap > 0 else second
+        if abs(contrast.gap) > 0.01:
+            assert contrast.summary.startswith(f"{upper.doc_id} is above ")
+            assert f"by {abs(contrast.gap):.2f}, " in contrast.summary
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Index:
+    index = create(tmp_path / "a.coil", encoder=HashEncoder(n_c=0))
+    index.add(
+        [
+            Document("river", "the steep bank of the river bank"),
+            Document("money", "a bank"),
+            Document("long", " ".join(["water flow"] * 50 + ["steep bank"])),
+            Document("none", "kitchen"),
+        ]
+    )
+    return index
+
+
+def test_a_chunk_is_named(bank: Index) -> None:
+    text = bank.document("long").text
+    made = bank.explain("steep", "long")
+    start, end = made.chunk
+    assert 0 < start < text.index("steep") < end == len(text) == made.characters
+    assert f"  best chunk: characters {start} to {end} of {end}" in str(made).splitlines()
+    away = bank.explain("steep river", "long")
+    assert "  not in this part of the document: river" in str(away).splitlines()
+
+
+def test_what_was_cut_off_is_told(tmp_path: Path) -> None:
+    index = create(tmp_path / "a.coil", encoder=HashEncoder(n_c=0), long="truncate")
+    text = " ".join(["water flow"] * 50 + ["steep"])
+    index.add([Document("long", text)])
+    for made in (
+        index.explain("steep flow", "long"),
+        explain(HashEncoder(), "steep flow", Document("long", text)),
+    ):
+        assert made.chunk == (0, len(" ".join(["water flow"] * 31)))
+        assert made.document_dropped == 39
+        assert f"cut off: read were characters 0 to {made.chunk[1]} of {len(text)}" in str(made)
+        assert "not in this part of the document: steep" in str(made)
+    asked = index.explain(" ".join(["flow"] * 20), "long")
+    assert asked.query_dropped == 6
+    assert "the query is cut off: tokens not read: 6" in str(asked)
+
+
+def test_every_mention_can_be_shown(bank: Index) -> None:
+    made = bank.explain("bank", "river")
+    [match] = made.matches
+    others = [mention.context.marked() for mention in match.runner_ups]
+    assert len(others) == 1
+    assert others[0] not in str(made)
+    assert str(made).splitlines()[2].split()[-1] == "1", "how many others there are"
+    assert others[0] in format_table(made, mentions=2)
+    assert "others" in str(made)
+    assert "others" not in format_table(made, mentions=2)
+
+
+def test_a_document_that_is_no_hit_is_explained(bank: Index) -> None:
+    made = bank.explain("steep bank", "none")
+    assert (made.score, made.matches) == (0.0, ())
+    assert str(made).splitlines() == [
+        'none scores 0.00 for "steep bank"',
+        "  not in the document: steep, bank",
+        "  nothing adds to the score: the document is no hit",
+    ]
+
+
+def test_why_a_token_is_not_compared(encoder: Encoder) -> None:
+    made = explain(encoder, "what, a ☃ river", Document("d", "river"))
+    reasons = {token.text: token.reason for token in made.without_list}
+    assert reasons == {"what": "stop word", ",": "punctuation", "a": "stop word", "☃": "unknown to the model"}
+    assert "not compared: , (punctuation); what, a (stop words); ☃ (unknown to the model)" in str(made)
+
+
+def test_the_querys_own_text_is_the_yardstick(encoder: Encoder) -> None:
+    own = explain(encoder, "river bank", Document("d", "river bank"))
+    assert own.own_score == own.score
+    assert own.share_of_own_score == 1.0
+    assert explain(encoder, " ", Document("d", "river")).own_score is None
+    tok = explain(encoder, "river bank", Document("d", "river bank"), tok_only=True)
+    assert tok.own_score == pytest.approx(own.score - (own.sentence or 0.0))
+    assert tok.sentence is None
+
+
+def make(doc_id: str, query: list[list[float]], document: list[list[float]], text: str) -> Explanation:
+    """Both with the tokens a, c, e in their order; an empty vector leaves the token out."""
+    ids = [0, 2, 4]
+    rng = np.random.default_rng(0)
+    kept = [token for token, vector in zip(ids, document, strict=True) if vector]
+    q = replace(make_vectors(rng, ids, 1, 0), vectors=np.array(query, np.float32))
+    d = replace(
+        make_vectors(rng, kept, 1, 0), vectors=np.array([v for v in document if v], np.float32).reshape(-1, 1)
+    )
+    return explain_vectors("ace", q, Document(doc_id, text), d, ScoringProfile(), KEYS)
+
+
+def test_a_contrast_says_in_words_what_decides() -> None:
+    one = [[1.0], [1.0], [1.0]]
+    first = make("x", one, [[3.0], [2.0], [1.0]], "ace")
+    second = make("y", one, [[], [1.75], [1.5]], "ce")
+    contrast = first.versus(second)
+    assert [(d.query_token.strip("…"), d.value) for d in contrast.differences] == [
+        ("a", 3.0),
+        ("e", -0.5),
+        ("c", 0.25),
+    ]
+    said = (
+        "x is above y by 2.75, mostly through 'a…' (+3.00), which y does not have, "
+        "although y gains 0.50 through '…e'"
+    )
+    assert contrast.summary == said
+    assert second.versus(first).summary == said
+    assert second.versus(first).gap == -2.75
+    assert str(contrast).splitlines()[0] == said
+    same = first.versus(make("z", one, [[3.0], [2.0], [1.0]], "ace"))
+    assert same.summary == "x and z score the same, 6.00"
+    evened = make("w", one, [[2.0], [3.0], [1.0]], "ace")
+    assert first.versus(evened).summary.startswith("x and w score the same, 6.00; what differs, such as 'a…'")
+    floored = make("v", one, [[-1.0], [], []], "a")
+    assert "-1.00*" in str(first.versus(floored))
+    assert "* below 0, so floored: it adds nothing" in str(first.versus(floored))
+    assert first.versus(floored).gap == 6.0
+    with pytest.raises(InputError, match="different questions"):
+        first.versus(replace(second, query="other"))

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,12 +42,75 @@ def test_search_and_explain(index: str, capsys: Output) -> None:
     assert run(["search", index, "steep river bank", "--json", "--tok-only"]) == 0
     hits = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [hit["doc_id"] for hit in hits] == ["river.txt", "money.md"]
-    assert run(["explain", index, "steep river bank", "river.txt", "--versus", "money.md"]) == 0
-    shown = capsys.readouterr().out
-    assert "[bank]" in shown
-    assert "more than money.md:" in shown
+    assert run(["explain", index, "steep river bank", "river.txt"]) == 0
+    assert "[bank]" in capsys.readouterr().out
     assert run(["explain", index, "river", "river.txt", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["matches"][0]["query_token"] == "river"
+
+
+def test_explain_versus(index: str, capsys: Output) -> None:
+    asked = ["explain", index, "steep river bank", "river.txt", "--versus", "money.md"]
+    assert run(asked) == 0
+    first, *rows = capsys.readouterr().out.splitlines()
+    assert first.startswith("river.txt is above money.md by ")
+    assert "which money.md does not have" in first
+    assert rows[0].split() == ["query", "river.txt", "money.md", "difference"]
+    assert {row.split()[0] for row in rows[1:]} == {"steep", "river", "bank", "sentence", "score"}
+    assert run([*asked, "--json", "--tok-only"]) == 0
+    [line] = capsys.readouterr().out.splitlines()
+    found = json.loads(line)
+    assert found["first"]["sentence"] is None
+    assert sum(part["value"] for part in found["differences"]) == pytest.approx(found["gap"], abs=1e-4)
+    assert found["gap"] == pytest.approx(found["first"]["score"] - found["second"]["score"], abs=1e-4)
+    lacking = {part["query_token"] for part in found["differences"] if part["second"] is None}
+    assert lacking == {"steep", "river"}
+
+
+def test_the_terminals_width_and_colour_are_respected(
+    index: str, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for width in (80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        for more in ([], ["--all"], ["--mentions", "2"], ["--versus", "money.md"], ["--tok-only"]):
+            assert run(["explain", index, "steep river bank of a kingfisher", "river.txt", *more]) == 0
+            shown = capsys.readouterr().out
+            assert "\x1b" not in shown, "not a terminal"
+            assert max(len(line) for line in shown.splitlines()) <= width
+    monkeypatch.setenv("NO_COLOR", "1")
+    for more in ([], ["--versus", "money.md"]):
+        assert run(["explain", index, "river bank", "river.txt", "--color", "always", *more]) == 0
+        coloured = capsys.readouterr().out
+        assert "\x1b[" in coloured, "what is asked for outright is done"
+        assert run(["explain", index, "river bank", "river.txt", "--color", "never", *more]) == 0
+        assert re.sub("\x1b\\[[0-9;]*m", "", coloured) == capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("variables", "more", "coloured"),
+    [
+        ({}, [], True),
+        ({"NO_COLOR": "1"}, [], False),
+        ({"TERM": "dumb"}, [], False),
+        ({}, ["--color", "never"], False),
+        ({"NO_COLOR": "1"}, ["--color", "always"], True),
+    ],
+)
+def test_colour_on_a_terminal(index: str, variables: dict[str, str], more: list[str], coloured: bool) -> None:
+    import pty
+
+    parent, child = pty.openpty()
+    base = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    command = [sys.executable, "-m", "coil.cli.main", "explain", index, "river bank", "river.txt", *more]
+    env = {**base, "TERM": "xterm-256color", **variables}
+    subprocess.run(command, stdout=child, stderr=subprocess.DEVNULL, env=env, check=True)
+    os.close(child)
+    shown = b""
+    with contextlib.suppress(OSError):  # Linux ends a terminal that nobody writes to with an error
+        while block := os.read(parent, 4096):
+            shown += block
+    os.close(parent)
+    assert b"scores" in shown
+    assert (b"\x1b[" in shown) == coloured
 
 
 def test_runs_can_be_evaluated(index: str, tmp_path: Path, capsys: Output) -> None:
@@ -97,6 +165,9 @@ def test_resuming_takes_up_what_is_missing(notes: Path, tmp_path: Path, capsys: 
         (["search", "{index}"], 2, "Give a query"),
         (["search", "{index}", "x", "--filter", "year ="], 1, "filter"),
         (["explain", "{index}", "x", "nobody"], 1, "no document has the id"),
+        (["explain", "{index}", "x", "otter.txt", "--versus", "nobody"], 1, "no document has the id"),
+        (["explain", "{index}", "x", "otter.txt", "--versus", "money.md", "--all"], 2, "--versus shows"),
+        (["explain", "{index}", "x", "otter.txt", "--mentions", "0"], 2, "--mentions"),
         (["index", "{tmp}/nothing.jsonl", "--out", "{tmp}/b.coil"], 1, "nothing.jsonl"),
         (["verify", "{tmp}/none.coil"], 1, "there is no index"),
     ],

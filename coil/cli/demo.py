@@ -80,7 +80,8 @@ def run_demo(
     if answered is not None:
         question, hit = answered
         click.echo(f"\nWhy {hit.doc_id}?")
-        click.echo(format_table(index.explain(question, hit.doc_id), shade))
+        width = shutil.get_terminal_size((120, 24)).columns
+        click.echo(format_table(index.explain(question, hit.doc_id), shade, width))
 
 
 def _prepare(encoder: Encoder, folder: Path, read_documents: Callable[[], Sequence[Document]]) -> Prepared:

@@ -4,54 +4,75 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
 import click
 
 from coil.cli.demo import shade
-from coil.explanations.explanation import Explanation
-from coil.explanations.table import format_table
+from coil.explanations.table import WIDTH, format_contrast, format_table
 from coil.index import open_index
+
+EVERY_MENTION = sys.maxsize
 
 
 @click.command("explain")
 @click.argument("index", type=click.Path(path_type=Path))
 @click.argument("query")
 @click.argument("doc_id")
-@click.option("--versus", metavar="DOC_ID", help="Compare with this document, part by part.")
-@click.option("--json", "as_json", is_flag=True, help="The whole explanation as one JSON object a document.")
-def command(index: Path, query: str, doc_id: str, versus: str | None, as_json: bool) -> None:
+@click.option("--versus", metavar="DOC_ID", help="Put this document beside it, part by part.")
+@click.option(
+    "--mentions", type=click.IntRange(min=1), default=1, show_default=True,
+    help="How many mentions of each query word to show, the most similar first.",
+)  # fmt: skip
+@click.option("--all", "every", is_flag=True, help="Show every mention of each query word.")
+@click.option("--tok-only", is_flag=True, help="Leave the sentence vector out: exact matches alone.")
+@click.option(
+    "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
+    help="Shade what matched; auto: on a terminal, unless NO_COLOR is set.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Everything, every mention too, as one JSON object.")
+def command(
+    index: Path,
+    query: str,
+    doc_id: str,
+    versus: str | None,
+    mentions: int,
+    every: bool,
+    tok_only: bool,
+    color: str,
+    as_json: bool,
+) -> None:
     """Take a score apart: the sentence part, and for each query word the mention it matched.
+
+    Any document of the index can be explained, found or not. A similarity below 0 is shown, but adds nothing
+    ("floored"). The last line holds the score against what the query's own text would score as a document.
 
     \b
       coil explain notes.coil "bank of a river" a
+      coil explain notes.coil "bank of a river" a --all
       coil explain notes.coil "bank of a river" a --versus b
+      coil explain notes.coil "bank of a river" a --color always | less -R
     """
+    if versus is not None and (every or mentions > 1):
+        raise click.UsageError("--versus shows the best mention of both; leave --mentions and --all out.")
     opened = open_index(index)
-    explained = [opened.explain(query, name) for name in (doc_id, versus) if name is not None]
+    explained = opened.explain(query, doc_id, tok_only)
+    contrast = explained.versus(opened.explain(query, versus, tok_only)) if versus is not None else None
     if as_json:
-        for explanation in explained:
-            click.echo(json.dumps(explanation.to_json(), ensure_ascii=False))
+        click.echo(json.dumps((contrast or explained).to_json(), ensure_ascii=False))
         return
-    colour = shade if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else None
-    for explanation in explained:
-        click.echo(format_table(explanation, colour))
-    if versus is not None:
-        click.echo(_difference(*explained))
+    coloured = color == "always" or (color == "auto" and wants_colour())
+    width = shutil.get_terminal_size((WIDTH, 24)).columns
+    if contrast is not None:
+        text = format_contrast(contrast, shade if coloured else None, width)
+    else:
+        shown = EVERY_MENTION if every else mentions
+        text = format_table(explained, shade if coloured else None, width, shown)
+    click.echo(text, color=coloured)
 
 
-def _difference(first: Explanation, second: Explanation) -> str:
-    """What the one gains on the other with, the largest difference first."""
-    parts = (
-        {"sentence": (first.sentence or 0.0) - (second.sentence or 0.0)} if first.sentence is not None else {}
-    )
-    for sign, explanation in ((1, first), (-1, second)):
-        for match in explanation.matches:
-            name = f"{match.query_token} at character {match.query_span[0]}"
-            parts[name] = parts.get(name, 0.0) + sign * match.contribution
-    gap = first.score - second.score
-    lines = [f"{first.doc_id} scores {abs(gap):.2f} {'more' if gap >= 0 else 'less'} than {second.doc_id}:"]
-    for name, value in sorted(parts.items(), key=lambda part: -abs(part[1])):
-        lines.append(f"  {value:+8.2f}  {name}")
-    return "\n".join(lines)
+def wants_colour() -> bool:
+    """Whether standard output is a terminal whose user did not ask for plain text (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -18,6 +18,7 @@ VERBS = {
     "explain": "Show why a document matches a query.",
     "index": "Build an index from a pile of text.",
     "inspect": "Show what is in an index.",
+    "rerank": "Reorder another system's candidates.",
     "search": "Search an index.",
     "verify": "Check every byte of an index.",
     "demo": "Search the docs of this Python's standard library, and see why a hit matched.",

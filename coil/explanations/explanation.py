@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.errors import InputError
 from coil.explanations.snippet import Snippet, Span, cut_snippet, piece_text
 from coil.hits.searcher import Searcher
 from coil.texts.values import Document
-from coil.tokens.list_keys import NO_LIST, ListKeys
+from coil.tokens.list_keys import NO_LIST, ListKeys, unlisted_reason
 from coil.tokens.profile import ScoringProfile
 from coil.vectors.encoder import Encoder
 from coil.vectors.token_vectors import TokenVectors
 
+if TYPE_CHECKING:
+    from coil.explanations.contrast import Contrast
+
 
 @dataclass(frozen=True)
 class QueryToken:
-    """A token of the query that added nothing: its text, and its characters in the query."""
+    """A token of the query that added nothing; `span` are its characters, `reason` why it has no list."""
 
     text: str
     span: Span
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,8 @@ class Match:
     """What one query token found: the document's mention that is most similar to it, and the others.
 
     `similarity` is the plain product, which may be negative; `contribution` is what it adds to the score,
-    floored at 0 where the profile says so. `runner_ups` are the other mentions, the most similar first.
+    floored at 0 where the profile says so; `floored` tells that it was. `runner_ups` are the other mentions,
+    the most similar first.
     """
 
     query_token: str
@@ -51,6 +57,7 @@ class Match:
     similarity: float
     contribution: float
     runner_ups: tuple[Mention, ...] = ()
+    floored: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,14 @@ class Explanation:
     `matches` stand in query order, each occurrence of a token on its own. `sentence` is v_cls^q · v_cls^d,
     None for a model without it. `unmatched` tokens have a list that the document is not in;
     `without_list` tokens have no list at all and are never compared (stop words, say).
+
+    `chunk` are the characters of the document that were scored, out of `characters`: the chunk that is best
+    for this query, or what the model could take of a text that is cut off (`document_dropped` tokens were
+    not read, nor `query_dropped` of the query).
+
+    `own_score` is what the query's own text would score as a document: something to hold `score` against,
+    since a score by itself says little. It is no limit, but a text has to say what the query says, in its
+    words, to come near. None where the query is blank or was not encoded here.
     """
 
     query: str
@@ -69,6 +84,11 @@ class Explanation:
     matches: tuple[Match, ...]
     unmatched: tuple[QueryToken, ...]
     without_list: tuple[QueryToken, ...]
+    chunk: Span = (0, 0)
+    characters: int = 0
+    document_dropped: int = 0
+    query_dropped: int = 0
+    own_score: float | None = None
 
     def share(self, part: float) -> float:
         """How much of all that speaks for the document a part is, from 0 to 1."""
@@ -76,6 +96,26 @@ class Explanation:
             self.sentence or 0.0, 0.0
         )
         return max(part, 0.0) / positive if positive else 0.0
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of the document's text was scored, not a chunk or the beginning of it."""
+        return self.chunk == (0, self.characters)
+
+    @property
+    def share_of_own_score(self) -> float | None:
+        """The score against that of the query's own text; None where that is not above 0."""
+        return self.score / self.own_score if self.own_score is not None and self.own_score > 0.0 else None
+
+    def versus(self, other: Explanation) -> Contrast:
+        """Why this document is above or below another, which is explained for the same query."""
+        from coil.explanations.contrast import make_contrast
+
+        if (self.query, self.sentence is None) != (other.query, other.sentence is None):
+            raise InputError(
+                "the two explanations answer different questions", "explain both documents for one query"
+            )
+        return make_contrast(self, other)
 
     def to_json(self) -> dict[str, Any]:
         """Everything as a JSON object."""
@@ -87,34 +127,63 @@ class Explanation:
         return format_table(self)
 
 
-def explain(encoder: Encoder, query: str, document: Document) -> Explanation:
-    """Encode a query and a document, and take their score apart."""
+def explain(encoder: Encoder, query: str, document: Document, tok_only: bool = False) -> Explanation:
+    """Encode a query and a document, and take their score apart; `tok_only` leaves the sentence part out."""
     [query_vectors] = encoder.encode_queries([query])
     [document_vectors] = encoder.encode_documents([document.text])
-    return explain_vectors(
-        query, query_vectors, document, document_vectors, encoder.config.profile, encoder.keys
-    )
+    end = int(document_vectors.spans[-1, 1]) if document_vectors.dropped else len(document.text)
+    return _explained(encoder, query, query_vectors, document, document_vectors, (0, end), tok_only)
 
 
 def explain_hit(
-    searcher: Searcher, query: str, doc_id: str, query_vectors: TokenVectors | None = None
+    searcher: Searcher,
+    query: str,
+    doc_id: str,
+    query_vectors: TokenVectors | None = None,
+    tok_only: bool = False,
 ) -> Explanation:
     """Take the score of a document of a searcher apart, with the very vectors that it searches.
 
     `query_vectors` saves encoding the query again where they are at hand.
     """
     ordinal = searcher.collection.ordinal_of(doc_id)
+    encoder = searcher.encoder
     if query_vectors is None:
-        [query_vectors] = searcher.encoder.encode_queries([query])
-    document_vectors, _ = searcher.vectors_of(ordinal, query_vectors)
-    return explain_vectors(
-        query,
-        query_vectors,
-        searcher.collection.document(ordinal),
-        document_vectors,
-        searcher.encoder.config.profile,
-        searcher.encoder.keys,
-    )
+        [query_vectors] = encoder.encode_queries([query])
+    asked = replace(query_vectors, sentence=None) if tok_only else query_vectors
+    document = searcher.collection.document(ordinal)
+    vectors, chunk = searcher.vectors_of(ordinal, asked)
+    [tokens] = encoder.tokenizer.cut([document.text[slice(*chunk)]], encoder.config.profile.document_length)
+    stored = replace(vectors, dropped=tokens.dropped)
+    if tokens.dropped:  # of a text that is cut off, the row's characters are all of it
+        chunk = (chunk[0], chunk[0] + int(tokens.spans[-1, 1]))
+    return _explained(encoder, query, query_vectors, document, stored, chunk, tok_only)
+
+
+def _explained(
+    encoder: Encoder,
+    query: str,
+    query_vectors: TokenVectors,
+    document: Document,
+    document_vectors: TokenVectors,
+    chunk: Span,
+    tok_only: bool,
+) -> Explanation:
+    if tok_only and not encoder.config.n_t:
+        raise InputError("a dense model has no token part to explain", "explain without --tok-only")
+    asked = replace(query_vectors, sentence=None) if tok_only else query_vectors
+    profile, keys, unknown = encoder.config.profile, encoder.keys, encoder.tokenizer.unknown_id
+    own_score = None
+    if query.strip() and len(asked):
+        [own] = encoder.encode_documents([query])
+        own_score = explain_vectors(query, asked, Document("", query), own, profile, keys).score
+    explained = explain_vectors(query, asked, document, document_vectors, profile, keys, unknown)
+    return replace(explained, own_score=own_score, chunk=_widened(document.text, chunk))
+
+
+def _widened(text: str, chunk: Span) -> Span:
+    """All of a text where a chunk leaves out nothing but white space."""
+    return chunk if text[: chunk[0]].strip() or text[chunk[1] :].strip() else (0, len(text))
 
 
 def explain_vectors(
@@ -124,6 +193,7 @@ def explain_vectors(
     document_vectors: TokenVectors,
     profile: ScoringProfile,
     keys: ListKeys,
+    unknown_id: int | None = None,
 ) -> Explanation:
     """The same for a query and a document that are already encoded."""
     matches: list[Match] = []
@@ -137,7 +207,9 @@ def explain_vectors(
         token = QueryToken(piece_text(query, _span(query_vectors, i)), _span(query_vectors, i))
         places = np.flatnonzero(document_lists == query_lists[i])
         if query_lists[i] == NO_LIST:
-            without_list.append(token)
+            unknown = unknown_id is not None and int(query_vectors.token_ids[i]) == unknown_id
+            written = query[slice(*token.span)]
+            without_list.append(replace(token, reason=unlisted_reason(written, unknown)))
         elif not len(places):
             unmatched.append(token)
         else:
@@ -152,6 +224,10 @@ def explain_vectors(
         matches=tuple(matches),
         unmatched=tuple(unmatched),
         without_list=tuple(without_list),
+        chunk=(0, len(document.text)),
+        characters=len(document.text),
+        document_dropped=document_vectors.dropped,
+        query_dropped=query_vectors.dropped,
     )
 
 
@@ -166,6 +242,7 @@ def _match(token: QueryToken, mentions: list[Mention], profile: ScoringProfile) 
         similarity=best.similarity,
         contribution=max(best.similarity, 0.0) if profile.floor else best.similarity,
         runner_ups=tuple(others),
+        floored=profile.floor and best.similarity < 0.0,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from coil.errors import DuplicateId, InputError
+from coil.errors import DuplicateId
 from coil.lists.catalog import (
     Catalog,
     SegmentEntry,
@@ -19,16 +19,14 @@ from coil.lists.catalog import (
     replace_segments,
 )
 from coil.lists.precision import Precision
+from coil.lists.rows import Long, Rows, encode_rows
 from coil.lists.segment import MOST_ROWS, Segment, SegmentBuilder, merge_segments
 from coil.lists.segment_file import write_segment
 from coil.lists.snapshot import SEGMENTS_FOLDER, load_segment
 from coil.texts.values import Document
-from coil.tokens.chunks import chunk_spans
 from coil.vectors.encoder import Encoder
-from coil.vectors.token_vectors import TokenVectors
 
 OnDuplicate = Literal["error", "update", "skip"]
-Long = Literal["chunk", "truncate"]
 
 FAN = 8  # this many neighbouring segments of one size class are merged into one
 FLUSH_BYTES = 256 << 20  # of stored vectors held in memory before a segment is written
@@ -74,7 +72,8 @@ class IndexWriter:
         """
         pending = self._fresh()
         added = 0
-        for document, rows in self._encoded(self._admitted(documents, on_duplicate)):
+        admitted = self._admitted(documents, on_duplicate)
+        for document, rows in encode_rows(self._encoder, admitted, self._long):
             full = len(pending.builder) + len(rows) > MOST_ROWS or pending.builder.bytes > self._flush_bytes
             if full or len(pending.documents) >= commit_every:
                 added += self._commit(pending, committed)
@@ -124,41 +123,7 @@ class IndexWriter:
             known.setdefault(document.doc_id, here)
             yield document
 
-    def _encoded(
-        self, documents: Iterable[Document]
-    ) -> Iterator[tuple[Document, list[tuple[tuple[int, int], TokenVectors]]]]:
-        """Each document with its rows: (span, vectors) of every chunk."""
-        waiting: list[tuple[Document, list[tuple[int, int]]]] = []
-
-        def texts() -> Iterator[str]:
-            for document in documents:
-                spans = self._spans(document)
-                waiting.append((document, spans))
-                for start, end in spans:
-                    yield document.text[start:end]
-
-        vectors = self._encoder.encode_documents(texts())
-        for first in vectors:
-            document, spans = waiting.pop(0)
-            rows = [(spans[0], first)]
-            rows += [(span, next(vectors)) for span in spans[1:]]
-            yield document, rows
-
-    def _spans(self, document: Document) -> list[tuple[int, int]]:
-        if self._long == "truncate":
-            return [(0, len(document.text))]
-        length = self._encoder.config.profile.document_length
-        spans = chunk_spans(self._encoder.tokenizer, document.text, length)
-        if len(spans) > MOST_ROWS:
-            raise InputError(
-                f"the document {document.doc_id!r} has {len(spans):,} chunks, more than {MOST_ROWS:,}",
-                "split it into several documents",
-            )
-        return spans
-
-    def _put(
-        self, pending: _Pending, document: Document, rows: list[tuple[tuple[int, int], TokenVectors]]
-    ) -> None:
+    def _put(self, pending: _Pending, document: Document, rows: Rows) -> None:
         ordinal = self._catalog.next_ordinal() + len(pending.documents)
         earlier = pending.ordinal_of.get(document.doc_id)
         if earlier is not None:

@@ -78,6 +78,15 @@ def build_list_keys(
     return ListKeys(_named_by_smallest(table))
 
 
+def unlisted_reason(text: str, unknown: bool) -> str:
+    """Why a token that is written like this has no list, in words; `unknown` is the tokenizer's verdict."""
+    if unknown:
+        return "unknown to the model"
+    if _is_punctuation(text):
+        return "punctuation"
+    return "stop word" if text.lower() in STOP_WORDS else "without a list"
+
+
 def _whole_word(token: str, marked: bool) -> str | None:
     """The word that a vocabulary entry spells on its own, or None for a continuation piece."""
     if token.startswith(WORD_STARTS):

@@ -1,0 +1,160 @@
+"""`coil rerank`: the candidates of another system in COIL's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+from tqdm import tqdm
+
+from coil.errors import InputError
+from coil.hits.reranker import AT_ONCE, rerank
+from coil.index import open_index
+from coil.texts.corpora import read_documents
+from coil.texts.queries import read_queries
+from coil.texts.runs import read_run, write_run
+from coil.vectors.onnx_encoder import OnnxEncoder
+
+Answers = Iterator[tuple[str, list[tuple[str, float]]]]
+SHOWN = 3  # ids named in a message
+
+
+@click.command("rerank")
+@click.option("--corpus", multiple=True, help="Where the candidates' texts are; may be repeated.")
+@click.option(
+    "--index",
+    type=click.Path(path_type=Path),
+    help="Instead of --corpus: an index that holds the candidates.",
+)
+@click.option("--queries", required=True, help="The texts of the queries: .tsv, .jsonl, a BEIR folder …")
+@click.option("--run", required=True, help="The TREC run with the candidates.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="The TREC run to write.")
+@click.option(
+    "-k", "--depth", type=click.IntRange(min=1),
+    help="Take only the first N candidates of each query; the others are left out. Default: all.",
+)  # fmt: skip
+@click.option("--tok-only", is_flag=True, help="Leave the sentence vector out: exact matches alone.")
+@click.option("--model", metavar="M", help="A model folder, or a package that carries one.")
+@click.option(
+    "--precision", type=click.Choice(["int8", "fp16", "fp32"]), default="int8", show_default=True,
+    help="How vectors are stored before they are scored; as in `coil index`, so that scores are equal.",
+)  # fmt: skip
+@click.option(
+    "--long", type=click.Choice(["chunk", "truncate"]), default="chunk", show_default=True,
+    help="Documents longer than the model takes: cut into overlapping chunks, or cut off.",
+)  # fmt: skip
+@click.pass_context
+def command(
+    ctx: click.Context,
+    corpus: tuple[str, ...],
+    index: Path | None,
+    queries: str,
+    run: str,
+    out: Path,
+    depth: int | None,
+    tok_only: bool,
+    model: str | None,
+    precision: Any,
+    long: Any,
+) -> None:
+    """Reorder another system's candidates: a TREC run goes in, a TREC run with COIL's scores comes out.
+
+    With --corpus the corpus is read once, and only the candidates are encoded. With --index nothing is
+    encoded but the queries; model, precision and the treatment of long documents are the index's. Both give
+    the same scores, which are those of `coil search`.
+
+    Every candidate comes back: without a word in common, and without a sentence vector, it scores 0. Equal
+    scores stand in the order of the corpus. A candidate that the corpus or the index does not have is left
+    out, and their number is told; a query of the run that has no text is an error.
+
+    \b
+      coil rerank --corpus scifact/ --queries scifact/ --run bm25.trec --out coil.trec
+      coil rerank --index scifact.coil --queries scifact/ --run bm25.trec -k 100 --out coil.trec
+      coil evaluate scifact/ bm25.trec coil.trec
+    """
+    if bool(corpus) == (index is not None):
+        raise click.UsageError("Give --corpus CORPUS or --index INDEX.")
+    if index is not None:
+        for name in ("model", "precision", "long"):
+            if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
+                raise click.UsageError(f"--{name} goes with --corpus; an index has its own.")
+    documents = read_documents(*corpus)  # before the long work: a wrong path is told at once
+    candidates = {query_id: list(found)[:depth] for query_id, found in read_run(run).items()}
+    if not candidates:
+        raise InputError(f"{run} holds no candidates", "name a TREC run: `query Q0 document rank score tag`")
+    texts = {q.query_id: q.text for q in read_queries(queries) if q.query_id in candidates}
+    if len(texts) < len(candidates):
+        without = [query_id for query_id in candidates if query_id not in texts]
+        raise InputError(
+            f"{_count(without, 'query', 'queries')} not in {queries}, but in {run}: {_some(without)}",
+            "name the file of the queries that the run was made for",
+        )
+    missing: list[str] = []
+
+    def from_corpus() -> Answers:
+        encoder = OnnxEncoder(model)
+        distinct = len({doc_id for of_query in candidates.values() for doc_id in of_query})
+        pairs = sum(len(of_query) for of_query in candidates.values())
+        with (
+            tqdm(total=distinct, unit=" documents", disable=None, desc="encoding") as encoding,
+            tqdm(total=pairs, unit=" candidates", disable=None, desc="scoring") as scoring,
+        ):
+            found = rerank(
+                encoder, texts, candidates, documents, precision, long, tok_only,
+                encoded=encoding.update, scored=scoring.update,
+            )  # fmt: skip
+        missing.extend(found.missing)
+        _check(len(missing) < distinct, missing, " ".join(corpus))
+        yield from found.rows.items()
+
+    def from_index(folder: Path) -> Answers:
+        opened = open_index(folder)
+        absent: dict[str, None] = {}  # in order, each once
+        present = 0
+        asked = list(candidates)
+        with tqdm(total=len(asked), unit=" queries", disable=None, desc="scoring") as bar:
+            for begin in range(0, len(asked), AT_ONCE):
+                block = asked[begin : begin + AT_ONCE]
+                there = []
+                for query_id in block:
+                    there.append([doc_id for doc_id in candidates[query_id] if opened.has(doc_id)])
+                    known = set(there[-1])
+                    absent.update((doc_id, None) for doc_id in candidates[query_id] if doc_id not in known)
+                    present += len(known)
+                found = opened.rerank_many([texts[query_id] for query_id in block], there, tok_only)
+                for query_id, hits in zip(block, found, strict=True):
+                    yield query_id, [(hit.doc_id, hit.score) for hit in hits]
+                bar.update(len(block))
+        missing.extend(absent)
+        _check(present > 0, missing, str(folder))
+
+    lines = write_run(out, from_corpus() if index is None else from_index(index))
+    if missing:
+        where = index if index is not None else " ".join(corpus)
+        click.echo(
+            f"warning: {_count(missing, 'candidate', 'candidates')} not in {where} and left out: "
+            f"{_some(missing)}; if they should be there, check that the run was made for the same documents",
+            err=True,
+        )
+    click.echo(f"{lines:,} candidates of {len(candidates):,} queries in {out}", err=True)
+
+
+def _check(found: bool, missing: Sequence[str], where: str) -> None:
+    """A run whose every candidate is unknown was made for something else."""
+    if not found:
+        raise InputError(
+            f"{where} holds none of the {len(missing):,} candidates, such as {_some(missing)}",
+            "name the corpus or index that the run was made for; ids are compared letter by letter",
+        )
+
+
+def _count(ids: Sequence[str], one: str, many: str) -> str:
+    return f"{len(ids):,} {one if len(ids) == 1 else many} {'is' if len(ids) == 1 else 'are'}"
+
+
+def _some(ids: Sequence[str]) -> str:
+    shown = ", ".join(repr(doc_id if len(doc_id) <= 80 else doc_id[:77] + "...") for doc_id in ids[:SHOWN])
+    return shown + (" …" if len(ids) > SHOWN else "")

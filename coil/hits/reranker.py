@@ -1,0 +1,277 @@
+"""Reranking: the candidates of another system in COIL's order, with the scores that a search gives them.
+
+There is no second arithmetic here. Candidates of an index are scored where they are stored, or their stored
+bytes are copied into a small segment first; candidates of a corpus are encoded and stored as an index stores
+them. Then the searcher ranks them, so that a score is the same to the last bit on every way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coil.errors import DuplicateId, InputError
+from coil.hits.searcher import Searcher
+from coil.lists.collection import Collection, MemoryCollection
+from coil.lists.precision import Precision
+from coil.lists.rows import Long, encode_rows
+from coil.lists.segment import MOST_ROWS, Segment, SegmentBuilder, merge_segments
+from coil.lists.snapshot import LiveSegment
+from coil.scores.scorer import listed_tokens
+from coil.texts.corpora import Documents
+from coil.texts.values import Document
+from coil.vectors.encoder import Encoder
+from coil.vectors.token_vectors import TokenVectors
+
+AT_ONCE = 64  # queries encoded and scored together
+BLOCK_BYTES = 256 << 20  # of a corpus's candidates held in memory before they are scored
+COPY_COST = 4  # mentions must be saved from being scored for each one that is looked at to copy candidates
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A document that is to be ranked, by its inside number, with the chunk that gave it its score."""
+
+    ordinal: int
+    score: float
+    chunk: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Reranked:
+    """Each query's candidates with their scores, best first, and the candidates that were nowhere."""
+
+    rows: dict[str, list[tuple[str, float]]]
+    missing: tuple[str, ...]
+
+
+class _Part:
+    """Some of a collection's segments."""
+
+    def __init__(self, collection: Collection, segments: Sequence[LiveSegment]) -> None:
+        self._collection = collection
+        self.segments = segments
+
+    def document(self, ordinal: int) -> Document:
+        return self._collection.document(ordinal)
+
+    def ordinal_of(self, doc_id: str) -> int:
+        return self._collection.ordinal_of(doc_id)
+
+
+def rank_candidates(
+    encoder: Encoder,
+    collection: Collection,
+    queries: Sequence[str],
+    candidates: Sequence[Sequence[int]],
+    tok_only: bool = False,
+) -> list[list[Candidate]]:
+    """All candidates of each query, given by their ordinals: score descending, then ordinal.
+
+    No candidate is dropped: one that has nothing in common with the query scores 0, and so do all candidates
+    of a blank query.
+    """
+    vectors = [
+        replace(of_query, sentence=None) if tok_only else of_query
+        for of_query in encoder.encode_queries(queries)
+    ]
+    wanted = [np.unique(np.array(of_query, dtype=np.int64)) for of_query in candidates]
+    asked = [bool(text.strip()) and len(v) > 0 for text, v in zip(queries, vectors, strict=True)]
+    segments = _narrow(collection.segments, wanted, vectors, encoder)
+    searchers: dict[tuple[int, ...], Searcher] = {}  # by the segments that they search
+    found = []
+    for of_query, ordinals, is_asked in zip(vectors, wanted, asked, strict=True):
+        touched = tuple(n for n, live in enumerate(segments) if _holds(live.segment, ordinals))
+        if touched not in searchers:
+            searchers[touched] = Searcher(encoder, _Part(collection, [segments[n] for n in touched]))
+        searcher = searchers[touched]
+        ranked = searcher.rank(of_query, len(ordinals), ordinals) if is_asked else []
+        best = [Candidate(one.ordinal, one.score, one.chunk) for one in ranked]
+        found.append(_with_zeros(best, ordinals, searcher.collection.segments))
+    return found
+
+
+def _narrow(
+    segments: Sequence[LiveSegment],
+    wanted: Sequence[NDArray[np.int64]],
+    vectors: Sequence[TokenVectors],
+    encoder: Encoder,
+) -> list[LiveSegment]:
+    """The segments that hold candidates; where they hold much else, only the candidates' rows of them."""
+    everyone = np.unique(np.concatenate([np.zeros(0, np.int64), *wanted]))
+    lists = [[list_id for list_id, _ in listed_tokens(v, encoder.keys)] for v in vectors]
+    kept: list[LiveSegment] = []
+    cut: list[Segment] = []
+    rows: list[NDArray[np.bool_]] = []
+    for live in segments:
+        segment = live.segment
+        if not _holds(segment, everyone):
+            continue
+        mine = np.isin(segment.row_documents, everyone)
+        if live.alive is not None:
+            mine &= live.alive
+        # What the queries would read for nothing, counted in mentions, against what there is to copy from.
+        read = sum(
+            sum(len(segment.list_of(list_id)) for list_id in of_query)
+            + (segment.n_rows * segment.sentences.dim / max(segment.vectors.dim, 1))
+            * (v.sentence is not None)
+            for of_query, v, ordinals in zip(lists, vectors, wanted, strict=True)
+            if _holds(segment, ordinals)
+        )
+        if read * (1 - mine.mean()) > COPY_COST * segment.n_mentions:
+            cut.append(segment)
+            rows.append(mine)
+        else:
+            kept.append(live)
+    return [*kept, *(LiveSegment(segment, None) for segment in (merge_segments(cut, rows) if cut else []))]
+
+
+def _holds(segment: Segment, ordinals: NDArray[np.int64]) -> bool:
+    return bool((_first_rows(segment, ordinals) >= 0).any())
+
+
+def _first_rows(segment: Segment, ordinals: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The first row of each document, -1 where the segment has none of it."""
+    documents = segment.row_documents
+    if not len(documents):
+        return np.full(len(ordinals), -1, dtype=np.int64)
+    places = np.searchsorted(documents, ordinals)
+    there = documents[np.minimum(places, len(documents) - 1)] == ordinals
+    return np.where(there, places, -1)
+
+
+def _with_zeros(
+    best: list[Candidate], ordinals: NDArray[np.int64], segments: Sequence[LiveSegment]
+) -> list[Candidate]:
+    """A search leaves out what scores exactly 0; a candidate comes back all the same."""
+    left = np.setdiff1d(ordinals, np.array([found.ordinal for found in best], dtype=np.int64))
+    if not len(left):
+        return best
+    complete = list(best)
+    for live in segments:
+        for ordinal, row in zip(left.tolist(), _first_rows(live.segment, left).tolist(), strict=True):
+            if row >= 0 and (live.alive is None or live.alive[row]):
+                start, end = live.segment.row_spans[row].tolist()
+                complete.append(Candidate(ordinal, 0.0, (start, end)))
+    if len(complete) != len(ordinals):
+        raise InputError("no segment holds some of the candidates", "run `coil verify`")
+    return sorted(complete, key=lambda found: (-found.score, found.ordinal))
+
+
+def rerank(
+    encoder: Encoder,
+    queries: Mapping[str, str],
+    candidates: Mapping[str, Sequence[str]],
+    documents: Iterable[Document],
+    precision: Precision = "int8",
+    long: Long = "chunk",
+    tok_only: bool = False,
+    block_rows: int = MOST_ROWS,
+    encoded: Callable[[int], object] | None = None,
+    scored: Callable[[int], object] | None = None,
+) -> Reranked:
+    """Rank the candidates of each query, `query_id` → `doc_id`s, by encoding only them from a corpus.
+
+    `queries` has the text of each. The documents are read once and encoded once; at most a block of
+    `block_rows` rows is in memory, everything else that is kept are ids and scores. `encoded` hears how many
+    more documents are encoded, `scored` how many more candidates have a score.
+    """
+    names = list(candidates)
+    askers = _askers(queries, candidates)
+    doc_ids: list[str] = []  # by ordinal: the place among the candidates, in the corpus's order
+    scores: list[list[tuple[float, int]]] = [[] for _ in names]
+    chosen = _chosen(documents, askers)
+    for in_block, segment in _blocks(encoder, chosen, precision, long, block_rows, encoded):
+        by_query: dict[int, list[int]] = {}
+        for ordinal, doc_id in enumerate(in_block, start=len(doc_ids)):
+            for number in askers[doc_id]:
+                by_query.setdefault(number, []).append(ordinal)
+        doc_ids += in_block
+        collection = MemoryCollection([], [segment])  # the texts are let go once they are encoded
+        numbers = list(by_query)
+        for begin in range(0, len(numbers), AT_ONCE):
+            some = numbers[begin : begin + AT_ONCE]
+            texts = [queries[names[number]] for number in some]
+            found = rank_candidates(encoder, collection, texts, [by_query[n] for n in some], tok_only)
+            for number, ranked in zip(some, found, strict=True):
+                scores[number] += [(-hit.score, hit.ordinal) for hit in ranked]
+            if scored is not None:
+                scored(sum(len(ranked) for ranked in found))
+    there = set(doc_ids)
+    return Reranked(
+        rows={
+            query_id: [(doc_ids[ordinal], -negated) for negated, ordinal in sorted(scores[number])]
+            for number, query_id in enumerate(names)
+        },
+        missing=tuple(doc_id for doc_id in askers if doc_id not in there),
+    )
+
+
+def _askers(queries: Mapping[str, str], candidates: Mapping[str, Sequence[str]]) -> dict[str, list[int]]:
+    """doc_id → the numbers of the queries that have it as a candidate."""
+    askers: dict[str, list[int]] = {}
+    for number, (query_id, doc_ids) in enumerate(candidates.items()):
+        if query_id not in queries:
+            raise InputError(f"the query {query_id!r} has candidates but no text", "give its text too")
+        check_candidates(doc_ids)
+        for doc_id in doc_ids:
+            askers.setdefault(doc_id, []).append(number)
+    return askers
+
+
+def check_candidates(doc_ids: Sequence[str]) -> None:
+    """A document cannot be two candidates of one query."""
+    if isinstance(doc_ids, str):
+        raise InputError("the candidates are a list of ids, not one text", f"write [{doc_ids!r}]")
+    seen: set[str] = set()
+    for doc_id in doc_ids:
+        if doc_id in seen:
+            raise InputError(f"the candidate {doc_id!r} stands twice for one query", "keep one of the two")
+        seen.add(doc_id)
+
+
+def _blocks(
+    encoder: Encoder,
+    documents: Iterable[Document],
+    precision: Precision,
+    long: Long,
+    block_rows: int,
+    encoded: Callable[[int], object] | None,
+) -> Iterator[tuple[list[str], Segment]]:
+    """The documents as an index stores them, in segments of bounded size, with their ids."""
+
+    def fresh() -> SegmentBuilder:
+        return SegmentBuilder(encoder.keys, encoder.config.n_t, encoder.config.n_c, precision)
+
+    builder, block = fresh(), list[str]()
+    for ordinal, (document, rows) in enumerate(encode_rows(encoder, documents, long)):
+        if block and (len(builder) + len(rows) > block_rows or builder.bytes > BLOCK_BYTES):
+            yield block, builder.finish()
+            builder, block = fresh(), []
+        block.append(document.doc_id)
+        for span, vectors in rows:
+            builder.add(ordinal, span, vectors)
+        if encoded is not None:
+            encoded(1)
+    if block:
+        yield block, builder.finish()
+
+
+def _chosen(documents: Iterable[Document], wanted: Mapping[str, object]) -> Iterator[Document]:
+    """The documents that are candidates; two with one id are an error."""
+    reading = documents if isinstance(documents, Documents) else None
+    marks: dict[str, int] = {}
+    for number, document in enumerate(documents, start=1):
+        if document.doc_id not in wanted:
+            continue
+        mark = reading.mark if reading is not None else number
+        if document.doc_id in marks:
+            first = marks[document.doc_id]
+            if reading is not None:
+                raise DuplicateId(document.doc_id, reading.place_of(first), reading.place)
+            raise DuplicateId(document.doc_id, f"document {first}", f"document {number}")
+        marks[document.doc_id] = mark
+        yield document
