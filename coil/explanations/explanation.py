@@ -151,6 +151,7 @@ def explain_hit(
     if query_vectors is None:
         [query_vectors] = encoder.encode_queries([query])
     asked = replace(query_vectors, sentence=None) if tok_only else query_vectors
+    query_vectors = searcher.as_searched(query_vectors)
     document = searcher.collection.document(ordinal)
     vectors, chunk = searcher.vectors_of(ordinal, asked)
     [tokens] = encoder.tokenizer.cut([document.text[slice(*chunk)]], encoder.config.profile.document_length)

@@ -51,6 +51,7 @@ class Counts:
     sentences_scored: int = 0
     sentences_skipped: int = 0
     sketches_scored: int = 0
+    rescored: int = 0  # rows scored again in a more precise form
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def _rank_one(
     for number, live in enumerate(segments):
         check_deadline(limits)
         scores = scorer(query, live.segment, profile, keys)
-        found += _best_documents(number, live, scores, limits, query.sentence is None)
+        found += best_documents(number, live, scores, limits, query.sentence is None)
         of_lists = (live.segment.mentions_of(list_id) for list_id in lists)
         mentions += sum(part.stop - part.start for part in of_lists)
         sentences += live.segment.n_rows if query.sentence is not None else 0
@@ -100,11 +101,19 @@ def _rank_one(
     return found[: max(limits.k, 0)], Counts(mentions_scored=mentions, sentences_scored=sentences)
 
 
-def _best_documents(
-    number: int, live: LiveSegment, scores: NDArray[np.int64], limits: Limits, without_zero: bool
+def best_documents(
+    number: int,
+    live: LiveSegment,
+    scores: NDArray[np.int64],
+    limits: Limits,
+    without_zero: bool,
+    rows: NDArray[np.intp] | None = None,
 ) -> list[Ranked]:
-    """The k best documents of one segment: a document scores what its best row scores."""
-    documents = live.segment.row_documents
+    """The k best documents of one segment: a document scores what its best row scores.
+
+    `rows` says which rows the scores belong to, where it is not all of them.
+    """
+    documents = live.segment.row_documents if rows is None else live.segment.row_documents[rows]
     if not len(documents):
         return []
     starts = np.flatnonzero(np.diff(documents, prepend=-1))  # first row of each document
@@ -112,13 +121,14 @@ def _best_documents(
     mask = mask_of(live, limits.allowed)
     kept = of_document >= limits.at_least
     if mask is not None:
-        kept &= mask[starts].astype(bool)
+        kept &= mask[starts if rows is None else rows[starts]].astype(bool)
     places = np.flatnonzero(kept)
     found = []
     for place in places[top_k(of_document[places], limits.k, without_zero)].tolist():
         end = starts[place + 1] if place + 1 < len(starts) else len(documents)
         row = int(starts[place] + np.argmax(scores[starts[place] : end]))
-        found.append(Ranked(int(of_document[place]), int(documents[row]), number, row))
+        of_segment = row if rows is None else int(rows[row])
+        found.append(Ranked(int(of_document[place]), int(documents[row]), number, of_segment))
     return found
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import DuplicateId, InputError
+from coil.hits.ranking import Ranked
 from coil.hits.searcher import Searcher
 from coil.lists.collection import Collection, MemoryCollection
 from coil.lists.precision import Precision
@@ -28,7 +29,7 @@ from coil.vectors.token_vectors import TokenVectors
 
 AT_ONCE = 64  # queries encoded and scored together
 BLOCK_BYTES = 256 << 20  # of a corpus's candidates held in memory before they are scored
-COPY_COST = 4  # mentions must be saved from being scored for each one that is looked at to copy candidates
+COPY_COST = 16  # mentions must be saved from being scored for each one that is looked at to copy candidates
 
 
 @dataclass(frozen=True)
@@ -89,9 +90,15 @@ def rank_candidates(
             searchers[touched] = Searcher(encoder, _Part(collection, [segments[n] for n in touched]))
         searcher = searchers[touched]
         ranked = searcher.rank(of_query, len(ordinals), ordinals) if is_asked else []
-        best = [Candidate(one.ordinal, one.score, one.chunk) for one in ranked]
-        found.append(_with_zeros(best, ordinals, searcher.collection.segments))
+        searched = searcher.collection.segments
+        best = [Candidate(one.ordinal, one.score, _chunk(searched, one)) for one in ranked]
+        found.append(_with_zeros(best, ordinals, searched))
     return found
+
+
+def _chunk(segments: Sequence[LiveSegment], ranked: Ranked) -> tuple[int, int]:
+    start, end = segments[ranked.segment].segment.row_spans[ranked.row].tolist()
+    return start, end
 
 
 def _narrow(

@@ -12,11 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import InputError
+from coil.hits.certificate import rank_certified
 from coil.hits.ranking import Limits, NativeRanker, Ranked, Rankings, fits_kernels, rank_with_scorer
 from coil.lists.collection import Collection, MemoryCollection
 from coil.lists.segment import Segment
 from coil.lists.snapshot import LiveSegment
 from coil.scores.native import load_native
+from coil.scores.precise import score_precisely
+from coil.scores.products import QueryVector
 from coil.scores.scorer import Scorer, score_with_numpy
 from coil.texts.values import Document
 from coil.tokens.list_keys import NO_LIST
@@ -41,7 +44,8 @@ class SearchStats:
     """What one query cost. Of a batch, each query bears an equal share of the time.
 
     A mention or sentence vector is skipped where it provably could not change the hits; before that, a sketch
-    of the sentence vector may have been looked at.
+    of the sentence vector may have been looked at. Where a precise form is kept beside int8, the rows that
+    could be hits are scored again in it.
     """
 
     mentions_scored: int = 0
@@ -49,6 +53,8 @@ class SearchStats:
     sentences_scored: int = 0
     sentences_skipped: int = 0
     sketches_scored: int = 0
+    rescored: int = 0
+    exact_in: str = ""  # the form of the vectors in which these are provably the best
     encode_ms: float = 0.0
     score_ms: float = 0.0
     fetch_ms: float = 0.0
@@ -134,7 +140,9 @@ class Searcher:
         )
         scored = time.perf_counter()
         share = 1000 / max(len(asked), 1)
-        times = SearchStats(encode_ms=(encoded - began) * share, score_ms=(scored - encoded) * share)
+        times = SearchStats(
+            exact_in=self.exact_in, encode_ms=(encoded - began) * share, score_ms=(scored - encoded) * share
+        )
         answers = [Answer([], times)] * len(asked)
         for number, (found, counts) in zip(sensible, ranked, strict=True):
             fetching = time.perf_counter()
@@ -153,12 +161,43 @@ class Searcher:
         """The same for many queries, with what each of them cost."""
         if any(query.sentence is None and not query.vectors.shape[1] for query in queries):
             raise InputError("a dense model has no token part to search by", "search without --tok-only")
+        if not queries:
+            return []
+        if not self._precise:
+            return self._rank_searched(queries, limits)
+        profile, keys = self.encoder.config.profile, self.encoder.keys
+        return rank_certified(self._rank_searched, queries, self.collection.segments, profile, keys, limits)
+
+    def _rank_searched(self, queries: Sequence[TokenVectors], limits: Limits) -> Rankings:
+        """In the form that is searched."""
         ranker = self._ranker
         if ranker is not None:
-            return ranker.rank(queries, limits, self._prune) if queries else []
+            return ranker.rank(queries, limits, self._prune)
         profile, keys = self.encoder.config.profile, self.encoder.keys
+        return rank_with_scorer(self._any_scorer, queries, self.collection.segments, profile, keys, limits)
+
+    @property
+    def _precise(self) -> bool:
+        """Whether a precise form is kept beside the one that is searched."""
         segments = self.collection.segments
-        return rank_with_scorer(self._any_scorer, queries, segments, profile, keys, limits)
+        return bool(segments) and segments[0].segment.precise_vectors is not None
+
+    @property
+    def exact_in(self) -> str:
+        """The form of the vectors in which hits and scores are exact."""
+        for live in self.collection.segments:
+            precise = live.segment.precise_vectors
+            values = live.segment.vectors.values if precise is None else precise.values
+            return {"int8": "int8", "float16": "fp16", "float32": "fp32"}[values.dtype.name]
+        return ""
+
+    def as_searched(self, query: TokenVectors) -> TokenVectors:
+        """The query with the vectors that the stored ones are multiplied with: int8 lists see 15 bits."""
+        if self.exact_in != "int8":
+            return query
+        vectors = [QueryVector.of(vector).coded for vector in query.vectors]
+        sentence = None if query.sentence is None else QueryVector.of(query.sentence).coded
+        return replace(query, vectors=np.array(vectors).reshape(query.vectors.shape), sentence=sentence)
 
     @cached_property
     def _ranker(self) -> NativeRanker | None:
@@ -178,8 +217,12 @@ class Searcher:
         list is the n-th token of that list in the text.
         """
         live, rows = self._rows_of(ordinal)
-        scores = self._any_scorer(query_vectors, live.segment, self.encoder.config.profile, self.encoder.keys)
-        row = int(rows[np.argmax(scores[rows])])
+        profile, keys = self.encoder.config.profile, self.encoder.keys
+        if self._precise:
+            row = int(rows[np.argmax(score_precisely(query_vectors, live.segment, profile, keys, rows))])
+        else:
+            scores = self._any_scorer(query_vectors, live.segment, profile, keys)
+            row = int(rows[np.argmax(scores[rows])])
         start, end = live.segment.row_spans[row].tolist()
         text = self.collection.document(ordinal).text[start:end]
         return self._stored(live.segment, row, text, start, query_vectors), (start, end)
@@ -196,15 +239,20 @@ class Searcher:
         places: list[NDArray[np.intp]] = []
         vectors: list[NDArray[np.float32]] = []
         for list_id in asked[asked != NO_LIST] if segment.vectors.dim else []:
-            postings = segment.list_of(int(list_id))
-            mine = postings.rows == row
+            mentions = segment.mentions_of(int(list_id))
+            mine = np.flatnonzero(segment.mention_rows[mentions] == row) + mentions.start
+            if not len(mine):
+                continue
             places.append(np.flatnonzero(lists == list_id))
-            vectors.append(postings.vectors[mine].decode())
+            precise = segment.precise_vectors
+            first, last = int(mine[0]), int(mine[-1]) + 1  # a row's mentions stand side by side
+            vectors.append((segment.vectors if precise is None else precise)[first:last].decode())
         joined = np.concatenate([np.zeros(0, np.intp), *places])
         order = np.argsort(joined, kind="stable")
         stored = np.concatenate([np.zeros((0, segment.vectors.dim), np.float32), *vectors])[order]
         kept = joined[order]
-        sentence = segment.sentences[np.array([row])].decode()[0] if segment.sentences.dim else None
+        sentences = segment.sentences if segment.precise_sentences is None else segment.precise_sentences
+        sentence = sentences[np.array([row])].decode()[0] if sentences.dim else None
         return TokenVectors(
             token_ids=token_ids[kept],
             positions=(kept + first).astype(np.int32),

@@ -1,0 +1,69 @@
+"""Certified search: int8 finds every document that could matter, the precise vectors settle the order.
+
+No score as it is searched is farther than ε from the precise one. So the k-th best precise score is at least
+the k-th best searched one less ε, and a document whose searched score is more than 2 ε below that cannot be
+among the k best. All others are scored again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coil.hits.ranking import Counts, Limits, Ranked, Rankings, best_documents, check_deadline
+from coil.lists.snapshot import LiveSegment
+from coil.scores.precise import largest_difference, score_precisely
+from coil.scores.products import GRID
+from coil.tokens.list_keys import ListKeys
+from coil.tokens.profile import ScoringProfile
+from coil.vectors.token_vectors import TokenVectors
+
+Rank = Callable[[Sequence[TokenVectors], Limits], Rankings]
+"""Ranks queries in the form that is searched."""
+
+
+def rank_certified(
+    rank: Rank,
+    queries: Sequence[TokenVectors],
+    segments: Sequence[LiveSegment],
+    profile: ScoringProfile,
+    keys: ListKeys,
+    limits: Limits,
+) -> Rankings:
+    """The k best in the precise form, the same as if every row had been scored in it."""
+    if limits.k <= 0:
+        return rank(queries, limits)
+    rankings = []
+    for query, (found, first) in zip(queries, rank(queries, limits), strict=True):
+        counts = first
+        candidates: list[NDArray[np.intp] | None] = [None] * len(segments)
+        if len(found) == limits.k:  # otherwise there may be documents that int8 takes for 0
+            widest = max((largest_difference(query, s.segment, keys) for s in segments), default=0.0)
+            at_least = found[-1].grid_score - math.ceil(2 * widest * GRID) - 1
+            n_rows = sum(live.segment.n_rows for live in segments)
+            [(close, more)] = rank([query], replace(limits, k=n_rows, at_least=at_least))
+            candidates = [_rows_of(live, number, close) for number, live in enumerate(segments)]
+            counts = _sum(first, more)
+        best: list[Ranked] = []
+        for number, (live, rows) in enumerate(zip(segments, candidates, strict=True)):
+            check_deadline(limits)
+            scores = score_precisely(query, live.segment, profile, keys, rows)
+            counts = replace(counts, rescored=counts.rescored + len(scores))
+            best += best_documents(number, live, scores, limits, query.sentence is None, rows)
+        best.sort(key=lambda ranked: (-ranked.grid_score, ranked.ordinal))
+        rankings.append((best[: max(limits.k, 0)], counts))
+    return rankings
+
+
+def _rows_of(live: LiveSegment, number: int, close: Sequence[Ranked]) -> NDArray[np.intp]:
+    """All rows of the documents that are close: the best row may be another one in the precise form."""
+    documents = np.array([found.ordinal for found in close if found.segment == number], dtype=np.int64)
+    return np.flatnonzero(np.isin(live.segment.row_documents, documents))
+
+
+def _sum(first: Counts, second: Counts) -> Counts:
+    return Counts(*(a + b for a, b in zip(astuple(first), astuple(second), strict=True)))
