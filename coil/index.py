@@ -82,11 +82,12 @@ class Index:
         encoder: Encoder | None = None,
         flush_bytes: int = FLUSH_BYTES,
         threads: int = 1,
+        device: str | None = None,
     ) -> None:
         self.folder = folder
         self._encoder = encoder
         self._flush_bytes = flush_bytes
-        self._threads = threads
+        self._threads, self._device = threads, device
         self._cached: tuple[Snapshot, Searcher] | None = None
         self._snapshot = Snapshot(folder)
         self._settings = self._snapshot.catalog.settings()
@@ -201,7 +202,7 @@ class Index:
         if self._cached is None or self._cached[0] is not self._snapshot:
             self._cached = (
                 self._snapshot,
-                Searcher(self.encoder, _OnDisk(self._snapshot), threads=self._threads),
+                Searcher(self.encoder, _OnDisk(self._snapshot), threads=self._threads, device=self._device),
             )
         return self._cached[1]
 

@@ -282,3 +282,23 @@ def test_bounds_hold(seed: int, n_c: int, form: Any) -> None:
     distance = np.linalg.norm(decoded - codes * SCALES[bounds.sketch_scales][:, None], axis=1)
     assert (distance <= SCALES[bounds.sketch_errors]).all()
     assert (np.linalg.norm(decoded, axis=1) <= np.repeat(bounds.sentence_norms, 64)[:150]).all()
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp16", "fp32"])
+@pytest.mark.parametrize(("n_t", "n_c"), [(8, 0), (8, 20), (0, 6)])
+def test_pytorch_gives_the_same_bits(precision: str, n_t: int, n_c: int) -> None:
+    """On the CPU device; on a GPU the same code runs."""
+    pytest.importorskip("torch")
+    from coil.hits.torch_ranking import TorchRanker
+
+    rng = np.random.default_rng(n_c)
+    for whole, floor in product([True, False], [True, False]):
+        made: Any = {"chunks": True, "deleted": 0.2, "whole_numbers": whole}
+        segments = make_segments(rng, [70, 40], n_t, n_c, precision, **made)
+        profile = FLOORED if floor else UNFLOORED
+        queries = [make_query(rng, n_t, n_c, size, whole) for size in (1, 3, 6)]
+        ranker = TorchRanker(segments, profile, KEYS, "cpu")
+        for limits in (Limits(0), Limits(7), Limits(500), Limits(9, np.arange(0, 300, 3))):
+            assert ids_and_scores(ranker.rank(queries, limits)) == expected(
+                queries, segments, limits, profile
+            )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from coil.errors import InputError
 from coil.hits.certificate import rank_certified
 from coil.hits.ranking import Limits, NativeRanker, Ranked, Rankings, fits_kernels, rank_with_scorer
+from coil.hits.torch_ranking import TorchRanker
 from coil.lists.collection import Collection, MemoryCollection
 from coil.lists.segment import Segment
 from coil.lists.snapshot import LiveSegment
@@ -72,7 +73,8 @@ class Searcher:
     """An immutable snapshot to search: the encoder for queries, the lists, and the documents behind them.
 
     It searches with the native kernels where they were built, and with NumPy otherwise; `scorer` chooses
-    another way, and then every row is scored. The hits and scores are the same, to the last bit.
+    another way, and `device` a device of PyTorch; then every row is scored. The hits and scores are the same,
+    to the last bit.
     """
 
     def __init__(
@@ -82,11 +84,12 @@ class Searcher:
         scorer: Scorer | None = None,
         threads: int = 1,
         prune: bool = True,
+        device: str | None = None,
     ) -> None:
         self.encoder = encoder
         self.collection = collection
         self._scorer = scorer
-        self._threads, self._prune = threads, prune
+        self._threads, self._prune, self._device = threads, prune, device
 
     @classmethod
     def build(
@@ -170,6 +173,8 @@ class Searcher:
 
     def _rank_searched(self, queries: Sequence[TokenVectors], limits: Limits) -> Rankings:
         """In the form that is searched."""
+        if self._device is not None:
+            return self._torch_ranker.rank(queries, limits)
         ranker = self._ranker
         if ranker is not None:
             return ranker.rank(queries, limits, self._prune)
@@ -205,6 +210,12 @@ class Searcher:
         if self._scorer is not None or load_native() is None or not fits_kernels(segments):
             return None
         return NativeRanker(segments, self.encoder.config.profile, self.encoder.keys, self._threads)
+
+    @cached_property
+    def _torch_ranker(self) -> TorchRanker:
+        assert self._device is not None
+        profile, keys = self.encoder.config.profile, self.encoder.keys
+        return TorchRanker(self.collection.segments, profile, keys, self._device)
 
     @property
     def _any_scorer(self) -> Scorer:
