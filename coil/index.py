@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,10 @@ from coil.lists.segment import MOST_ROWS
 from coil.lists.segment_file import check_segment
 from coil.lists.snapshot import SEGMENTS_FOLDER, LiveSegment, Snapshot
 from coil.lists.writer import FLUSH_BYTES, IndexWriter, Long, OnDuplicate
+from coil.scores.bm25 import rank_with_bm25
 from coil.texts.corpora import make_document
 from coil.texts.values import Document
+from coil.tokens.list_keys import NO_LIST
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
@@ -72,12 +76,16 @@ class _OnDisk:
 
 
 class Index:
-    """An index. Reads see one consistent state; own changes are seen at once, others' after `refresh`."""
+    """An index. Reads see one consistent state; own changes are seen at once, others' after `refresh`.
+
+    Threads may read one index at the same time, also while one of them changes or refreshes it.
+    """
 
     def __init__(self, folder: Path, encoder: Encoder | None = None, flush_bytes: int = FLUSH_BYTES) -> None:
         self.folder = folder
         self._encoder = encoder
         self._flush_bytes = flush_bytes
+        self._swap = threading.Lock()
         self._snapshot = Snapshot(folder)
         self._settings = self._snapshot.catalog.settings()
 
@@ -88,7 +96,8 @@ class Index:
         self.close()
 
     def __len__(self) -> int:
-        return self._snapshot.catalog.n_documents()
+        with self._held() as snapshot:
+            return snapshot.catalog.n_documents()
 
     def __repr__(self) -> str:
         return f"<coil.Index {str(self.folder)!r}, {len(self):,} documents>"
@@ -110,6 +119,12 @@ class Index:
                 "open it with the model it was made with, or build it again",
             )
         return self._encoder
+
+    @property
+    def model(self) -> str | None:
+        """The name or folder of the model that the index was made with, None for the bundled one."""
+        name: str | None = self._settings["model"]
+        return name
 
     # ---- searching
 
@@ -134,32 +149,83 @@ class Index:
         """The same with what each query cost; after `timeout` seconds it stops with SearchTimeout."""
         deadline = None if timeout is None else time.monotonic() + timeout
         allowed = None
-        if filter is not None:
-            parsed = parse_filter(filter)
-            allowed = self._snapshot.catalog.select(parsed.where, parsed.parameters)
-        return self._searcher().answer_many(queries, k, allowed, tok_only, deadline)
+        with self._held() as snapshot:
+            if filter is not None:
+                parsed = parse_filter(filter)
+                allowed = snapshot.catalog.select(parsed.where, parsed.parameters)
+            return self._searcher(snapshot).answer_many(queries, k, allowed, tok_only, deadline)
+
+    def search_with_bm25(self, query: str, k: int = 10, filter: str | None = None) -> list[Hit]:
+        """The k best documents by BM25 over the same lists: which words occur how often, not what they mean.
+
+        It is what the page shows beside COIL. `chunk` is the part of the text that scored best.
+        """
+        allowed = None
+        with self._held() as snapshot:
+            if filter is not None:
+                parsed = parse_filter(filter)
+                allowed = snapshot.catalog.select(parsed.where, parsed.parameters)
+            tokenizer, profile = self.encoder.tokenizer, self.encoder.config.profile
+            [tokens] = tokenizer.cut([query], profile.query_length)
+            ids = tokens.input_ids[len(tokenizer.prefix) : len(tokens) - len(tokenizer.suffix)]
+            lists = self.encoder.keys.of(ids)
+            asked = lists[lists != NO_LIST].tolist()
+            hits = []
+            ranked = rank_with_bm25(snapshot.segments, snapshot.row_lengths, asked, k, allowed)
+            for rank, found in enumerate(ranked, start=1):
+                document = snapshot.catalog.document(found.ordinal)
+                hits.append(
+                    Hit(rank, document.doc_id, found.score, document.text, document.fields, found.chunk)
+                )
+            return hits
 
     def explain(self, query: str, doc_id: str) -> Explanation:
         """Why a document scores what it scores for a query."""
-        return explain_hit(self._searcher(), query, doc_id)
+        with self._held() as snapshot:
+            return explain_hit(self._searcher(snapshot), query, doc_id)
 
     def has(self, doc_id: str) -> bool:
         """Whether a document has this id."""
-        return self._snapshot.catalog.ordinal_of(doc_id) is not None
+        with self._held() as snapshot:
+            return snapshot.catalog.ordinal_of(doc_id) is not None
 
     def document(self, doc_id: str) -> Document:
         """A document by its id."""
-        ordinal, _ = self._snapshot.catalog.place_of(doc_id)
-        return self._snapshot.catalog.document(ordinal)
+        with self._held() as snapshot:
+            ordinal, _ = snapshot.catalog.place_of(doc_id)
+            return snapshot.catalog.document(ordinal)
 
     def refresh(self) -> None:
         """See what other processes have committed."""
         newer = Snapshot(self.folder)
-        self._snapshot.close()
-        self._snapshot = newer
+        with self._swap:
+            older, self._snapshot = self._snapshot, newer
+        older.close()
 
-    def _searcher(self) -> Searcher:
-        return Searcher(self.encoder, _OnDisk(self._snapshot))
+    @contextmanager
+    def pinned(self) -> Iterator[Index]:
+        """The index as it is now, to read several times: what is committed meanwhile is not seen."""
+        with self._held() as snapshot:
+            still = copy.copy(self)
+            still._swap = threading.Lock()
+            still._snapshot = snapshot
+            yield still
+
+    @contextmanager
+    def _held(self) -> Iterator[Snapshot]:
+        """The snapshot of this moment; it stays open until it is no longer needed here."""
+        with ExitStack() as stack:
+            with self._swap:  # or it could be closed between our look at it and our hold on it
+                snapshot = stack.enter_context(self._snapshot.held())
+            yield snapshot
+
+    @property
+    def searcher(self) -> Searcher:
+        """What answers the queries of a pinned index; of one that is refreshed it may be closed any time."""
+        return self._searcher(self._snapshot)
+
+    def _searcher(self, snapshot: Snapshot) -> Searcher:
+        return Searcher(self.encoder, _OnDisk(snapshot))
 
     # ---- changing
 
@@ -227,7 +293,11 @@ class Index:
 
     def inspect(self, longest: int = 10) -> IndexFacts:
         """Sizes and settings."""
-        catalog, segments = self._snapshot.catalog, self._snapshot.segments
+        with self._held() as snapshot:
+            return self._inspect(snapshot, longest)
+
+    def _inspect(self, snapshot: Snapshot, longest: int) -> IndexFacts:
+        catalog, segments = snapshot.catalog, snapshot.segments
         counts: dict[int, int] = {}
         for live in segments:
             lengths = np.diff(live.segment.list_offsets)
@@ -251,7 +321,7 @@ class Index:
             truncated_documents=catalog.n_truncated(),
             segments=len(segments),
             bytes_catalog=(self.folder / CATALOG_FILE).stat().st_size,
-            bytes_segments=sum(entry.facts.bytes for entry in self._snapshot.entries),
+            bytes_segments=sum(entry.facts.bytes for entry in snapshot.entries),
             bytes_a_mention=postings / mentions if mentions else 0.0,
             token_error=max((live.segment.token_error for live in segments), default=0.0),
             sentence_error=max((live.segment.sentence_error for live in segments), default=0.0),

@@ -19,6 +19,7 @@ VERBS = {
     "index": "Build an index from a pile of text.",
     "inspect": "Show what is in an index.",
     "search": "Search an index.",
+    "serve": "Serve indexes over HTTP, with a page to search them.",
     "verify": "Check every byte of an index.",
     "demo": "Search the docs of this Python's standard library, and see why a hit matched.",
     "evaluate": "Measure runs against judgements.",
