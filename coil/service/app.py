@@ -16,7 +16,6 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from coil import __version__
 from coil.errors import CoilError, InputError, SearchTimeout
-from coil.service import uploads
 from coil.service.answers import Asked
 from coil.service.gate import Gate
 from coil.service.page_files import PageFile, read_page
@@ -60,6 +59,7 @@ def make_app(service: Service) -> FastAPI:
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         lifespan=lifespan,
     )
     app.state.service, app.state.page = service, read_page()
@@ -160,11 +160,10 @@ async def bm25(
     q: str,
     k: HitCount = 10,
     filter: FilterText = None,
-    matches: bool = False,
 ) -> Response:
     """What BM25 finds in the same lists, for comparison."""
     _note(request, service, name, q)
-    return _reply(await service.search_with_bm25(name, q, Asked(k, filter, matches=matches)))
+    return _reply(await service.search_with_bm25(name, q, Asked(k, filter)))
 
 
 async def explain(
@@ -204,7 +203,7 @@ async def add_documents(name: str, request: Request, service: Served) -> Respons
     _note(request, service, name)
     if request.headers.get("content-encoding", "identity") != "identity":
         raise Problem(415, "encoded", "the body is compressed", "send plain JSON lines")
-    return _reply(await service.add(name, await uploads.receive(request.stream())))
+    return _reply(await service.add(name, request.stream()))
 
 
 async def delete_documents(name: str, request: Request, service: Served, asked: DeleteRequest) -> Response:
@@ -216,7 +215,7 @@ async def delete_documents(name: str, request: Request, service: Served, asked: 
 async def delete_document(name: str, doc_id: str, request: Request, service: Served) -> Response:
     """Take one document out."""
     _note(request, service, name)
-    return _reply(await service.delete(name, [doc_id]))
+    return _reply(await service.delete_one(name, doc_id))
 
 
 # ---- the server itself
@@ -321,12 +320,9 @@ async def _tell_http_error(request: Request, error: Exception) -> Response:
     if isinstance(error, Problem):
         return _tell(request, error)
     kind = {404: "unknown_address", 405: "wrong_method"}.get(error.status_code, "bad_request")
-    problem = Problem(error.status_code, kind, str(error.detail), "see /docs for the addresses")
-    return _tell(request, Problem(problem.status_code, kind, problem.detail, problem.remedy, _headers(error)))
-
-
-def _headers(error: HTTPException) -> dict[str, str] | None:
-    return dict(error.headers) if error.headers else None
+    headers = dict(error.headers) if error.headers else None
+    remedy = "see /docs for the addresses and what they expect"
+    return _tell(request, Problem(error.status_code, kind, str(error.detail), remedy, headers))
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

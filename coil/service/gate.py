@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -10,6 +11,7 @@ import uuid
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coil.service.limits import ServiceOptions
@@ -66,7 +68,13 @@ class Gate:
                 await send_problem(problem, request_id, answer)
                 note["problem"] = problem.kind
             else:
-                await self._app(scope, _Counted(receive, self._most_bytes(scope)), answer)
+                await self._app(
+                    scope,
+                    _Counted(receive, self._most_bytes(scope), self._options.limits.upload_seconds),
+                    answer,
+                )
+        except ClientDisconnect:
+            note["problem"] = "disconnected"
         except Exception:
             _log.exception("failed", extra={"request_id": request_id})
             note["problem"] = "failure"
@@ -120,15 +128,23 @@ class Gate:
 
 
 class _Counted:
-    """Stops reading a body that is larger than allowed, whatever its header said."""
+    """Stops reading a body that is larger than allowed, whatever its header said, or that never ends."""
 
-    def __init__(self, receive: Receive, most: int) -> None:
+    def __init__(self, receive: Receive, most: int, seconds: float) -> None:
         self._receive, self._most, self._bytes = receive, most, 0
+        self._end = time.monotonic() + seconds
+        self._complete = False
 
     async def __call__(self) -> Message:
-        message = await self._receive()
+        if self._complete:  # from here on the only news is that the client went away
+            return await self._receive()
+        try:
+            message = await asyncio.wait_for(self._receive(), max(self._end - time.monotonic(), 0.0))
+        except asyncio.TimeoutError:
+            raise Problem(408, "slow_body", "the body took too long to arrive", "send less at once") from None
         if message["type"] == "http.request":
             self._bytes += len(message.get("body", b""))
+            self._complete = not message.get("more_body", False)
             if self._bytes > self._most:
                 raise too_large(self._most)
         return message

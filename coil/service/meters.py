@@ -25,7 +25,7 @@ class Meters:
         )
         self._parts = Histogram(
             "coil_search_seconds",
-            "Time of a query by part: wait in the queue, encode, score, fetch, total of the last three.",
+            "Time of a query by part: encode, score, fetch, and all of it as total.",
             ("index", "part"),
             buckets=SECONDS,
             registry=registry,

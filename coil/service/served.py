@@ -43,15 +43,22 @@ class ServedIndex:
         with self.index.pinned() as pinned:
             yield pinned
 
-    def write(self, change: Callable[[Index], Any]) -> Future[Any]:
-        """Queue a change behind those that wait; it is searchable when the future is done."""
+    @contextmanager
+    def place_to_write(self) -> Iterator[None]:
+        """One of the few places for changes, taken before a client sends what it wants to change."""
         with self._counting:
             if self._writes >= self._writes_waiting:
                 raise busy(f"{self._writes} changes of this index are waiting already", seconds=5)
             self._writes += 1
-        future = self._writer.submit(change, self.index)
-        future.add_done_callback(self._written)
-        return future
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._writes -= 1
+
+    def write(self, change: Callable[[Index], Any]) -> Future[Any]:
+        """Queue a change behind those that wait; it is searchable when the future is done."""
+        return self._writer.submit(change, self.index)
 
     @property
     def writes_waiting(self) -> int:
@@ -63,10 +70,6 @@ class ServedIndex:
         self._writer.shutdown(wait=True)
         self._watch.close()
         self.index.close()
-
-    def _written(self, _: Future[Any]) -> None:
-        with self._counting:
-            self._writes -= 1
 
     def _look(self) -> None:
         """Take over what another process has committed. Only one thread looks; the others search on."""

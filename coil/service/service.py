@@ -8,9 +8,10 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict
-from typing import IO, Any
+from typing import Any
 
 from coil.errors import CoilError, SearchTimeout
 from coil.index import Index
@@ -163,10 +164,9 @@ class Service:
                 403, "read_only", "this server only reads", "start it with --token-file FILE to allow writing"
             )
         scheme, _, given = (header or "").partition(" ")
-        # Bytes, because only ASCII texts can be compared in constant time.
-        if scheme.lower() != "bearer" or not hmac.compare_digest(
-            given.strip().encode("utf-8", "surrogateescape"), self.options.token.encode()
-        ):
+        # Headers are read as Latin-1; these are the bytes as they were sent.
+        sent = given.strip().encode("latin-1", "replace")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(sent, self.options.token.encode()):
             raise Problem(
                 401,
                 "wrong_token",
@@ -175,31 +175,45 @@ class Service:
                 {"WWW-Authenticate": "Bearer"},
             )
 
-    async def add(self, name: str, body: IO[bytes]) -> bytes:
-        """Add or update documents; they are searchable when this returns."""
+    async def add(self, name: str, body: AsyncIterator[bytes]) -> bytes:
+        """Add or update the documents of a body of JSON lines; they are searchable when this returns."""
+        served = self._index(name)
+        with served.place_to_write():
+            received = await uploads.receive(body)
 
-        def change(index: Index) -> bytes:
-            uploads.check(body)
-            added = index.update(uploads.read(body))
-            self.meters.count_written(name, "add", added)
-            return _json({"added": added, "documents": len(index)})
+            def change(index: Index) -> bytes:
+                with received:
+                    uploads.check(received)
+                    added = index.update(uploads.read(received))
+                self.meters.count_written(name, "add", added)
+                return _json({"added": added, "documents": len(index)})
 
-        with body:
-            return await self._write(name, change)
+            return await _whole(served.write(change))
 
     async def delete(self, name: str, doc_ids: Sequence[str]) -> bytes:
-        """Take documents out."""
+        """Take documents out; ids that are not there are passed over."""
+        served = self._index(name)
 
         def change(index: Index) -> bytes:
             deleted = index.delete([clean(doc_id) for doc_id in doc_ids])
             self.meters.count_written(name, "delete", deleted)
             return _json({"deleted": deleted, "documents": len(index)})
 
-        return await self._write(name, change)
+        with served.place_to_write():
+            return await _whole(served.write(change))
 
-    async def _write(self, name: str, change: Callable[[Index], bytes]) -> bytes:
-        # Shielded: a client that goes away neither stops a change halfway nor takes its body from it.
-        return await asyncio.shield(asyncio.wrap_future(self._index(name).write(change)))
+    async def delete_one(self, name: str, doc_id: str) -> bytes:
+        """Take one document out; it must be there."""
+        served = self._index(name)
+
+        def change(index: Index) -> bytes:
+            if not index.delete([clean(doc_id)]):
+                raise unknown_document(doc_id)
+            self.meters.count_written(name, "delete", 1)
+            return _json({"deleted": 1, "documents": len(index)})
+
+        with served.place_to_write():
+            return await _whole(served.write(change))
 
     # ---- inside
 
@@ -262,6 +276,11 @@ class Service:
             _log.error("cannot answer", extra={"index": served.name, "reason": str(error)})
             return
         self._warm = True
+
+
+async def _whole(change: Future[bytes]) -> bytes:
+    """Wait for a change. A client that goes away does not stop it halfway."""
+    return await asyncio.shield(asyncio.wrap_future(change))
 
 
 def _json(value: Any) -> bytes:
