@@ -43,7 +43,7 @@ class Snapshot:
             try:
                 self.entries = catalog.segments()
                 self.segments = [load_segment(folder, catalog, entry) for entry in self.entries]
-            except MissingSegment:
+            except (MissingSegment, FileNotFoundError):
                 # A writer may have merged the segment away between our look at the catalog and at the file.
                 catalog.close()
                 if attempt + 1 == _TRIES:

@@ -72,21 +72,22 @@ class ServedIndex:
         self.index.close()
 
     def _look(self) -> None:
-        """Take over what another process has committed. Only one thread looks; the others search on."""
-        if not self._looking.acquire(blocking=False):
-            return
-        try:
-            version = self._watch.version()
-            if version != self._seen:
-                self.index.refresh()
-                self._seen = version
-            self.fresh = True
-        except (CoilError, OSError) as error:  # we go on with what we have
-            if self.fresh:
-                _log.error("cannot reload", extra={"index": self.name, "reason": str(error)})
-            self.fresh = False
-        finally:
-            self._looking.release()
+        """Take over what another process has committed.
+
+        One thread looks at a time, and the others wait for it: whoever asks after a commit sees it. A look
+        takes microseconds, a reload milliseconds; searches that are running go on with what they have.
+        """
+        with self._looking:
+            try:
+                version = self._watch.version()
+                if version != self._seen:
+                    self.index.refresh()
+                    self._seen = version
+                self.fresh = True
+            except (CoilError, OSError) as error:  # we go on with what we have
+                if self.fresh:
+                    _log.error("cannot reload", extra={"index": self.name, "reason": str(error)})
+                self.fresh = False
 
 
 def open_all(
