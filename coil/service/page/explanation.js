@@ -96,7 +96,7 @@ function content(mine, hit, other, rival, view) {
   const best = view.best;
   return make(
     "div",
-    { class: "sheet-body" },
+    { class: "sheet-body", tabindex: 0 },
     make(
       "p",
       { class: "verdict" },

@@ -85,7 +85,7 @@ export function showAbout(name, facts, close) {
     ),
     make(
       "div",
-      { class: "sheet-body" },
+      { class: "sheet-body", tabindex: 0 },
       pairs(known.map(([key, label]) => [label, value(key)])),
       make("h3", {}, "Model"),
       pairs([

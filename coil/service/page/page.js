@@ -19,7 +19,7 @@ let state = readState(location.search);
 let shown = null; // the last answer: { state, answer, bm25, view }
 let drawn = { shown: null, token: null }; // what stands on the page
 let running = null; // the AbortController of the search under way
-let typing = 0;
+let typing = 0; // the timer that runs while someone types, else 0
 let settling = 0;
 let drafting = false; // letters of one query share one entry in the history
 let indexes = [];
@@ -50,13 +50,10 @@ function follow(before) {
   return undefined;
 }
 
-/** The controls say what the state says; what someone types in is left alone. */
+/** The controls say what the state says; what someone is typing is left alone. */
 function fill() {
-  for (const name of ["q", "filter"]) {
-    if (fields[name].value !== state[name] && !(drafting && document.activeElement === fields[name])) {
-      fields[name].value = state[name];
-    }
-  }
+  if (!typing && !(drafting && document.activeElement === fields.q)) fields.q.value = state.q;
+  fields.filter.value = state.filter;
   if (![...fields.k.options].some((option) => option.value === String(state.k))) {
     fields.k.append(make("option", { value: state.k }, String(state.k)));
   }
@@ -75,6 +72,10 @@ const draft = (changes) => {
   clearTimeout(settling);
   settling = setTimeout(settle, SETTLED_MS);
 };
+const stopTyping = () => {
+  clearTimeout(typing);
+  typing = 0;
+};
 const settle = () => {
   drafting = false;
   clearTimeout(settling);
@@ -83,6 +84,7 @@ const settle = () => {
 // ---- searching
 
 async function search() {
+  if (!indexes.length) return; // the page has just begun; `start` will search
   running?.abort();
   const mine = new AbortController();
   running = mine;
@@ -197,6 +199,7 @@ function closeSheet() {
 }
 
 function clearAround() {
+  drawn = { shown: null, token: null };
   byId("query").hidden = true;
   byId("strip").hidden = true;
   document.body.classList.remove("wide");
@@ -253,12 +256,15 @@ function openFilter(open) {
 function listen() {
   fields.q.addEventListener("input", () => {
     clearTimeout(typing);
-    typing = setTimeout(() => draft({ q: fields.q.value }), TYPING_MS);
+    typing = setTimeout(() => {
+      typing = 0;
+      draft({ q: fields.q.value });
+    }, TYPING_MS);
   });
   fields.filter.addEventListener("change", () => change({ filter: fields.filter.value.trim() }));
   byId("search").addEventListener("submit", (event) => {
     event.preventDefault();
-    clearTimeout(typing);
+    stopTyping();
     const changes = { q: fields.q.value, filter: fields.filter.value.trim() };
     const same = Object.entries(changes).every(([name, value]) => state[name] === value);
     if (same && !running?.signal.aborted && !shown) search();
@@ -307,7 +313,7 @@ function listen() {
   addEventListener("popstate", () => {
     const before = state;
     settle();
-    clearTimeout(typing);
+    stopTyping();
     state = readState(location.search);
     if (!state.index) state.index = before.index;
     follow(before);
