@@ -27,6 +27,7 @@ from coil.service.schemas import (
     BatchRequest,
     DeletedOut,
     DeleteRequest,
+    DocumentIn,
     DocumentOut,
     ExplainRequest,
     IndexNames,
@@ -266,7 +267,8 @@ def _file(request: Request, name: str) -> Response:
 
 
 def _add_routes(app: FastAPI) -> None:
-    lines = {"requestBody": {"required": True, "content": {NDJSON: {"schema": {"type": "string"}}}}}
+    line = {"$ref": "#/components/schemas/DocumentIn"}  # the schema of JSON lines is that of one of them
+    lines = {"requestBody": {"required": True, "content": {NDJSON: {"schema": line}}}}
     one = "/v1/indexes/{name}"
     app.get("/v1/indexes", responses=_shape(IndexNames))(list_indexes)
     app.get(one, responses=_shape(IndexOut))(describe_index)
@@ -335,6 +337,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
         schemas["ProblemOut"] = ProblemOut.model_json_schema()
+        schemas["DocumentIn"] = DocumentIn.model_json_schema()
         made["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         problem = {
             "description": "An error",

@@ -52,6 +52,14 @@ class DeleteRequest(Request):
     doc_ids: list[str] = Field(min_length=1)
 
 
+class DocumentIn(BaseModel):
+    """One line of an upload. Other keys for id and text work as in files; the rest is kept as fields."""
+
+    model_config = ConfigDict(extra="allow")
+    id: str = Field(min_length=1)
+    text: str
+
+
 class ProblemOut(BaseModel):
     """An error (RFC 9457)."""
 
