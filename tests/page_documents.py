@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-_SENSES = Path(__file__).parent / "data" / "senses.jsonl"
+_FILE = Path(__file__).parent / "data" / "senses.jsonl"
+SENSES: list[dict[str, Any]] = [json.loads(line) for line in _FILE.read_text(encoding="utf-8").splitlines()]
 
 HOSTILE_ID = "<img src=x onerror=window.attacked=1>"
 HOSTILE_TEXT = (
@@ -22,13 +23,13 @@ _FILLER = (
     "whoever paid for it. Nobody had asked for so much detail, and nobody complained. "
 )
 LONG_TEXT = (
-    _FILLER * 4
+    _FILLER * 14
     + "At the ninth mooring a locksmith had left his telescope on the jetty; the inspector looked at Saturn. "
     + _FILLER * 4
 )
 
 DOCUMENTS: list[dict[str, Any]] = [
-    *map(json.loads, _SENSES.read_text(encoding="utf-8").splitlines()),
+    *SENSES,
     {"id": "long", "title": "Moorings of the canal", "text": LONG_TEXT, "topic": "report", "year": 2024},
     {"id": "astral", "text": ASTRAL_TEXT, "topic": "odd", "year": 2020},
     {"id": HOSTILE_ID, "text": HOSTILE_TEXT, "topic": '"><script>window.attacked=1</script>', "year": 2021},

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import coil
-from tests.page_documents import ASTRAL_TEXT, DOCUMENTS, HOSTILE_ID, HOSTILE_TEXT, LONG_TEXT
+from tests.page_documents import ASTRAL_TEXT, DOCUMENTS, HOSTILE_ID, HOSTILE_TEXT
 from tests.serving import Running, running
 
 try:
@@ -373,17 +373,24 @@ def test_marks_stand_where_python_counts(visit: Opener) -> None:
     assert hit(page, "astral").locator(".text").evaluate("text => text.textContent") == ASTRAL_TEXT
 
 
-def test_long_texts_are_cut_around_their_matches(visit: Opener) -> None:
+def test_long_texts_are_cut_around_their_matches(visit: Opener, index: coil.Index) -> None:
+    whole = index.document("long").text
     page = visit()
     ask(page, "a telescope to look at Saturn")
     card = hit(page, "long")
     expect(card.locator(".title")).to_contain_text("Moorings of the canal")
     short = card.locator(".text").inner_text()
     assert "telescope" in short
-    assert len(short) < 700 < len(LONG_TEXT)
+    assert len(short) < 700 < len(whole)
+    start = whole.index("At the ninth mooring")
+    first, last = map(int, re.findall(r"characters (\d+)–(\d+) scored", card.inner_text())[0])
+    assert 0 < first < start < last
     card.get_by_role("button", name="Show all").click()
-    assert LONG_TEXT.strip() in card.locator(".text").evaluate("text => text.textContent")
+    assert card.locator(".text").evaluate("text => text.textContent") == whole
     expect(card.get_by_role("button", name="Show less")).to_be_focused()
+    card.locator(".title").click()
+    outside = page.get_by_role("dialog").locator(".outside").first
+    assert outside.evaluate("text => text.textContent") == whole[:first]
 
 
 # ---- for everyone
