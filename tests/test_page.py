@@ -206,6 +206,31 @@ def test_a_query_token_shows_its_matches_across_the_hits(visit: Opener) -> None:
     expect(page.locator(".hit").first).to_be_visible()
 
 
+def test_what_is_below_zero_is_told(visit: Opener) -> None:
+    page = visit()
+
+    def lower(route: Route) -> None:
+        """The real answer, with a similarity and a sentence part that are negative in the first hit."""
+        answer = route.fetch().json()
+        first = answer["hits"][0]
+        first["matches"].append({**first["matches"][0], "similarity": -0.1, "contribution": 0.0})
+        first["sentence"] = -1.0
+        route.fulfill(json=answer)
+
+    page.route("**/search?q=swimming*", lower)
+    ask(page)
+    card = hit(page, WATER)
+    expect(card.locator(".legend")).to_contain_text("sentence −1.00")
+    taken, gained = (
+        card.locator(part).first.evaluate("part => part.clientWidth") for part in (".loss", ".part")
+    )
+    assert taken / gained == pytest.approx(1 / 4.62, rel=0.1)
+    card.locator(".title").click()
+    row = page.get_by_role("dialog").locator(".mentions tbody tr").nth(1)
+    expect(row).to_contain_text("−0.10")
+    expect(row).to_contain_text("floored at 0")
+
+
 def test_tokens_only_leaves_the_sentence_out(visit: Opener, index: coil.Index) -> None:
     page = visit()
     ask(page)
@@ -413,6 +438,7 @@ def test_the_keyboard_is_enough(visit: Opener) -> None:
     expect(page.get_by_role("tooltip")).to_contain_text("similarity")
     page.keyboard.press("Enter")
     expect(page.locator("#across-back")).to_be_focused()
+    expect(page.get_by_role("tooltip")).to_be_hidden()
     page.keyboard.press("Escape")
     expect(page.locator("#query").get_by_role("button", name="current")).to_be_focused()
     page.keyboard.press("/")

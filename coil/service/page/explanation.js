@@ -100,7 +100,7 @@ function content(mine, hit, other, rival, view) {
     make(
       "p",
       { class: "verdict" },
-      best && make("strong", {}, share(mine.score / best)),
+      best && make("strong", {}, share(Math.max(0, mine.score / best))),
       best && " of the best possible score. ",
       make("span", { class: "raw" }, `${number(mine.score)}${best ? ` of ${number(best)}` : ""}`),
     ),

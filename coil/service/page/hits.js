@@ -96,7 +96,7 @@ export function hitCard(hit, view) {
         make(
           "p",
           { class: "score" },
-          hasShare && make("strong", { title: "Share of the best possible score" }, share(hit.share)),
+          hasShare && make("strong", { title: "Share of the best possible score" }, share(Math.max(0, hit.share))),
           make("span", { class: hasShare ? "raw" : "raw alone" }, unseen("score "), number(hit.score)),
         ),
       ),

@@ -80,6 +80,7 @@ export function watchMarks() {
   const tip = byId("tip");
   const show = (target) => {
     const found = target.closest?.(".mark");
+    tip.hidden = true; // the mark it was for may be gone
     if (!found?.mentions) return;
     // A modal dialog covers the page; its tip has to be inside.
     (found.closest("dialog") ?? document.body).append(tip);

@@ -383,8 +383,9 @@ async function start() {
   const chosen = indexes.find(({ default: first }) => first) ?? indexes[0];
   if (!state.index) state.index = chosen?.name ?? "";
   byId("index").replaceChildren(...indexes.map(({ name }) => make("option", { value: name }, name)));
-  byId("chooser").hidden = indexes.length < 2;
-  byId("only-index").textContent = indexes.length === 1 ? indexes[0].name : "";
+  const known = indexes.some(({ name }) => name === state.index);
+  byId("chooser").hidden = indexes.length < 2 && known;
+  byId("only-index").textContent = indexes.length === 1 && known ? indexes[0].name : "";
   fill();
   return search();
 }

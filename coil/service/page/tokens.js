@@ -7,13 +7,16 @@ const COLOURS = 8;
 /** The tokens of one answer's query. A token that is compared has a colour, `hue`; the others have none. */
 export class Tokens {
   constructor(queryTokens, hits) {
-    let hue = 0;
     const matched = new Set(hits.flatMap((hit) => (hit.matches ?? []).map((match) => String(match.query_span))));
     this.all = queryTokens.map((token, place) => {
       const compared = token.status !== "without_list";
       const inHits = matched.has(String(token.span));
-      return { ...token, place, compared, inHits, hue: compared ? hue++ : null };
+      return { ...token, place, compared, inHits, hue: null };
     });
+    // Those that are seen in the hits choose their colours first.
+    const first = this.all.filter((token) => token.compared && token.inHits);
+    const rest = this.all.filter((token) => token.compared && !token.inHits);
+    [...first, ...rest].forEach((token, hue) => (token.hue = hue));
     this.hits = hits;
     this.bySpan = new Map(this.all.map((token) => [String(token.span), token]));
   }
