@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import sys
+import webbrowser
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from coil.errors import InputError, require
+from coil.service.limits import Limits, ServiceOptions
+from coil.vectors.encoder import Encoder
+
+DEFAULTS = Limits()
 
 
 @click.command("serve")
@@ -45,28 +54,46 @@ from coil.errors import InputError, require
     "--threads", type=click.IntRange(min=0), default=0, help="That search; 0, the default: one a core."
 )
 @click.option("--log-queries", is_flag=True, help="Write what people search for into the log.")
-@click.option("--max-query", type=click.IntRange(min=1), default=2000, show_default=True, help="Characters.")
-@click.option("--max-k", type=click.IntRange(min=1), default=1000, show_default=True, help="Hits.")
 @click.option(
-    "--max-batch", type=click.IntRange(min=1), default=256, show_default=True, help="Queries at once."
+    "--max-query",
+    type=click.IntRange(min=1),
+    default=DEFAULTS.query_characters,
+    show_default=True,
+    help="Characters.",
+)
+@click.option("--max-k", type=click.IntRange(min=1), default=DEFAULTS.k, show_default=True, help="Hits.")
+@click.option(
+    "--max-batch",
+    type=click.IntRange(min=1),
+    default=DEFAULTS.batch_queries,
+    show_default=True,
+    help="Queries at once.",
 )
 @click.option(
-    "--max-body", type=click.IntRange(min=1), default=1, show_default=True, help="MiB of a request."
+    "--max-body",
+    type=click.IntRange(min=1),
+    default=DEFAULTS.body_bytes >> 20,
+    show_default=True,
+    help="MiB of a request.",
 )
 @click.option(
-    "--max-upload", type=click.IntRange(min=1), default=64, show_default=True, help="MiB of documents."
+    "--max-upload",
+    type=click.IntRange(min=1),
+    default=DEFAULTS.upload_bytes >> 20,
+    show_default=True,
+    help="MiB of documents.",
 )
 @click.option(
     "--max-seconds",
     type=click.FloatRange(min=0, min_open=True),
-    default=10,
+    default=DEFAULTS.seconds,
     show_default=True,
     help="For one request that reads; its search stops then.",
 )
 @click.option(
     "--max-waiting",
     type=click.IntRange(min=1),
-    default=128,
+    default=DEFAULTS.waiting,
     show_default=True,
     help="Requests in the queue; the next one gets 503.",
 )
@@ -100,8 +127,6 @@ def command(
       curl -H "Authorization: Bearer $(cat token.txt)" --data-binary @more.jsonl \\
            http://127.0.0.1:8080/v1/indexes/notes/documents
     """
-    from coil.service.limits import Limits, ServiceOptions
-
     limits = Limits(
         query_characters=max_query,
         k=max_k,
@@ -122,25 +147,34 @@ def command(
     serve(indexes, host, port, options)
 
 
-def serve(
-    folders: tuple[Path, ...], host: str, port: int, options: object, open_browser: bool = False
-) -> None:
-    """Everything after the options: open the indexes, listen, answer until the end."""
+def check_installed() -> None:
+    """Say which extra to install before anything else is done."""
     for module in ("fastapi", "uvicorn", "prometheus_client"):
         require(module, "serve")
-    from dataclasses import replace
 
-    from coil.service.limits import ServiceOptions
+
+def serve(
+    folders: Sequence[Path],
+    host: str,
+    port: int,
+    options: ServiceOptions,
+    encoder: Encoder | None = None,
+    open_browser: bool = False,
+) -> None:
+    """Everything after the options: open the indexes, listen, answer until the end.
+
+    `encoder` is for indexes of a model that they cannot name; None lets each take its own.
+    """
+    check_installed()
     from coil.service.logs import log_as_json
     from coil.service.served import open_all
     from coil.service.server import LOOPBACK_NAMES, address_of, is_loopback, listen, run_server
     from coil.service.service import Service
 
-    assert isinstance(options, ServiceOptions)
     if is_loopback(host):
         names = tuple(name.lower() for name in (*LOOPBACK_NAMES, *options.hosts))
         options = replace(options, hosts=(*names, f"[{host}]" if ":" in host else host.lower()))
-    served = open_all(folders, options.limits.writes_waiting)
+    served = open_all(folders, options.limits.writes_waiting, encoder)
     listening = listen(host, port)
     address = address_of(listening)
 
@@ -152,9 +186,7 @@ def serve(
         )
         writing = "changes need the token" if options.token is not None else "nothing can be changed"
         click.echo(f"open {address.url} ({reach}; {writing}; Ctrl-C stops it)")
-        if open_browser:
-            import webbrowser
-
+        if open_browser and has_desktop():
             webbrowser.open(address.url)
 
     log_as_json()
@@ -180,3 +212,11 @@ def read_token(path: Path) -> str:
     if mode & (stat.S_IRGRP | stat.S_IROTH):
         click.echo(f"warning: others on this machine can read {path}; chmod 600 {path}", err=True)
     return token
+
+
+def has_desktop() -> bool:
+    """Whether somebody sits at this terminal who would see a browser open."""
+    window = (
+        sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    )
+    return sys.stdout.isatty() and bool(window)
