@@ -301,6 +301,7 @@ def test_waiting_is_shown_and_late_answers_are_dropped(visit: Opener) -> None:
     page.wait_for_timeout(200)
     assert held
     expect(hit(page, WATER)).to_be_visible()
+    expect(page.locator("#status")).to_have_text(re.compile("10 hits in"))
     expect(page.locator("#results")).to_have_attribute("aria-busy", "false")
 
 
