@@ -285,11 +285,12 @@ class Index:
 
     def verify(self, progress: Callable[[int], object] | None = None) -> None:
         """Read every byte of the index; the first thing that is wrong is raised."""
-        self._snapshot.catalog.check()
-        for entry in self._snapshot.entries:
-            check_segment(self.folder / SEGMENTS_FOLDER / entry.file, entry.facts)
-            if progress is not None:
-                progress(entry.facts.bytes)
+        with self._held() as snapshot:
+            snapshot.catalog.check()
+            for entry in snapshot.entries:
+                check_segment(self.folder / SEGMENTS_FOLDER / entry.file, entry.facts)
+                if progress is not None:
+                    progress(entry.facts.bytes)
 
     def inspect(self, longest: int = 10) -> IndexFacts:
         """Sizes and settings."""

@@ -296,3 +296,33 @@ def test_the_old_state_stays_open_while_somebody_reads_it(tmp_path: Path) -> Non
             assert not before.has("new")
             assert len(index.search("river", k=50)) == 6
         assert index.has("new")
+
+
+def test_another_index_in_the_same_place_is_taken_over(tmp_path: Path) -> None:
+    folder = build(tmp_path / "notes.coil", 5)
+    with running([folder], ServiceOptions(token=TOKEN), HashEncoder()) as server:
+
+        def size() -> int:
+            return server.client.get("/v1/indexes").json()["indexes"][0]["documents"]
+
+        assert size() == 5
+        build(tmp_path / "newer.coil", 7)
+        folder.rename(tmp_path / "older.coil")
+        assert size() == 5  # nothing is there now, and the old one still serves
+        assert server.client.get(f"{ONE}/search", params={"q": "river"}).status_code == 200
+        unready = server.client.get("/ready")
+        assert (unready.status_code, unready.json()["detail"]) == (503, "cannot reload notes")
+        (tmp_path / "newer.coil").rename(folder)
+        assert size() == 7
+        assert server.client.get("/ready").status_code == 200
+        line = b'{"id": "new", "text": "river"}'
+        written = server.client.post(f"{ONE}/documents", content=line, headers=WRITE)
+        assert written.json() == {"added": 1, "documents": 8}
+        # One of another model cannot be searched with ours.
+        create(tmp_path / "other.coil", encoder=HashEncoder(n_t=8)).close()
+        folder.rename(tmp_path / "older2.coil")
+        (tmp_path / "other.coil").rename(folder)
+        assert size() == 8
+        assert server.client.get("/ready").status_code == 503
+    with open_index(tmp_path / "older2.coil", encoder=HashEncoder()) as index:
+        assert index.has("new")

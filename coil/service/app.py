@@ -229,10 +229,7 @@ async def health() -> Response:
 
 async def ready(service: Served) -> Response:
     """Every index is open and has answered a query."""
-    reason = service.unready()
-    if reason is not None:
-        raise Problem(503, "unready", reason, "wait for it", {"Retry-After": "1"})
-    return _reply(b'{"status": "ready"}')
+    return _reply(await service.check_ready())
 
 
 async def metrics(service: Served) -> Response:

@@ -13,7 +13,7 @@ from typing import Any
 
 from coil.errors import CoilError, InputError
 from coil.index import Index, open_index
-from coil.lists.catalog import Catalog
+from coil.lists.catalog import CATALOG_FILE, Catalog
 from coil.service.problems import busy
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
@@ -28,9 +28,8 @@ class ServedIndex:
     def __init__(self, name: str, index: Index, writes_waiting: int) -> None:
         self.name, self.index = name, index
         self.fresh = True  # False while others' commits cannot be read
-        self._watch = Catalog.open(index.folder)
-        self._seen = self._watch.version()
-        index.refresh()  # whatever was committed before we began to watch
+        self._begin_to_watch()
+        index.refresh()  # whatever was committed before
         self._looking = threading.Lock()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"write-{name}")
         self._writes_waiting, self._writes = writes_waiting, 0
@@ -39,7 +38,7 @@ class ServedIndex:
     @contextmanager
     def reading(self) -> Iterator[Index]:
         """The index at this moment, others' commits included, for as long as it is needed."""
-        self._look()
+        self.look()
         with self.index.pinned() as pinned:
             yield pinned
 
@@ -58,7 +57,26 @@ class ServedIndex:
 
     def write(self, change: Callable[[Index], Any]) -> Future[Any]:
         """Queue a change behind those that wait; it is searchable when the future is done."""
-        return self._writer.submit(change, self.index)
+        return self._writer.submit(lambda: change(self.index))
+
+    def _begin_to_watch(self) -> None:
+        self._file = _file_of(self.index.folder)
+        self._watch = Catalog.open(self.index.folder)
+        self._seen = self._watch.version()
+
+    def _take_over(self) -> None:
+        """Open the index that stands in the place of ours now. It must be of the same model."""
+        newer = open_index(self.index.folder, self.index.encoder)
+        try:
+            _ = newer.encoder
+        except CoilError:
+            newer.close()
+            raise
+        older, self.index = self.index, newer
+        older.close()  # when those who read it are done
+        self._watch.close()
+        self._begin_to_watch()
+        newer.refresh()
 
     @property
     def writes_waiting(self) -> int:
@@ -71,14 +89,16 @@ class ServedIndex:
         self._watch.close()
         self.index.close()
 
-    def _look(self) -> None:
-        """Take over what another process has committed.
+    def look(self) -> None:
+        """Take over what another process has committed, or an index that was put in the place of this one.
 
         One thread looks at a time, and the others wait for it: whoever asks after a commit sees it. A look
         takes microseconds, a reload milliseconds; searches that are running go on with what they have.
         """
         with self._looking:
             try:
+                if _file_of(self.index.folder) != self._file:
+                    self._take_over()
                 version = self._watch.version()
                 if version != self._seen:
                     self.index.refresh()
@@ -88,6 +108,12 @@ class ServedIndex:
                 if self.fresh:
                     _log.error("cannot reload", extra={"index": self.name, "reason": str(error)})
                 self.fresh = False
+
+
+def _file_of(folder: Path) -> tuple[int, int]:
+    """Which file the catalog is, whatever its name."""
+    found = (folder / CATALOG_FILE).stat()
+    return found.st_dev, found.st_ino
 
 
 def open_all(

@@ -39,7 +39,8 @@ class Service:
         self._workers = Workers(options.searching_threads, options.limits.waiting, self.meters.count_batch)
         self._warm = False
         self._stopping = False
-        threading.Thread(target=self._warm_up, name="warm-up", daemon=True).start()
+        self._first = threading.Thread(target=self._warm_up, name="warm-up", daemon=True)
+        self._first.start()
 
     @property
     def writable(self) -> bool:
@@ -49,18 +50,27 @@ class Service:
     def stop(self) -> None:
         """Finish what is asked and written, then close the indexes."""
         self._stopping = True
+        self._first.join()
         self._workers.stop()
         for index in self.served.values():
             index.close()
 
-    def unready(self) -> str | None:
-        """Why queries should go elsewhere at the moment, None if they are welcome."""
+    async def check_ready(self) -> bytes:
+        """Whether queries are welcome; if they should go elsewhere, a Problem says why."""
+
+        def answer(_: float) -> bytes:
+            for served in self.served.values():
+                served.look()
+            stale = [name for name, served in self.served.items() if not served.fresh]
+            if stale:
+                raise _unready(f"cannot reload {', '.join(stale)}")
+            return _json({"status": "ready"})
+
         if self._stopping:
-            return "the server is stopping"
+            raise _unready("the server is stopping")
         if not self._warm:
-            return "the first query of every index is not answered yet"
-        stale = [name for name, index in self.served.items() if not index.fresh]
-        return f"cannot reload {', '.join(stale)}" if stale else None
+            raise _unready("the first query of every index is not answered yet")
+        return await self._ask_alone(answer)
 
     # ---- questions
 
@@ -276,6 +286,10 @@ class Service:
             _log.error("cannot answer", extra={"index": served.name, "reason": str(error)})
             return
         self._warm = True
+
+
+def _unready(reason: str) -> Problem:
+    return Problem(503, "unready", reason, "wait for it", {"Retry-After": "1"})
 
 
 async def _whole(change: Future[bytes]) -> bytes:
