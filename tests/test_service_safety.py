@@ -357,3 +357,41 @@ def test_a_search_that_is_out_of_time_stops(tmp_path: Path, monkeypatch: pytest.
         assert len(left) < 5
         monkeypatch.undo()
         assert server.client.get(f"{ONE}/search", params={"q": "river"}).status_code == 200
+
+
+def test_nobody_searches_for_a_client_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from coil.service import service
+
+    searched: list[str] = []
+    began, go_on = threading.Event(), threading.Event()
+    real = service.answer_queries
+
+    def slow(index: object, queries: list[str], *rest: object) -> object:
+        searched.extend(queries)
+        began.set()
+        assert go_on.wait(20)
+        return real(index, queries, *rest)  # type: ignore[arg-type]
+
+    with running([build(tmp_path / "notes.coil", 3)], ServiceOptions(threads=1), HashEncoder()) as server:
+        while server.client.get("/ready").status_code != 200:
+            time.sleep(0.01)
+        monkeypatch.setattr(service, "answer_queries", slow)
+        first = threading.Thread(
+            target=lambda: server.client.get(f"{ONE}/search", params={"q": "river", "k": 1})
+        )
+        first.start()
+        assert began.wait(20)
+        address = urlsplit(server.url)
+        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=20)
+        connection.request("GET", f"{ONE}/search?q=money")
+        while not server.service._workers.waiting:
+            time.sleep(0.01)
+        connection.close()  # the page has the next letter
+        text = ""
+        while 'coil_errors_total{kind="disconnected"} 1.0' not in text:
+            text = server.client.get("/metrics").text
+            time.sleep(0.01)
+        go_on.set()
+        first.join()
+        assert server.client.get(f"{ONE}/search", params={"q": "loan"}).status_code == 200
+    assert searched == ["river", "loan"]

@@ -137,14 +137,15 @@ async def search(
 ) -> Response:
     """The best documents for a query. `matches` says why each of them matched."""
     _note(request, service, name, q)
-    return _reply(await service.search(name, q, Asked(k, filter, tok_only, stats, matches)))
+    how = Asked(k, filter, tok_only, stats, matches)
+    return _reply(await service.search(name, q, how, request.is_disconnected))
 
 
 async def post_search(name: str, request: Request, service: Served, asked: SearchRequest) -> Response:
     """The same with a JSON body."""
     _note(request, service, name, asked.query)
     how = Asked(asked.k, asked.filter, asked.tok_only, asked.stats, asked.matches)
-    return _reply(await service.search(name, asked.query, how))
+    return _reply(await service.search(name, asked.query, how, request.is_disconnected))
 
 
 async def search_batch(name: str, request: Request, service: Served, asked: BatchRequest) -> Response:

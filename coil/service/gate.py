@@ -76,6 +76,7 @@ class Gate:
                 )
         except ClientDisconnect:
             note["problem"] = "disconnected"
+            status = status or 499  # nobody gets it; the log and the metrics know it by this number
         except Exception:
             _log.exception("failed", extra={"request_id": request_id})
             note["problem"] = "failure"
