@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -219,7 +220,7 @@ def test_no_answer_tells_where_anything_is(tmp_path: Path, log: Log) -> None:
         lost = client.post(f"{ONE}/documents", content='{"id": "a", "text": "b"}', headers=WRITE)
         assert lost.status_code in (503, 507), lost.text
         for got in (*answers, locked, lost):
-            for place in ("hidden-place", str(tmp_path), "/work", "/home", "site-packages"):
+            for place in ("hidden-place", str(tmp_path), str(Path.cwd()), sys.prefix, "site-packages"):
                 assert place not in got.text, got.text
                 assert place not in str(got.headers)
     told = [line for line in log.lines() if line["event"] == "refused"]
@@ -279,6 +280,15 @@ def test_mistakes_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "token").write_text("")
     assert run(["serve", str(tmp_path), "--token-file", str(tmp_path / "token")]) == 1
     assert "openssl rand" in capsys.readouterr().err
+
+
+def test_a_missing_extra_is_told_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    for arguments in (["serve", "nothing.coil"], ["demo", "--serve"]):
+        assert run(arguments) == 1
+        assert "pip install 'coil-ir[serve]'" in capsys.readouterr().err
 
 
 def test_many_at_once_are_sent_away_when_the_queue_is_full(
