@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +27,10 @@ from coil.lists.segment import MOST_ROWS
 from coil.lists.segment_file import check_segment
 from coil.lists.snapshot import SEGMENTS_FOLDER, LiveSegment, Snapshot
 from coil.lists.writer import FLUSH_BYTES, IndexWriter, OnDuplicate
+from coil.scores.bm25 import rank_with_bm25
 from coil.texts.corpora import make_document
 from coil.texts.values import Document
+from coil.tokens.list_keys import NO_LIST
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
@@ -74,7 +78,10 @@ class _OnDisk:
 
 
 class Index:
-    """An index. Reads see one consistent state; own changes are seen at once, others' after `refresh`."""
+    """An index. Reads see one consistent state; own changes are seen at once, others' after `refresh`.
+
+    Threads may read one index at the same time, also while one of them changes or refreshes it.
+    """
 
     def __init__(
         self,
@@ -89,6 +96,7 @@ class Index:
         self._flush_bytes = flush_bytes
         self._threads, self._device = threads, device
         self._cached: tuple[Snapshot, Searcher] | None = None
+        self._swap = threading.Lock()
         self._snapshot = Snapshot(folder)
         self._settings = self._snapshot.catalog.settings()
 
@@ -99,7 +107,8 @@ class Index:
         self.close()
 
     def __len__(self) -> int:
-        return self._snapshot.catalog.n_documents()
+        with self._held() as snapshot:
+            return snapshot.catalog.n_documents()
 
     def __repr__(self) -> str:
         return f"<coil.Index {str(self.folder)!r}, {len(self):,} documents>"
@@ -121,6 +130,12 @@ class Index:
                 "open it with the model it was made with, or build it again",
             )
         return self._encoder
+
+    @property
+    def model(self) -> str | None:
+        """The name or folder of the model that the index was made with, None for the bundled one."""
+        name: str | None = self._settings["model"]
+        return name
 
     # ---- searching
 
@@ -145,10 +160,35 @@ class Index:
         """The same with what each query cost; after `timeout` seconds it stops with SearchTimeout."""
         deadline = None if timeout is None else time.monotonic() + timeout
         allowed = None
-        if filter is not None:
-            parsed = parse_filter(filter)
-            allowed = self._snapshot.catalog.select(parsed.where, parsed.parameters)
-        return self._searcher().answer_many(queries, k, allowed, tok_only, deadline)
+        with self._held() as snapshot:
+            if filter is not None:
+                parsed = parse_filter(filter)
+                allowed = snapshot.catalog.select(parsed.where, parsed.parameters)
+            return self._searcher(snapshot).answer_many(queries, k, allowed, tok_only, deadline)
+
+    def search_with_bm25(self, query: str, k: int = 10, filter: str | None = None) -> list[Hit]:
+        """The k best documents by BM25 over the same lists: which words occur how often, not what they mean.
+
+        It is what the page shows beside COIL. `chunk` is the part of the text that scored best.
+        """
+        allowed = None
+        with self._held() as snapshot:
+            if filter is not None:
+                parsed = parse_filter(filter)
+                allowed = snapshot.catalog.select(parsed.where, parsed.parameters)
+            tokenizer, profile = self.encoder.tokenizer, self.encoder.config.profile
+            [tokens] = tokenizer.cut([query], profile.query_length)
+            ids = tokens.input_ids[len(tokenizer.prefix) : len(tokens) - len(tokenizer.suffix)]
+            lists = self.encoder.keys.of(ids)
+            asked = lists[lists != NO_LIST].tolist()
+            hits = []
+            ranked = rank_with_bm25(snapshot.segments, snapshot.row_lengths, asked, k, allowed)
+            for rank, found in enumerate(ranked, start=1):
+                document = snapshot.catalog.document(found.ordinal)
+                hits.append(
+                    Hit(rank, document.doc_id, found.score, document.text, document.fields, found.chunk)
+                )
+            return hits
 
     def rerank(self, query: str, doc_ids: Sequence[str], tok_only: bool = False) -> list[Hit]:
         """These documents in the order of their scores for a query; the scores are those of a search."""
@@ -167,44 +207,72 @@ class Index:
                 f"{len(queries)} queries came with candidates for {len(doc_ids)}",
                 "give each query its list of ids",
             )
-        collection, found = _OnDisk(self._snapshot), []
-        for begin in range(0, len(queries), AT_ONCE):
-            candidates = []
-            for of_query in doc_ids[begin : begin + AT_ONCE]:
-                check_candidates(of_query)
-                candidates.append([collection.ordinal_of(doc_id) for doc_id in of_query])
-            some = queries[begin : begin + AT_ONCE]
-            for ranked in rank_candidates(self.encoder, collection, some, candidates, tok_only):
-                found.append([_hit(collection, rank, of) for rank, of in enumerate(ranked, start=1)])
+        found = []
+        with self._held() as snapshot:
+            collection = _OnDisk(snapshot)
+            for begin in range(0, len(queries), AT_ONCE):
+                candidates = []
+                for of_query in doc_ids[begin : begin + AT_ONCE]:
+                    check_candidates(of_query)
+                    candidates.append([collection.ordinal_of(doc_id) for doc_id in of_query])
+                some = queries[begin : begin + AT_ONCE]
+                for ranked in rank_candidates(self.encoder, collection, some, candidates, tok_only):
+                    found.append([_hit(collection, rank, of) for rank, of in enumerate(ranked, start=1)])
         return found
 
     def explain(self, query: str, doc_id: str, tok_only: bool = False) -> Explanation:
         """Why a document scores what it scores; `explanation.versus(another)` says which is above and why."""
-        return explain_hit(self._searcher(), query, doc_id, tok_only=tok_only)
+        with self._held() as snapshot:
+            return explain_hit(self._searcher(snapshot), query, doc_id, tok_only=tok_only)
 
     def has(self, doc_id: str) -> bool:
         """Whether a document has this id."""
-        return self._snapshot.catalog.ordinal_of(doc_id) is not None
+        with self._held() as snapshot:
+            return snapshot.catalog.ordinal_of(doc_id) is not None
 
     def document(self, doc_id: str) -> Document:
         """A document by its id."""
-        ordinal, _ = self._snapshot.catalog.place_of(doc_id)
-        return self._snapshot.catalog.document(ordinal)
+        with self._held() as snapshot:
+            ordinal, _ = snapshot.catalog.place_of(doc_id)
+            return snapshot.catalog.document(ordinal)
 
     def refresh(self) -> None:
         """See what other processes have committed."""
         newer = Snapshot(self.folder)
-        self._snapshot.close()
-        self._snapshot = newer
+        with self._swap:
+            older, self._snapshot = self._snapshot, newer
+            self._cached = None
+        older.close()
 
-    def _searcher(self) -> Searcher:
+    @contextmanager
+    def pinned(self) -> Iterator[Index]:
+        """The index as it is now, to read several times: what is committed meanwhile is not seen."""
+        with self._held() as snapshot:
+            still = copy.copy(self)
+            still._swap = threading.Lock()
+            still._snapshot = snapshot
+            yield still
+
+    @contextmanager
+    def _held(self) -> Iterator[Snapshot]:
+        """The snapshot of this moment; it stays open until it is no longer needed here."""
+        with ExitStack() as stack:
+            with self._swap:  # or it could be closed between our look at it and our hold on it
+                snapshot = stack.enter_context(self._snapshot.held())
+            yield snapshot
+
+    @property
+    def searcher(self) -> Searcher:
+        """What answers the queries of a pinned index; of one that is refreshed it may be closed any time."""
+        return self._searcher(self._snapshot)
+
+    def _searcher(self, snapshot: Snapshot) -> Searcher:
         """One for as long as the snapshot is the same: it keeps what the kernels read."""
-        if self._cached is None or self._cached[0] is not self._snapshot:
-            self._cached = (
-                self._snapshot,
-                Searcher(self.encoder, _OnDisk(self._snapshot), threads=self._threads, device=self._device),
-            )
-        return self._cached[1]
+        cached = self._cached
+        if cached is None or cached[0] is not snapshot:
+            searcher = Searcher(self.encoder, _OnDisk(snapshot), threads=self._threads, device=self._device)
+            self._cached = cached = (snapshot, searcher)
+        return cached[1]
 
     # ---- changing
 
@@ -264,15 +332,20 @@ class Index:
 
     def verify(self, progress: Callable[[int], object] | None = None) -> None:
         """Read every byte of the index; the first thing that is wrong is raised."""
-        self._snapshot.catalog.check()
-        for entry in self._snapshot.entries:
-            check_segment(self.folder / SEGMENTS_FOLDER / entry.file, entry.facts)
-            if progress is not None:
-                progress(entry.facts.bytes)
+        with self._held() as snapshot:
+            snapshot.catalog.check()
+            for entry in snapshot.entries:
+                check_segment(self.folder / SEGMENTS_FOLDER / entry.file, entry.facts)
+                if progress is not None:
+                    progress(entry.facts.bytes)
 
     def inspect(self, longest: int = 10) -> IndexFacts:
         """Sizes and settings."""
-        catalog, segments = self._snapshot.catalog, self._snapshot.segments
+        with self._held() as snapshot:
+            return self._inspect(snapshot, longest)
+
+    def _inspect(self, snapshot: Snapshot, longest: int) -> IndexFacts:
+        catalog, segments = snapshot.catalog, snapshot.segments
         counts: dict[int, int] = {}
         for live in segments:
             lengths = np.diff(live.segment.list_offsets)
@@ -296,7 +369,7 @@ class Index:
             truncated_documents=catalog.n_truncated(),
             segments=len(segments),
             bytes_catalog=(self.folder / CATALOG_FILE).stat().st_size,
-            bytes_segments=sum(entry.facts.bytes for entry in self._snapshot.entries),
+            bytes_segments=sum(entry.facts.bytes for entry in snapshot.entries),
             bytes_a_mention=postings / mentions if mentions else 0.0,
             token_error=max((live.segment.token_error for live in segments), default=0.0),
             sentence_error=max((live.segment.sentence_error for live in segments), default=0.0),
@@ -348,12 +421,17 @@ def create(
     return Index(folder, encoder)
 
 
-def open_index(path: str | Path, encoder: Encoder | None = None) -> Index:
-    """Open an index that is there, to search and to change it."""
+def open_index(
+    path: str | Path, encoder: Encoder | None = None, threads: int = 1, device: str | None = None
+) -> Index:
+    """Open an index that is there, to search and to change it.
+
+    `threads` share a search over many documents; `device`, such as "cuda", scores with PyTorch there.
+    """
     folder = Path(path)
     if not folder.is_dir():
         raise MissingIndex(f"there is no index at {folder}", "make one with `coil index` or coil.create")
-    return Index(folder, encoder)
+    return Index(folder, encoder, threads=threads, device=device)
 
 
 class _Documents(Iterator[Document]):

@@ -17,6 +17,7 @@ from coil.cli import demo as cli_demo
 from coil.demo.demo import INDEX_FOLDER, MANIFEST_FILE, prepare, summary_span
 from coil.demo.standard_library import DOCSTRING_CHARACTERS, read_standard_library, shorten
 from coil.errors import OutputError
+from coil.index import open_index
 from coil.texts.values import Document
 from coil.tokens.profile import ScoringProfile
 from coil.vectors.config import ModelConfig
@@ -290,3 +291,18 @@ def test_the_cache_folder_is_the_systems(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
     assert cli_demo.default_cache() == tmp_path / "local" / "coil" / "demo"
+
+
+def test_the_page_of_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.hash_encoder import HashEncoder
+
+    served: list[tuple[object, ...]] = []
+    monkeypatch.setattr(cli_demo, "serve", lambda *given, **named: served.append((*given, named)))
+    encoder = HashEncoder()
+    texts = [Document("a", "river bank"), Document("b", "money loan")]
+    cli_demo.serve_demo(encoder, tmp_path, 0, lambda: texts)
+    [(folders, host, port, _, given, named)] = served
+    assert (folders, host, port, given) == ([tmp_path / INDEX_FOLDER], "127.0.0.1", 0, encoder)
+    assert named == {"open_browser": True}
+    with open_index(tmp_path / INDEX_FOLDER, encoder) as index:
+        assert len(index) == 2

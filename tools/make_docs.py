@@ -19,7 +19,13 @@ from click.testing import CliRunner
 from coil.cli.main import VERBS, cli
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES = ("README.md", "docs/commands.md", "docs/results.md", "coil/models/default/README.md")
+FILES = (
+    "README.md",
+    "docs/commands.md",
+    "docs/results.md",
+    "docs/service.md",
+    "coil/models/default/README.md",
+)
 
 
 def result(path: str) -> dict[str, Any]:
@@ -96,6 +102,33 @@ def indexing() -> str:
     )
 
 
+def load() -> str:
+    """The server under load, beside the library in the same run."""
+    found = result("bench/results/load.json")
+    lines = [
+        "| clients | queries a second | of the library's | p50 | p95 | p99 | errors | wrong answers |",
+        "|---" * 8 + "|",
+    ]
+    for clients, row in found["clients"].items():
+        lines.append(
+            f"| {clients} | {row['queries_a_second']:.0f} | {row['over_library']:.2f} × | "
+            f"{row['p50_ms']:.0f} ms | {row['p95_ms']:.0f} ms | {row['p99_ms']:.0f} ms | "
+            f"{row['errors']} | {row['wrong_answers']} |"
+        )
+    text = (
+        f"\n\n{found['documents']:,} documents, {found['threads']} threads, {found['seconds']:.0f} s each, "
+        f"beside a writer: {found['writes_acknowledged']:,} writes acknowledged, {found['writes_lost']} lost."
+    )
+    if "steady" in found:
+        steady = found["steady"]
+        text += (
+            f" Memory after {steady['seconds'] / 60:.0f} minutes with 16 clients: "
+            f"{steady['memory_mb_of_last_tenth']:.0f} MB, near the beginning "
+            f"{steady['memory_mb_of_second_tenth']:.0f} MB."
+        )
+    return "\n".join(lines) + text
+
+
 def recipes() -> str:
     """How the default recipe was chosen."""
     found = result("experiments/results/recipe-search.json")
@@ -115,6 +148,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "encoding": encoding,
     "recipes": recipes,
     "indexing": indexing,
+    "load": load,
 }
 
 

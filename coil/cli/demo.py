@@ -14,12 +14,14 @@ from pathlib import Path
 import click
 from tqdm import tqdm
 
-from coil.demo.demo import QUESTIONS, Prepared, prepare, summary_span
+from coil.cli.serve import check_installed, serve
+from coil.demo.demo import INDEX_FOLDER, QUESTIONS, Prepared, prepare, summary_span
 from coil.demo.standard_library import read_standard_library
 from coil.errors import OutputError
 from coil.explanations.explanation import Explanation
 from coil.explanations.table import Shade, format_table
 from coil.hits.searcher import Hit
+from coil.service.limits import ServiceOptions
 from coil.texts.values import Document
 from coil.vectors.encoder import Encoder
 
@@ -38,7 +40,13 @@ ID_WIDTH = 36
     help="Keep the encoded documents here instead of your cache folder.",
 )
 @click.option("--model", metavar="M", help="A model folder, or a package that carries one.")
-def command(questions: tuple[str, ...], k: int, cache: Path | None, model: str | None) -> None:
+@click.option(
+    "--serve", "and_serve", is_flag=True, help="Open a page to search them, instead of asking here."
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="With --serve.")
+def command(
+    questions: tuple[str, ...], k: int, cache: Path | None, model: str | None, and_serve: bool, port: int
+) -> None:
     """Search the docs of this Python's standard library, and see why a hit matched.
 
     The first run encodes several thousand docstrings, which takes a minute or two, and saves the result;
@@ -47,12 +55,31 @@ def command(questions: tuple[str, ...], k: int, cache: Path | None, model: str |
     \b
     coil demo
     coil demo --question "find all matches of a regular expression" -k 5
+    coil demo --serve
     """
+    if and_serve:
+        check_installed()
     from coil.vectors.onnx_encoder import OnnxEncoder
 
     folder = cache if cache is not None else default_cache()
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    run_demo(OnnxEncoder(model), questions or QUESTIONS, k, folder, shade if colour else None)
+    encoder = OnnxEncoder(model)
+    if and_serve:
+        serve_demo(encoder, folder, port)
+        return
+    run_demo(encoder, questions or QUESTIONS, k, folder, shade if colour else None)
+    click.echo("\n`coil demo --serve` opens a page to search them.", err=True)
+
+
+def serve_demo(
+    encoder: Encoder,
+    folder: Path,
+    port: int,
+    read_documents: Callable[[], Sequence[Document]] = read_standard_library,
+) -> None:
+    """Get the index ready and serve it, with the page."""
+    _prepare(encoder, folder, read_documents).index.close()
+    serve([folder / INDEX_FOLDER], "127.0.0.1", port, ServiceOptions(), encoder, open_browser=True)
 
 
 def run_demo(

@@ -20,6 +20,7 @@ VERBS = {
     "inspect": "Show what is in an index.",
     "rerank": "Reorder another system's candidates.",
     "search": "Search an index.",
+    "serve": "Serve indexes over HTTP, with a page to search them.",
     "verify": "Check every byte of an index.",
     "demo": "Search the docs of this Python's standard library, and see why a hit matched.",
     "evaluate": "Measure runs against judgements.",

@@ -19,9 +19,8 @@ from coil.lists.collection import Collection, MemoryCollection
 from coil.lists.segment import Segment
 from coil.lists.snapshot import LiveSegment
 from coil.scores.native import load_native
-from coil.scores.precise import score_precisely
 from coil.scores.products import QueryVector
-from coil.scores.scorer import Scorer, score_with_numpy
+from coil.scores.scorer import Scorer, score_between, score_with_numpy
 from coil.texts.values import Document
 from coil.tokens.list_keys import NO_LIST
 from coil.vectors.encoder import Encoder
@@ -229,11 +228,8 @@ class Searcher:
         """
         live, rows = self._rows_of(ordinal)
         profile, keys = self.encoder.config.profile, self.encoder.keys
-        if self._precise:
-            row = int(rows[np.argmax(score_precisely(query_vectors, live.segment, profile, keys, rows))])
-        else:
-            scores = self._any_scorer(query_vectors, live.segment, profile, keys)
-            row = int(rows[np.argmax(scores[rows])])
+        begin, stop = int(rows[0]), int(rows[-1]) + 1
+        row = begin + int(np.argmax(score_between(query_vectors, live.segment, profile, keys, begin, stop)))
         start, end = live.segment.row_spans[row].tolist()
         text = self.collection.document(ordinal).text[start:end]
         return self._stored(live.segment, row, text, start, query_vectors), (start, end)
@@ -251,12 +247,10 @@ class Searcher:
         vectors: list[NDArray[np.float32]] = []
         for list_id in asked[asked != NO_LIST] if segment.vectors.dim else []:
             mentions = segment.mentions_of(int(list_id))
-            mine = np.flatnonzero(segment.mention_rows[mentions] == row) + mentions.start
-            if not len(mine):
-                continue
+            of_list = segment.mention_rows[mentions]  # ascending: a row's mentions stand side by side
+            first, last = (mentions.start + int(np.searchsorted(of_list, at)) for at in (row, row + 1))
             places.append(np.flatnonzero(lists == list_id))
             precise = segment.precise_vectors
-            first, last = int(mine[0]), int(mine[-1]) + 1  # a row's mentions stand side by side
             vectors.append((segment.vectors if precise is None else precise)[first:last].decode())
         joined = np.concatenate([np.zeros(0, np.intp), *places])
         order = np.argsort(joined, kind="stable")
@@ -274,7 +268,8 @@ class Searcher:
 
     def _rows_of(self, ordinal: int) -> tuple[LiveSegment, NDArray[np.intp]]:
         for live in self.collection.segments:
-            rows = np.flatnonzero(live.segment.row_documents == ordinal)
+            documents = live.segment.row_documents  # ascending
+            rows = np.arange(*np.searchsorted(documents, [ordinal, ordinal + 1]))
             if len(rows) and (live.alive is None or live.alive[rows[0]]):
                 return live, rows
         raise InputError(f"no segment holds the document with the ordinal {ordinal}", "run `coil verify`")

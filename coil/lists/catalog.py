@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,11 +68,19 @@ class SegmentEntry:
 
 
 class Catalog:
-    """One connection to catalog.sqlite."""
+    """One connection to catalog.sqlite. Threads may read through it at the same time; they take turns."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
         self._connection = connection
+        self._turn = threading.Lock()
+
+    def _read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        with self._turn:
+            return self._connection.execute(sql, parameters).fetchall()
+
+    def _first(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
+        return next(iter(self._read(sql, parameters)), None)
 
     @classmethod
     def create(cls, folder: Path, settings: dict[str, Any]) -> Catalog:
@@ -110,7 +119,12 @@ class Catalog:
 
     def close(self) -> None:
         """Let go of the file."""
-        self._connection.close()
+        with self._turn:
+            self._connection.close()
+
+    def version(self) -> int:
+        """A number that changes when another connection, of this process or another, has committed."""
+        return int(self._read("PRAGMA data_version")[0][0])
 
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
@@ -136,69 +150,64 @@ class Catalog:
 
     def settings(self) -> dict[str, Any]:
         """Format, model, profile and the rest that holds for the whole index."""
-        rows = self._connection.execute("SELECT name, value FROM settings")
+        rows = self._read("SELECT name, value FROM settings")
         return {name: json.loads(value) for name, value in rows}
 
     def segments(self) -> list[SegmentEntry]:
         """The segments, oldest first."""
-        rows = self._connection.execute(
+        rows = self._read(
             "SELECT segment, rows, mentions, bytes, sha256, header_sha256 FROM segments ORDER BY segment"
         )
         return [SegmentEntry(s, r, m, FileFacts(b, full, head)) for s, r, m, b, full, head in rows]
 
     def deleted(self, segment: int) -> NDArray[np.int64]:
         """The ordinals of a segment's documents that are deleted, ascending."""
-        rows = self._connection.execute(
-            "SELECT ordinal FROM deletions WHERE segment = ? ORDER BY ordinal", (segment,)
-        )
+        rows = self._read("SELECT ordinal FROM deletions WHERE segment = ? ORDER BY ordinal", (segment,))
         return np.fromiter((ordinal for (ordinal,) in rows), dtype=np.int64)
 
     def n_documents(self) -> int:
         """How many documents the index holds."""
-        return int(self._connection.execute("SELECT count(*) FROM documents").fetchone()[0])
+        return int(self._read("SELECT count(*) FROM documents")[0][0])
 
     def n_truncated(self) -> int:
         """How many documents were cut because they are too long."""
-        return int(self._connection.execute("SELECT count(*) FROM documents WHERE dropped > 0").fetchone()[0])
+        return int(self._read("SELECT count(*) FROM documents WHERE dropped > 0")[0][0])
 
     def next_ordinal(self) -> int:
         """The ordinal that the next document gets; never one that was used before."""
-        row = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'documents'").fetchone()
+        row = self._first("SELECT seq FROM sqlite_sequence WHERE name = 'documents'")
         return int(row[0]) + 1 if row else 1
 
     def next_segment(self) -> int:
         """The number that the next segment gets."""
-        row = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'segments'").fetchone()
+        row = self._first("SELECT seq FROM sqlite_sequence WHERE name = 'segments'")
         return int(row[0]) + 1 if row else 1
 
     def document(self, ordinal: int) -> Document:
         """A document by its inside number."""
-        row = self._connection.execute(
-            "SELECT doc_id, text, fields FROM documents WHERE ordinal = ?", (ordinal,)
-        ).fetchone()
+        row = self._first("SELECT doc_id, text, fields FROM documents WHERE ordinal = ?", (ordinal,))
         if row is None:
             raise DamagedCatalog(f"{self.path} names no document {ordinal}", "run `coil verify`")
         return Document(row[0], row[1], json.loads(row[2]))
 
     def ordinal_of(self, doc_id: str) -> int | None:
         """The inside number of a document, None if there is none of that id."""
-        row = self._connection.execute("SELECT ordinal FROM documents WHERE doc_id = ?", (doc_id,)).fetchone()
+        row = self._first("SELECT ordinal FROM documents WHERE doc_id = ?", (doc_id,))
         return int(row[0]) if row else None
 
     def place_of(self, doc_id: str) -> tuple[int, int]:
         """The ordinal and segment of a document."""
-        row = self._connection.execute(
-            "SELECT ordinal, segment FROM documents WHERE doc_id = ?", (doc_id,)
-        ).fetchone()
+        row = self._first("SELECT ordinal, segment FROM documents WHERE doc_id = ?", (doc_id,))
         if row is None:
             raise InputError(f"no document has the id {doc_id!r}", "copy the id from a hit; letters count")
         return int(row[0]), int(row[1])
 
     def select(self, where: str, parameters: Sequence[Any]) -> NDArray[np.int64]:
         """The ordinals of the documents that a filter keeps, ascending."""
-        rows = self._connection.execute(
-            f"SELECT ordinal FROM documents WHERE {where} ORDER BY ordinal", parameters
-        )
+        try:
+            rows = self._read(f"SELECT ordinal FROM documents WHERE {where} ORDER BY ordinal", parameters)
+        except sqlite3.OperationalError as error:  # too many parts or values for one statement
+            raise InputError(f"the filter cannot be used: {error}", "write a shorter one") from error
         return np.fromiter((ordinal for (ordinal,) in rows), dtype=np.int64)
 
     def check(self) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -30,13 +34,16 @@ class Snapshot:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._turn = threading.Lock()
+        self._readers = 0
+        self._closing = False
         for attempt in range(_TRIES):
             catalog = Catalog.open(folder)
             catalog.begin_snapshot()
             try:
                 self.entries = catalog.segments()
                 self.segments = [load_segment(folder, catalog, entry) for entry in self.entries]
-            except MissingSegment:
+            except (MissingSegment, FileNotFoundError):
                 # A writer may have merged the segment away between our look at the catalog and at the file.
                 catalog.close()
                 if attempt + 1 == _TRIES:
@@ -46,7 +53,33 @@ class Snapshot:
             return
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Let go of the files, as soon as nobody reads them any more."""
+        with self._turn:
+            self._closing = True
+            unused = not self._readers
+        if unused:
+            self._let_go()
+
+    @contextmanager
+    def held(self) -> Iterator[Snapshot]:
+        """Keep the files open while this is read, even if another thread closes the snapshot."""
+        with self._turn:
+            self._readers += 1
+        try:
+            yield self
+        finally:
+            with self._turn:
+                self._readers -= 1
+                last = self._closing and not self._readers
+            if last:
+                self._let_go()
+
+    @cached_property
+    def row_lengths(self) -> list[NDArray[np.int64]]:
+        """How many mentions each row of each segment has."""
+        return [count_mentions(live.segment) for live in self.segments]
+
+    def _let_go(self) -> None:
         self.segments = []
         self.catalog.close()
 
@@ -57,3 +90,10 @@ def load_segment(folder: Path, catalog: Catalog, entry: SegmentEntry) -> LiveSeg
     deleted = catalog.deleted(entry.segment)
     alive = ~np.isin(segment.row_documents, deleted) if len(deleted) else None
     return LiveSegment(segment, alive)
+
+
+def count_mentions(segment: Segment) -> NDArray[np.int64]:
+    """How many mentions each row has in all lists together. [rows]"""
+    rows = [segment.list_of(list_id).rows for list_id in segment.list_ids.tolist()]
+    joined = np.concatenate([np.zeros(0, np.uint16), *rows])
+    return np.bincount(joined, minlength=segment.n_rows).astype(np.int64)

@@ -42,6 +42,29 @@ def score_with_numpy(
     return scores
 
 
+def score_between(
+    query: TokenVectors, segment: Segment, profile: ScoringProfile, keys: ListKeys, begin: int, end: int
+) -> NDArray[np.int64]:
+    """The scores of rows begin to end alone, in the most precise form there is: what one document needs."""
+    scores = np.zeros(end - begin, dtype=np.int64)
+    for list_id, vector in listed_tokens(query, keys):
+        mentions = segment.mentions_of(list_id)
+        rows = segment.mention_rows[mentions]
+        first, last = (int(np.searchsorted(rows, row)) for row in (begin, end))
+        if first == last:
+            continue
+        mine = slice(mentions.start + first, mentions.start + last)
+        stored = segment.vectors[mine] if segment.precise_vectors is None else segment.precise_vectors[mine]
+        starts = np.flatnonzero(np.diff(rows[first:last].astype(np.int32), prepend=-1))
+        best = np.maximum.reduceat(mention_products(stored, QueryVector.of(vector)), starts)
+        places = rows[first:last][starts].astype(np.intp) - begin
+        scores[places] += to_grid(np.maximum(best, 0.0) if profile.floor else best)
+    if query.sentence is not None and segment.sentences.dim:
+        sentences = segment.sentences if segment.precise_sentences is None else segment.precise_sentences
+        scores += to_grid(row_products(sentences[begin:end], QueryVector.of(query.sentence)))
+    return scores
+
+
 def listed_tokens(query: TokenVectors, keys: ListKeys) -> list[tuple[int, NDArray[np.float32]]]:
     """The query tokens that have a list, each occurrence on its own, with its vector."""
     lists = keys.of(query.token_ids)

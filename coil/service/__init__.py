@@ -1,0 +1,1 @@
+"""The service: indexes over HTTP, and the page."""

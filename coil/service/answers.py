@@ -1,0 +1,153 @@
+"""Answers: what the library found, as JSON objects."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from coil.errors import SearchTimeout
+from coil.explanations.explanation import Explanation, explain_hit
+from coil.explanations.snippet import piece_text
+from coil.hits.searcher import Answer, Hit, SearchStats
+from coil.index import Index
+from coil.scores.reference import score
+from coil.tokens.list_keys import NO_LIST
+from coil.vectors.token_vectors import TokenVectors
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How queries are to be answered. Queries that are asked alike can be answered together."""
+
+    k: int = 10
+    filter: str | None = None
+    tok_only: bool = False
+    stats: bool = True
+    matches: bool = False
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An answer as JSON, and what it cost."""
+
+    value: dict[str, Any]
+    stats: SearchStats
+
+
+def answer_queries(index: Index, queries: Sequence[str], asked: Asked, seconds: float) -> list[Answered]:
+    """Answer queries from one state of the index; `index` is pinned."""
+    deadline = time.monotonic() + seconds
+    found = index.answer_many(queries, asked.k, asked.filter, asked.tok_only, seconds)
+    if not asked.matches:
+        return [Answered(_search_json(q, a, asked), a.stats) for q, a in zip(queries, found, strict=True)]
+    return [
+        Answered(_explained_json(index, q, a, asked, deadline), a.stats)
+        for q, a in zip(queries, found, strict=True)
+    ]
+
+
+def answer_with_bm25(index: Index, query: str, asked: Asked) -> Answered:
+    """The same shape of answer from BM25 over the same lists."""
+    began = time.perf_counter()
+    hits = index.search_with_bm25(query, asked.k, asked.filter)
+    stats = SearchStats(score_ms=(time.perf_counter() - began) * 1000)
+    return Answered(_search_json(query, Answer(hits, stats), asked), stats)
+
+
+def explain_one(index: Index, query: str, doc_id: str, versus: str | None, tok_only: bool) -> dict[str, Any]:
+    """Why a document scores what it scores, beside another one if that is named."""
+    [vectors] = index.encoder.encode_queries([query])
+    if tok_only:
+        vectors = replace(vectors, sentence=None)
+    searcher = index.searcher
+    first = explain_hit(searcher, query, doc_id, vectors).to_json()
+    if versus is None:
+        return first
+    return {"first": first, "second": explain_hit(searcher, query, versus, vectors).to_json()}
+
+
+def describe(index: Index, name: str, writable: bool) -> dict[str, Any]:
+    """Sizes and settings, without anything that tells where the index is."""
+    facts = asdict(index.inspect())
+    del facts["folder"]
+    model = dict(facts["model"])
+    # A model may be given by its folder, whose last part is all that a client has to know.
+    named = str(model.pop("model") or "bundled").replace("\\", "/").rstrip("/")
+    facts["model"] = {"name": named.rsplit("/", maxsplit=1)[-1], **model}
+    return {"name": name, "writable": writable, **facts}
+
+
+def _search_json(query: str, answer: Answer, asked: Asked, best: float | None = None) -> dict[str, Any]:
+    value: dict[str, Any] = {"query": query, "hits": [_hit_json(hit, best) for hit in answer.hits]}
+    if asked.stats:
+        stats = asdict(answer.stats)
+        stats["total_ms"] = stats["encode_ms"] + stats["score_ms"] + stats["fetch_ms"]
+        value["stats"] = stats
+    value["best_possible"] = best
+    return value
+
+
+def _hit_json(hit: Hit, best: float | None) -> dict[str, Any]:
+    return {
+        "rank": hit.rank,
+        "doc_id": hit.doc_id,
+        "score": hit.score,
+        "share": None if best is None else hit.score / best,
+        "text": hit.text,
+        "fields": hit.fields,
+        "chunk": list(hit.chunk),
+    }
+
+
+def _explained_json(
+    index: Index, query: str, answer: Answer, asked: Asked, deadline: float
+) -> dict[str, Any]:
+    """The answer with what every hit's score is made of."""
+    searcher, encoder = index.searcher, index.encoder
+    [vectors] = encoder.encode_queries([query])
+    [as_document] = encoder.encode_documents([query])
+    if asked.tok_only:
+        vectors = replace(vectors, sentence=None)
+    best = score(vectors, as_document, encoder.config.profile, encoder.keys)
+    value = _search_json(query, answer, asked, best if best > 0.0 else None)
+    for hit, shown in zip(answer.hits, value["hits"], strict=True):
+        if time.monotonic() > deadline:
+            raise SearchTimeout("explaining the hits took longer than it was given", "ask for fewer")
+        shown.update(_parts_json(explain_hit(searcher, query, hit.doc_id, vectors)))
+    value["query_tokens"] = _query_tokens(query, vectors, encoder.keys.of(vectors.token_ids))
+    return value
+
+
+def _parts_json(explanation: Explanation) -> dict[str, Any]:
+    return {
+        "sentence": explanation.sentence,
+        "matches": [
+            {
+                "query_token": match.query_token,
+                "query_span": match.query_span,
+                "document_token": match.document_token,
+                "document_span": match.document_span,
+                "similarity": match.similarity,
+                "contribution": match.contribution,
+                "runner_ups": [
+                    {"token": other.token, "span": other.span, "similarity": other.similarity}
+                    for other in match.runner_ups
+                ],
+            }
+            for match in explanation.matches
+        ],
+        "unmatched": [asdict(token) for token in explanation.unmatched],
+        "without_list": [asdict(token) for token in explanation.without_list],
+    }
+
+
+def _query_tokens(query: str, vectors: TokenVectors, lists: np.ndarray[Any, Any]) -> list[dict[str, Any]]:
+    tokens = []
+    for (start, end), list_id in zip(vectors.spans.tolist(), lists.tolist(), strict=True):
+        status = "without_list" if list_id == NO_LIST else "listed"
+        tokens.append({"text": piece_text(query, (start, end)), "span": [start, end], "status": status})
+    return tokens

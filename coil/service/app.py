@@ -1,0 +1,351 @@
+"""The application: addresses, and which question each of them asks the service."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from coil import __version__
+from coil.errors import CoilError, InputError, SearchTimeout
+from coil.service.answers import Asked
+from coil.service.gate import Gate
+from coil.service.page_files import PageFile, read_page
+from coil.service.problems import MEDIA_TYPE, Problem, problem_of
+from coil.service.reference import render_reference
+from coil.service.schemas import (
+    AddedOut,
+    BatchOut,
+    BatchRequest,
+    DeletedOut,
+    DeleteRequest,
+    DocumentIn,
+    DocumentOut,
+    ExplainRequest,
+    IndexNames,
+    IndexOut,
+    ProblemOut,
+    SearchOut,
+    SearchRequest,
+)
+from coil.service.service import Service
+
+_log = logging.getLogger("coil.service")
+NDJSON = "application/x-ndjson"
+DESCRIPTION = "Search, explain and change indexes. Errors are `application/problem+json` with a request id."
+
+HitCount = Annotated[int, Query(ge=1, description="how many hits")]
+FilterText = Annotated[str | None, Query(description='such as: year >= 2020 and lang = "en"')]
+
+
+def make_app(service: Service) -> FastAPI:
+    """The application of a service; it stops the service when it stops."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.stop()
+
+    app = FastAPI(
+        title="COIL",
+        version=__version__,
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+    )
+    app.state.service, app.state.page = service, read_page()
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    app.add_exception_handler(CoilError, _tell_coil_error)
+    app.add_exception_handler(RequestValidationError, _tell_bad_request)
+    app.add_exception_handler(HTTPException, _tell_http_error)
+    _add_routes(app)
+    if service.options.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(service.options.origins),
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
+            expose_headers=["X-Request-Id", "Retry-After"],
+        )
+    app.add_middleware(Gate, options=service.options, meters=service.meters)
+    return app
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+def _authorise(request: Request) -> None:
+    _service(request).authorise(request.headers.get("authorization"))
+
+
+Served = Annotated[Service, Depends(_service)]
+MayWrite = Depends(_authorise)
+
+
+def _note(request: Request, service: Service, index: str, *queries: str) -> None:
+    """What the log says about a request beside its address."""
+    if index in service.served:
+        request.state.note["index"] = index
+    if service.options.log_queries and queries:
+        request.state.note["queries"] = queries
+
+
+def _reply(content: bytes) -> Response:
+    return Response(content, media_type="application/json")
+
+
+def _shape(model: type) -> dict[int | str, dict[str, Any]]:
+    return {200: {"model": model}}
+
+
+# ---- searching
+
+
+async def list_indexes(service: Served) -> Response:
+    """The indexes that are served; the first is the default."""
+    return _reply(await service.list_indexes())
+
+
+async def describe_index(name: str, request: Request, service: Served) -> Response:
+    """Sizes, settings and model of an index."""
+    _note(request, service, name)
+    return _reply(await service.describe(name))
+
+
+async def search(
+    name: str,
+    request: Request,
+    service: Served,
+    q: str,
+    k: HitCount = 10,
+    filter: FilterText = None,
+    tok_only: bool = False,
+    stats: bool = True,
+    matches: bool = False,
+) -> Response:
+    """The best documents for a query. `matches` says why each of them matched."""
+    _note(request, service, name, q)
+    how = Asked(k, filter, tok_only, stats, matches)
+    return _reply(await service.search(name, q, how, request.is_disconnected))
+
+
+async def post_search(name: str, request: Request, service: Served, asked: SearchRequest) -> Response:
+    """The same with a JSON body."""
+    _note(request, service, name, asked.query)
+    how = Asked(asked.k, asked.filter, asked.tok_only, asked.stats, asked.matches)
+    return _reply(await service.search(name, asked.query, how, request.is_disconnected))
+
+
+async def search_batch(name: str, request: Request, service: Served, asked: BatchRequest) -> Response:
+    """The best documents for each of many queries, in order."""
+    _note(request, service, name, *asked.queries)
+    how = Asked(asked.k, asked.filter, asked.tok_only, asked.stats, asked.matches)
+    return _reply(await service.search_batch(name, asked.queries, how))
+
+
+async def bm25(
+    name: str,
+    request: Request,
+    service: Served,
+    q: str,
+    k: HitCount = 10,
+    filter: FilterText = None,
+) -> Response:
+    """What BM25 finds in the same lists, for comparison."""
+    _note(request, service, name, q)
+    return _reply(await service.search_with_bm25(name, q, Asked(k, filter)))
+
+
+async def explain(
+    name: str,
+    request: Request,
+    service: Served,
+    query: str,
+    doc_id: str,
+    versus: str | None = None,
+    tok_only: bool = False,
+) -> Response:
+    """Why a document scores what it scores; with `versus` also the explanation of another one."""
+    _note(request, service, name, query)
+    return _reply(await service.explain(name, query, doc_id, versus, tok_only))
+
+
+async def post_explain(name: str, request: Request, service: Served, asked: ExplainRequest) -> Response:
+    """The same with a JSON body."""
+    _note(request, service, name, asked.query)
+    return _reply(await service.explain(name, asked.query, asked.doc_id, asked.versus, asked.tok_only))
+
+
+# ---- documents
+
+
+async def get_document(name: str, doc_id: str, request: Request, service: Served) -> Response:
+    """A document by its id."""
+    _note(request, service, name)
+    return _reply(await service.document(name, doc_id))
+
+
+async def add_documents(name: str, request: Request, service: Served) -> Response:
+    """Add documents, or replace those of the same id: one JSON object a line.
+
+    Nothing is written unless every line can be read. When the answer comes, the documents can be found.
+    """
+    _note(request, service, name)
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise Problem(415, "encoded", "the body is compressed", "send plain JSON lines")
+    return _reply(await service.add(name, request.stream()))
+
+
+async def delete_documents(name: str, request: Request, service: Served, asked: DeleteRequest) -> Response:
+    """Take documents out; ids that are not there are not counted."""
+    _note(request, service, name)
+    return _reply(await service.delete(name, asked.doc_ids))
+
+
+async def delete_document(name: str, doc_id: str, request: Request, service: Served) -> Response:
+    """Take one document out."""
+    _note(request, service, name)
+    return _reply(await service.delete_one(name, doc_id))
+
+
+# ---- the server itself
+
+
+async def health() -> Response:
+    """The process is alive."""
+    return _reply(b'{"status": "alive"}')
+
+
+async def ready(service: Served) -> Response:
+    """Every index is open and has answered a query."""
+    return _reply(await service.check_ready())
+
+
+async def metrics(service: Served) -> Response:
+    """Counters and latencies for Prometheus."""
+    return Response(service.meters.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def reference(request: Request) -> Response:
+    """Every address for people; /openapi.json is the same for programs."""
+    return HTMLResponse(render_reference(request.app.openapi()))
+
+
+async def front_page(request: Request) -> Response:
+    """The page."""
+    return _file(request, "index.html")
+
+
+async def page_file(file: str, request: Request) -> Response:
+    """A part of the page."""
+    return _file(request, file)
+
+
+def _file(request: Request, name: str) -> Response:
+    page: dict[str, PageFile] = request.app.state.page
+    found = page.get(name)
+    if found is None:
+        raise Problem(404, "unknown_file", "the page has no such file")
+    headers = {"ETag": found.etag, "Cache-Control": "no-cache"}
+    if request.headers.get("if-none-match") == found.etag:
+        return Response(status_code=304, headers=headers)
+    return Response(found.content, media_type=found.media_type, headers=headers)
+
+
+def _add_routes(app: FastAPI) -> None:
+    line = {"$ref": "#/components/schemas/DocumentIn"}  # the schema of JSON lines is that of one of them
+    lines = {"requestBody": {"required": True, "content": {NDJSON: {"schema": line}}}}
+    one = "/v1/indexes/{name}"
+    app.get("/v1/indexes", responses=_shape(IndexNames))(list_indexes)
+    app.get(one, responses=_shape(IndexOut))(describe_index)
+    app.get(f"{one}/search", responses=_shape(SearchOut))(search)
+    app.post(f"{one}/search", responses=_shape(SearchOut))(post_search)
+    app.post(f"{one}/search_batch", responses=_shape(BatchOut))(search_batch)
+    app.get(f"{one}/bm25", responses=_shape(SearchOut))(bm25)
+    app.get(f"{one}/explain")(explain)
+    app.post(f"{one}/explain")(post_explain)
+    app.get(f"{one}/documents/{{doc_id:path}}", responses=_shape(DocumentOut))(get_document)
+    writes: dict[str, Any] = {"dependencies": [MayWrite]}
+    app.post(f"{one}/documents", responses=_shape(AddedOut), openapi_extra=lines, **writes)(add_documents)
+    app.delete(f"{one}/documents", responses=_shape(DeletedOut), **writes)(delete_documents)
+    app.delete(f"{one}/documents/{{doc_id:path}}", responses=_shape(DeletedOut), **writes)(delete_document)
+    app.get("/health")(health)
+    app.get("/ready")(ready)
+    app.get("/metrics", include_in_schema=False)(metrics)
+    app.get("/docs", include_in_schema=False)(reference)
+    app.get("/", include_in_schema=False)(front_page)
+    app.get("/page/{file:path}", include_in_schema=False)(page_file)
+
+
+# ---- errors
+
+
+def _tell(request: Request, problem: Problem) -> Response:
+    request.state.note["problem"] = problem.kind
+    return JSONResponse(
+        problem.to_json(request.state.request_id), problem.status_code, problem.headers, media_type=MEDIA_TYPE
+    )
+
+
+async def _tell_coil_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, CoilError)
+    if not isinstance(error, InputError | SearchTimeout):  # what the client is not told
+        extra = {"request_id": request.state.request_id, "reason": str(error), "remedy": error.remedy}
+        _log.error("refused", extra=extra)
+    return _tell(request, problem_of(error))
+
+
+async def _tell_bad_request(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    parts = [
+        f"{'.'.join(str(part) for part in found['loc'])}: {found['msg']}" for found in error.errors()[:5]
+    ]
+    return _tell(request, Problem(422, "bad_request", "; ".join(parts), "see /docs for what is expected"))
+
+
+async def _tell_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if isinstance(error, Problem):
+        return _tell(request, error)
+    kind = {404: "unknown_address", 405: "wrong_method"}.get(error.status_code, "bad_request")
+    headers = dict(error.headers) if error.headers else None
+    remedy = "see /docs for the addresses and what they expect"
+    return _tell(request, Problem(error.status_code, kind, str(error.detail), remedy, headers))
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """FastAPI's document, with our one shape of errors in place of its own."""
+    if app.openapi_schema is None:
+        made = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes
+        )
+        schemas = made["components"]["schemas"]
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        schemas["ProblemOut"] = ProblemOut.model_json_schema()
+        schemas["DocumentIn"] = DocumentIn.model_json_schema()
+        made["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        problem = {
+            "description": "An error",
+            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemOut"}}},
+        }
+        for path, methods in made["paths"].items():
+            for method, operation in methods.items():
+                operation["responses"].pop("422", None)
+                operation["responses"]["default"] = problem
+                if "/documents" in path and method != "get":
+                    operation["security"] = [{"token": []}]
+        app.openapi_schema = made
+    return app.openapi_schema

@@ -1,0 +1,166 @@
+"""Gate: what every request passes: its id, host and size checks, safe headers, counting, log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import time
+import uuid
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from coil.service.limits import ServiceOptions
+from coil.service.meters import Meters
+from coil.service.problems import MEDIA_TYPE, Problem
+
+_log = logging.getLogger("coil.service")
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:]*)(:\d*)?")
+
+HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Gate:
+    """The outermost part of the application."""
+
+    def __init__(self, app: ASGIApp, options: ServiceOptions, meters: Meters) -> None:
+        self._app, self._options, self._meters = app, options, meters
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        request_id = given if _ID.fullmatch(given) else uuid.uuid4().hex
+        note: dict[str, Any] = {}
+        scope.setdefault("state", {}).update(request_id=request_id, note=note)
+        status = 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                out = MutableHeaders(scope=message)
+                out["X-Request-Id"] = request_id
+                for name, value in HEADERS.items():
+                    out.setdefault(name, value)
+            await send(message)
+
+        self._meters.in_flight.inc()
+        try:
+            problem = self._refusal(scope, headers)
+            if problem is not None:
+                await send_problem(problem, request_id, answer)
+                note["problem"] = problem.kind
+            else:
+                await self._app(
+                    scope,
+                    _Counted(receive, self._most_bytes(scope), self._options.limits.upload_seconds),
+                    answer,
+                )
+        except ClientDisconnect:
+            note["problem"] = "disconnected"
+            status = status or 499  # nobody gets it; the log and the metrics know it by this number
+        except Exception:
+            _log.exception("failed", extra={"request_id": request_id})
+            note["problem"] = "failure"
+            if status:  # too late for an answer; the connection breaks
+                raise
+            failure = Problem(500, "failure", "the server failed; its log has this request's id")
+            await send_problem(failure, request_id, answer)
+        finally:
+            self._meters.in_flight.dec()
+            self._count(scope, request_id, status, time.perf_counter() - began, note)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> Problem | None:
+        hosts = self._options.hosts
+        if hosts:
+            # A page elsewhere could have its own name point to this machine and read what is served here.
+            match = _HOST.fullmatch(headers.get("host", ""))
+            if match is None or match.group(1).lower() not in hosts:
+                return Problem(
+                    421,
+                    "wrong_host",
+                    "this server does not answer to that name",
+                    "use the address it printed at its start, or start it with --allow-host NAME",
+                )
+        length = headers.get("content-length", "")
+        if length.isdecimal() and int(length) > self._most_bytes(scope):
+            return too_large(self._most_bytes(scope))
+        return None
+
+    def _most_bytes(self, scope: Scope) -> int:
+        limits = self._options.limits
+        upload = scope["method"] == "POST" and scope["path"].endswith("/documents")
+        return limits.upload_bytes if upload else limits.body_bytes
+
+    def _count(
+        self, scope: Scope, request_id: str, status: int, seconds: float, note: dict[str, Any]
+    ) -> None:
+        # The path as it is declared: one that holds an id or nonsense would be a label of its own.
+        route = getattr(scope.get("route"), "path", "none")
+        self._meters.count_request(scope["method"] if route != "none" else "any", route, status, seconds)
+        if "problem" in note:
+            self._meters.count_error(note["problem"])
+        extra = {
+            "request_id": request_id,
+            "method": scope["method"],
+            "route": route,
+            "status": status,
+            "ms": round(seconds * 1000, 3),
+            **note,
+        }
+        _log.info("request", extra=extra)
+
+
+class _Counted:
+    """Stops reading a body that is larger than allowed, whatever its header said, or that never ends."""
+
+    def __init__(self, receive: Receive, most: int, seconds: float) -> None:
+        self._receive, self._most, self._bytes = receive, most, 0
+        self._end = time.monotonic() + seconds
+        self._complete = False
+
+    async def __call__(self) -> Message:
+        if self._complete:  # from here on the only news is that the client went away
+            return await self._receive()
+        try:
+            message = await asyncio.wait_for(self._receive(), max(self._end - time.monotonic(), 0.0))
+        except asyncio.TimeoutError:
+            raise Problem(408, "slow_body", "the body took too long to arrive", "send less at once") from None
+        if message["type"] == "http.request":
+            self._bytes += len(message.get("body", b""))
+            self._complete = not message.get("more_body", False)
+            if self._bytes > self._most:
+                raise too_large(self._most)
+        return message
+
+
+def too_large(most: int) -> Problem:
+    """A body beyond the limit."""
+    return Problem(413, "too_large", f"the body is larger than {most:,} bytes", "send it in several parts")
+
+
+async def send_problem(problem: Problem, request_id: str, send: Send) -> None:
+    """Answer with a problem."""
+    body = json.dumps(problem.to_json(request_id)).encode()
+    headers = {"content-type": MEDIA_TYPE, "content-length": str(len(body)), **(problem.headers or {})}
+    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": problem.status_code, "headers": raw})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,88 @@
+"""Meters: what the server counts, in Prometheus' format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from coil.hits.searcher import SearchStats
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Meters:
+    """The counters of one server."""
+
+    def __init__(self, waiting: Callable[[], float], writes_waiting: Callable[[], float]) -> None:
+        self._registry = registry = CollectorRegistry()
+        self._requests = Histogram(
+            "coil_request_seconds",
+            "Time of HTTP requests.",
+            ("method", "route", "status"),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._parts = Histogram(
+            "coil_search_seconds",
+            "Time of a query by part: encode, score, fetch, and all of it as total.",
+            ("index", "part"),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._queries = Counter("coil_queries", "Queries answered.", ("index",), registry=registry)
+        self._scored = Counter("coil_mentions_scored", "Mentions scored.", ("index",), registry=registry)
+        self._skipped = Counter("coil_mentions_skipped", "Mentions skipped.", ("index",), registry=registry)
+        self._batches = Histogram(
+            "coil_batch_queries",
+            "Requests that were answered together.",
+            buckets=(1, 2, 4, 8, 16, 32),
+            registry=registry,
+        )
+        self._wait = Histogram(
+            "coil_wait_seconds",
+            "Time in the queue, of the first of a batch.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._errors = Counter("coil_errors", "Requests refused or failed.", ("kind",), registry=registry)
+        self._writes = Counter(
+            "coil_documents_written", "Documents added or deleted.", ("index", "change"), registry=registry
+        )
+        self.in_flight = Gauge("coil_requests_in_flight", "Requests being answered.", registry=registry)
+        Gauge("coil_queue_length", "Requests that wait for a thread.", registry=registry).set_function(
+            waiting
+        )
+        Gauge("coil_writes_waiting", "Changes that wait or run.", registry=registry).set_function(
+            writes_waiting
+        )
+
+    def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """One request is done."""
+        self._requests.labels(method, route, str(status)).observe(seconds)
+
+    def count_batch(self, size: int, waited: float) -> None:
+        """Requests were taken from the queue together."""
+        self._batches.observe(size)
+        self._wait.observe(waited)
+
+    def count_query(self, index: str, stats: SearchStats) -> None:
+        """One query was answered."""
+        self._queries.labels(index).inc()
+        self._scored.labels(index).inc(stats.mentions_scored)
+        self._skipped.labels(index).inc(stats.mentions_skipped)
+        parts = {"encode": stats.encode_ms, "score": stats.score_ms, "fetch": stats.fetch_ms}
+        for part, ms in {**parts, "total": sum(parts.values())}.items():
+            self._parts.labels(index, part).observe(ms / 1000)
+
+    def count_error(self, kind: str) -> None:
+        """One request was refused or failed."""
+        self._errors.labels(kind).inc()
+
+    def count_written(self, index: str, change: str, documents: int) -> None:
+        """Documents were added or deleted."""
+        self._writes.labels(index, change).inc(documents)
+
+    def text(self) -> bytes:
+        """Everything in the format that Prometheus reads."""
+        return generate_latest(self._registry)

@@ -1,0 +1,80 @@
+// One query token across all hits: the same word, and how alike it is meant in each.
+
+import { make, number, plural, unseen } from "./dom.js";
+import { nameOf } from "./hits.js";
+import { markedText } from "./marks.js";
+import { Text, placesOf, snippetOf } from "./text.js";
+import { hueClass } from "./tokens.js";
+
+const AROUND = 70;
+
+/** The best mention of a token in each hit, the most similar first; then the hits that do not have it. */
+export function acrossHits(token, view, back) {
+  const found = [];
+  const without = [];
+  for (const hit of view.answer.hits) {
+    const match = (hit.matches ?? []).find(({ query_span: span }) => String(span) === String(token.span));
+    if (match) found.push({ hit, match });
+    else without.push(hit);
+  }
+  found.sort((a, b) => b.match.similarity - a.match.similarity);
+  const most = Math.max(...found.map(({ match }) => match.similarity), 1e-9);
+  return make(
+    "div",
+    { class: `across ${hueClass(token)}` },
+    make(
+      "header",
+      {},
+      make("h2", {}, make("span", { class: "dot", "aria-hidden": "true" }), `“${token.text}” in the hits`),
+      make("button", { type: "button", class: "quiet", id: "across-back", on: { click: back } }, "All of the query"),
+    ),
+    make(
+      "p",
+      { class: "aside" },
+      found.length
+        ? `Its best mention in each of ${plural(found.length, "hit")}, the one meant most alike first.`
+        : "None of the hits has this word; they were found through the others.",
+    ),
+    make("ol", { class: "mention-list" }, found.map(({ hit, match }) => line(hit, match, token, most, view))),
+    without.length > 0 &&
+      make(
+        "p",
+        { class: "aside" },
+        `Without it: ${without.map((hit) => `${hit.rank} ${nameOf(hit)}`).slice(0, 12).join(" · ")}`,
+        without.length > 12 && ` and ${without.length - 12} more`,
+      ),
+  );
+}
+
+function line(hit, match, token, most, view) {
+  const text = new Text(hit.text);
+  const { before, after } = snippetOf(text, match.document_span, AROUND);
+  const places = placesOf([{ ...match, runner_ups: [] }], view.tokens);
+  const marked = markedText(text, places, match.document_span, { strongest: most, live: false });
+  return make(
+    "li",
+    { "data-doc": hit.doc_id },
+    make(
+      "span",
+      { class: "figure" },
+      unseen("similarity "),
+      make("b", {}, number(match.similarity)),
+      make("span", {
+        class: "mini",
+        "aria-hidden": "true",
+        vars: { width: `${((100 * Math.max(0, match.similarity)) / most).toFixed(1)}%` },
+      }),
+    ),
+    make(
+      "div",
+      {},
+      make("p", { class: "text one" }, before, marked, after),
+      make(
+        "button",
+        { type: "button", class: "title small", on: { click: () => view.open(hit.doc_id) } },
+        unseen("Rank "),
+        `${hit.rank} · ${nameOf(hit)}`,
+      ),
+    ),
+  );
+}

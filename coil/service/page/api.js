@@ -1,0 +1,59 @@
+// The questions that the page asks the server.
+
+/** What went wrong, in the server's words: what, why, and what to do about it. */
+export class Problem extends Error {
+  constructor({ title, detail, remedy, request_id: requestId, status }) {
+    super(detail || title);
+    Object.assign(this, { title: title || "The search failed", detail, remedy, requestId, status });
+  }
+}
+
+async function ask(path, parameters, signal) {
+  const address = new URL(path, document.baseURI);
+  for (const [name, value] of Object.entries(parameters)) {
+    if (value !== null && value !== undefined && value !== "" && value !== false) {
+      address.searchParams.set(name, String(value));
+    }
+  }
+  let response;
+  try {
+    response = await fetch(address, { signal, headers: { Accept: "application/json" } });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem({
+      title: "The server does not answer",
+      detail: "No connection could be made.",
+      remedy: "See whether coil serve still runs, then try again.",
+    });
+  }
+  let body = null;
+  try {
+    body = await response.json();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+  }
+  if (response.ok && body !== null) return body;
+  throw new Problem({
+    title: response.ok ? "The server's answer cannot be read" : `The server answers ${response.status}`,
+    status: response.status,
+    ...(body ?? {}),
+  });
+}
+
+const of = (index) => `v1/indexes/${encodeURIComponent(index)}`;
+
+export const listIndexes = (signal) => ask("v1/indexes", {}, signal);
+export const describeIndex = (index, signal) => ask(of(index), {}, signal);
+
+export const search = (state, signal) =>
+  ask(
+    `${of(state.index)}/search`,
+    { q: state.q, k: state.k, filter: state.filter, tok_only: state.tokOnly, stats: true, matches: true },
+    signal,
+  );
+
+export const searchWithBm25 = (state, signal) =>
+  ask(`${of(state.index)}/bm25`, { q: state.q, k: state.k, filter: state.filter }, signal);
+
+export const explain = (state, docId, versus, signal) =>
+  ask(`${of(state.index)}/explain`, { query: state.q, doc_id: docId, versus, tok_only: state.tokOnly }, signal);

@@ -1,0 +1,172 @@
+// Hits as cards: the text with its matches, and a bar that takes the score apart.
+
+import { make, number, share, unseen } from "./dom.js";
+import { markedText, rove } from "./marks.js";
+import { Text, WHOLE, excerpt, placesOf, wordPlaces } from "./text.js";
+import { hueClass } from "./tokens.js";
+
+/** The parts that a score is the sum of: the query's tokens in order, then the sentence. */
+export function partsOf(hit, tokens) {
+  const parts = (hit.matches ?? []).map((match) => ({
+    token: tokens.at(match.query_span),
+    name: match.query_token,
+    value: match.contribution,
+  }));
+  if (hit.sentence !== null && hit.sentence !== undefined) {
+    parts.push({ token: null, name: "sentence", value: hit.sentence });
+  }
+  return parts;
+}
+
+/** A bar as long as the share of the best possible score, split into the parts; what takes away is hatched. */
+export function scoreBar(parts, whole) {
+  const width = (value) => `${Math.min(100, (100 * value) / whole).toFixed(2)}%`;
+  const gains = parts.filter((part) => part.value > 0);
+  const losses = parts.filter((part) => part.value < 0);
+  const total = gains.reduce((sum, part) => sum + part.value, 0);
+  const loss = losses.reduce((sum, part) => sum - part.value, 0);
+  const told = parts.map((part) => `${part.name} ${number(part.value)}`).join(", ");
+  return make(
+    "div",
+    { class: "bar", role: "img", "aria-label": `The score is made of ${told || "nothing"}` },
+    gains.map((part) =>
+      make("span", {
+        class: `part ${hueClass(part.token)}`,
+        title: `${part.name} ${number(part.value)}`,
+        vars: { width: width(part.value) },
+      }),
+    ),
+    loss > 0 &&
+      make("span", {
+        class: "loss",
+        title: losses.map((part) => `${part.name} ${number(part.value)}`).join(", "),
+        vars: { width: width(Math.min(loss, total)), left: width(Math.max(0, total - loss)) },
+      }),
+  );
+}
+
+/** The names and numbers of the bar's parts, in its order. */
+export function legend(parts) {
+  const items = parts.map((part) =>
+    make(
+      "li",
+      { class: hueClass(part.token) },
+      make("span", { class: "dot", "aria-hidden": "true" }),
+      make("span", {}, part.name),
+      " ",
+      make("b", {}, number(part.value)),
+    ),
+  );
+  return make("ul", { class: "legend", "aria-hidden": "true" }, items);
+}
+
+/** What a hit is called: its title where it has one, else its id. */
+export function nameOf(hit) {
+  const title = hit.fields?.title;
+  return typeof title === "string" && title.trim() ? title.trim() : hit.doc_id;
+}
+
+/**
+ * One hit. `view` says how: `tokens`, `strongest` (the largest contribution of all hits), `whole` (the score that
+ * fills the bar), `choose` (a token), `open` (the explanation), `narrow` (a filter), and perhaps `note`, a badge.
+ */
+export function hitCard(hit, view) {
+  const parts = view.flat ? [{ token: null, name: "BM25", value: hit.score }] : partsOf(hit, view.tokens);
+  const name = nameOf(hit);
+  const hasShare = hit.share !== null && hit.share !== undefined;
+  const title = make(
+    "button",
+    { type: "button", class: "title", "data-doc": hit.doc_id, title: "Why this hit?" },
+    name,
+    unseen(", why?"),
+  );
+  title.addEventListener("click", () => view.open(hit.doc_id));
+  const card = make(
+    "li",
+    { class: "hit", "data-doc": hit.doc_id },
+    make(
+      "article",
+      {},
+      make(
+        "header",
+        {},
+        make("span", { class: "rank" }, unseen("Rank "), String(hit.rank)),
+        make("h3", {}, title),
+        view.note,
+        make(
+          "p",
+          { class: "score" },
+          hasShare && make("strong", { title: "Share of the best possible score" }, share(Math.max(0, hit.share))),
+          make("span", { class: hasShare ? "raw" : "raw alone" }, unseen("score "), number(hit.score)),
+        ),
+      ),
+      parts.length > 0 && scoreBar(parts, view.whole),
+      parts.length > 0 && !view.flat && legend(parts),
+      body(hit, view),
+      foot(hit, view, name),
+    ),
+  );
+  card.addEventListener("click", (event) => {
+    const busy = event.target.closest("button, a, [role=button]") || String(getSelection());
+    if (!busy) view.open(hit.doc_id);
+  });
+  return card;
+}
+
+function body(hit, view) {
+  const text = new Text(hit.text);
+  const places = view.flat ? wordPlaces(text, view.words) : placesOf(hit.matches, view.tokens);
+  const long = text.length > WHOLE;
+  const holder = make("div", { class: "body" });
+  const show = (all) => {
+    const windows = all ? [[0, text.length]] : excerpt(text, places, hit.chunk);
+    const shown = windows.flatMap((span, at) => [
+      at || span[0] > 0 ? " … " : "",
+      ...markedText(text, places, span, view),
+      at === windows.length - 1 && span[1] < text.length ? " …" : "",
+    ]);
+    const paragraph = make("p", { class: "text" }, shown);
+    rove(paragraph);
+    holder.replaceChildren(paragraph, ...(long ? [more(all)] : []));
+  };
+  const more = (all) => {
+    const toggle = make("button", { type: "button", class: "more", "aria-expanded": String(all) });
+    toggle.textContent = all ? "Show less" : "Show all";
+    toggle.addEventListener("click", () => {
+      show(!all);
+      holder.querySelector(".more").focus();
+    });
+    return toggle;
+  };
+  show(false);
+  return holder;
+}
+
+function foot(hit, view, name) {
+  const [start, end] = hit.chunk ?? [0, 0];
+  const partly = end > 0 && (start > 0 || end < new Text(hit.text).length);
+  const facts = Object.entries(hit.fields ?? {})
+    .map(([field, value]) => [field, value, condition(field, value)])
+    .filter(([, , written]) => written !== null);
+  const items = [
+    name !== hit.doc_id && make("code", { class: "id" }, hit.doc_id),
+    ...facts.map(([field, value, written]) =>
+      make(
+        "button",
+        { type: "button", class: "field", title: `Only ${written}`, on: { click: () => view.narrow(written) } },
+        make("span", {}, field),
+        ` ${value}`,
+      ),
+    ),
+    partly && make("span", { class: "aside" }, `characters ${start}–${end} scored`),
+  ].filter(Boolean);
+  return items.length ? make("footer", {}, items) : null;
+}
+
+/** A field as a filter, where it is short enough to be a choice; null where it is not. */
+function condition(field, value) {
+  if (!/^[^\W\d][\w.-]*$/u.test(field) || field === "title") return null;
+  if (typeof value === "number" || typeof value === "boolean") return `${field} = ${value}`;
+  if (typeof value !== "string" || !value || value.length > 32 || /["\\\n]/.test(value)) return null;
+  return `${field} = "${value}"`;
+}

@@ -1,0 +1,128 @@
+// A document's text with the matched tokens shaded by what they add, and the tip that tells the figures.
+
+import { byId, make, number } from "./dom.js";
+import { hueClass } from "./tokens.js";
+
+/** Shades run from 0 to 1; squared, so that one word in two meanings looks like two meanings. */
+const strength = (value, strongest) => (strongest > 0 ? Math.min(1, Math.max(0, value / strongest)) ** 2 : 0);
+
+/** A run of text as nodes, the matched places marked. `shown` is the span to show. */
+export function markedText(text, places, shown, { strongest, choose, live = true, flat = false, gaps = true }) {
+  const nodes = [];
+  let at = shown[0];
+  for (const place of places) {
+    const [start, end] = place.span;
+    if (start < at || end > shown[1]) continue;
+    if (start > at) nodes.push(...flow(text.slice(at, start), gaps));
+    const word = text.slice(start, end);
+    // A piece of a word: a figure after it would tear the word apart.
+    const piece = /[\p{L}\p{N}]{2}/u.test(text.around(start)) || /[\p{L}\p{N}]{2}/u.test(text.around(end));
+    nodes.push(flat ? plainMark(word, place.mentions) : mark(word, place.mentions, { strongest, choose, live, piece }));
+    at = end;
+  }
+  if (at < shown[1]) nodes.push(...flow(text.slice(at, shown[1]), gaps));
+  return nodes;
+}
+
+/** Text between marks; blank lines become small gaps where there is little room. */
+const flow = (words, gaps) =>
+  gaps ? words.split(/\n\s*\n/).flatMap((part, at) => (at ? [make("span", { class: "gap" }), part] : [part])) : [words];
+
+/** All alike: a search that does not know what a word means here. */
+const plainMark = (word, [first]) => make("span", { class: `mark alike ${hueClass(first.token)}` }, word);
+
+function mark(word, mentions, { strongest, choose, live, piece }) {
+  const [first] = mentions;
+  const tells = first.best && live;
+  const element = make(
+    "span",
+    {
+      class: `mark ${hueClass(first.token)} ${first.best ? "best" : "other"}${piece ? " piece" : ""}`,
+      role: tells && "button",
+      tabindex: tells && "-1",
+      "data-similarity": number(first.similarity),
+      "data-token": first.token.place,
+      vars: { strength: strength(first.similarity, strongest).toFixed(3) },
+    },
+    word,
+  );
+  element.mentions = mentions;
+  if (tells && choose) {
+    element.addEventListener("click", () => choose(first.token.place));
+    element.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      choose(first.token.place);
+    });
+  }
+  return element;
+}
+
+/** One tab stop a text; the arrows go from match to match. */
+export function rove(container) {
+  const stops = () => [...container.querySelectorAll(".mark[role=button]")];
+  const [first] = stops();
+  if (first) first.tabIndex = 0;
+  container.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step || !event.target.matches?.(".mark[role=button]")) return;
+    const all = stops();
+    const next = all[all.indexOf(event.target) + step];
+    if (!next) return;
+    event.preventDefault();
+    for (const stop of all) stop.tabIndex = stop === next ? 0 : -1;
+    next.focus();
+  });
+}
+
+/** Hovering or focusing a mark shows its tip, anywhere on the page. */
+export function watchMarks() {
+  const tip = byId("tip");
+  const show = (target) => {
+    const found = target.closest?.(".mark");
+    tip.hidden = true; // the mark it was for may be gone
+    if (!found?.mentions) return;
+    // A modal dialog covers the page; its tip has to be inside.
+    (found.closest("dialog") ?? document.body).append(tip);
+    tip.replaceChildren(...found.mentions.map(tipLine));
+    tip.hidden = false;
+    found.setAttribute("aria-describedby", "tip");
+    put(tip, found.getClientRects()[0]);
+  };
+  const hide = (target) => {
+    target.closest?.(".mark")?.removeAttribute("aria-describedby");
+    tip.hidden = true;
+  };
+  document.addEventListener("pointerover", (event) => show(event.target));
+  document.addEventListener("pointerout", (event) => hide(event.target));
+  document.addEventListener("focusin", (event) => show(event.target));
+  document.addEventListener("focusout", (event) => hide(event.target));
+  document.addEventListener("scroll", () => (tip.hidden = true), { passive: true, capture: true });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") tip.hidden = true;
+  });
+}
+
+function tipLine({ token, similarity, adds, best }) {
+  const what = !best
+    ? "a mention that is not the best"
+    : adds > 0
+      ? `adds ${number(adds)}`
+      : "below 0, so it adds nothing";
+  return make(
+    "p",
+    { class: hueClass(token) },
+    make("span", { class: "dot", "aria-hidden": "true" }),
+    make("b", {}, token.text),
+    ` similarity ${number(similarity)}, ${what}`,
+  );
+}
+
+function put(tip, at) {
+  const edge = 8;
+  const box = tip.getBoundingClientRect();
+  const left = Math.min(Math.max(edge, at.left + at.width / 2 - box.width / 2), innerWidth - box.width - edge);
+  const above = at.top - box.height - edge;
+  tip.style.setProperty("left", `${left}px`);
+  tip.style.setProperty("top", `${above > edge ? above : at.bottom + edge}px`);
+}

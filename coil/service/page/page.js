@@ -1,0 +1,396 @@
+// The page: a state, kept in the address; what the server says about it; and what is shown of that.
+
+import { acrossHits } from "./across.js";
+import * as api from "./api.js";
+import { sideBySide } from "./compare.js";
+import { byId, make, milliseconds, plural } from "./dom.js";
+import { hideExplanation, showExplanation } from "./explanation.js";
+import { costStrip, showAbout } from "./facts.js";
+import { hitCard } from "./hits.js";
+import { watchMarks } from "./marks.js";
+import { CHOICES_OF_K, addressOf, readState, sameSearch } from "./state.js";
+import { findExamples, nothingFound, problemCard, waiting, welcome } from "./states.js";
+import { Tokens, showTokens } from "./tokens.js";
+
+const TYPING_MS = 160; // how long to wait for the next letter
+const SETTLED_MS = 2500; // after that long without a letter, the back button returns to what stands there
+
+let state = readState(location.search);
+let shown = null; // the last answer: { state, answer, bm25, view }
+let drawn = { shown: null, token: null }; // what stands on the page
+let running = null; // the AbortController of the search under way
+let typing = 0; // the timer that runs while someone types, else 0
+let settling = 0;
+let drafting = false; // letters of one query share one entry in the history
+let indexes = [];
+const factsOf = new Map();
+const examplesOf = new Map();
+
+const fields = { q: byId("q"), k: byId("k"), filter: byId("filter"), tokOnly: byId("tok-only"), bm25: byId("bm25") };
+const results = byId("results");
+
+// ---- the state
+
+/** Change the state: into the address, onto the page, and to the server if it is another question. */
+function change(changes, { replace = false, overlay = false } = {}) {
+  const before = state;
+  state = { ...state, ...changes };
+  if (!sameSearch(before, state)) state = { ...state, token: changes.token ?? null, doc: changes.doc ?? null };
+  if (JSON.stringify(before) === JSON.stringify(state)) return;
+  const how = replace ? "replaceState" : "pushState";
+  history[how]({ overlay: overlay || (replace && history.state?.overlay) }, "", addressOf(state));
+  follow(before);
+}
+
+/** Bring the page in line with a state that has just changed. */
+function follow(before) {
+  fill();
+  if (!sameSearch(before, state)) return void search();
+  show();
+  return undefined;
+}
+
+/** The controls say what the state says; what someone is typing is left alone. */
+function fill() {
+  if (!typing && !(drafting && document.activeElement === fields.q)) fields.q.value = state.q;
+  fields.filter.value = state.filter;
+  if (![...fields.k.options].some((option) => option.value === String(state.k))) {
+    fields.k.append(make("option", { value: state.k }, String(state.k)));
+  }
+  fields.k.value = String(state.k);
+  fields.tokOnly.checked = state.tokOnly;
+  fields.bm25.checked = state.bm25;
+  byId("index").value = state.index;
+  if (state.filter) openFilter(true);
+  byId("filter-open").classList.toggle("active", Boolean(state.filter));
+  document.title = state.q.trim() ? `${state.q.trim()} · COIL` : "COIL";
+}
+
+const draft = (changes) => {
+  change(changes, { replace: drafting });
+  drafting = true;
+  clearTimeout(settling);
+  settling = setTimeout(settle, SETTLED_MS);
+};
+const stopTyping = () => {
+  clearTimeout(typing);
+  typing = 0;
+};
+const settle = () => {
+  drafting = false;
+  clearTimeout(settling);
+};
+
+// ---- searching
+
+async function search() {
+  if (!indexes.length) return; // the page has just begun; `start` will search
+  running?.abort();
+  const mine = new AbortController();
+  running = mine;
+  const asked = state;
+  if (!asked.q.trim()) return void showWelcome(mine);
+  busy(true);
+  if (!shown) results.replaceChildren(waiting("Searching"));
+  try {
+    const [answer, bm25, facts] = await Promise.all([
+      api.search(asked, mine.signal),
+      asked.bm25 ? api.searchWithBm25(asked, mine.signal) : null,
+      knowIndex(asked.index).catch(() => null),
+    ]);
+    if (running !== mine) return;
+    shown = { state: asked, answer, bm25, facts, view: viewOf(answer) };
+    busy(false);
+    problemInFilter(null);
+    say(answer);
+    show();
+  } catch (error) {
+    if (running !== mine || error.name === "AbortError") return;
+    shown = null;
+    busy(false);
+    hideExplanation();
+    showProblem(error, asked);
+  }
+}
+
+/** What the hits have in common: the query's tokens, the strongest match, the score that fills a bar. */
+function viewOf(answer) {
+  const matches = answer.hits.flatMap((hit) => hit.matches ?? []);
+  const best = answer.best_possible > 0 ? answer.best_possible : null;
+  return {
+    answer,
+    tokens: new Tokens(answer.query_tokens ?? [], answer.hits),
+    strongest: Math.max(0, ...matches.map((match) => match.similarity)),
+    best,
+    whole: best ?? Math.max(1e-9, ...answer.hits.map((hit) => hit.score)),
+    choose: (token) => change({ token, doc: null }),
+    open: (doc) => change({ doc }, { overlay: true }),
+    narrow: (written) => change({ filter: narrower(state.filter, written) }),
+  };
+}
+
+const narrower = (filter, written) =>
+  !filter.trim() ? written : filter.includes(written) ? filter : `(${filter.trim()}) and ${written}`;
+
+function say(answer) {
+  const cost = answer.stats?.total_ms === undefined ? "" : ` in ${milliseconds(answer.stats.total_ms)}`;
+  byId("status").textContent = `${plural(answer.hits.length, "hit")}${cost}`;
+}
+
+function busy(is) {
+  document.documentElement.classList.toggle("busy", is);
+  results.setAttribute("aria-busy", String(is));
+}
+
+async function knowIndex(name) {
+  if (!factsOf.has(name)) {
+    const asked = api.describeIndex(name);
+    factsOf.set(name, asked);
+    asked.catch(() => factsOf.delete(name));
+  }
+  return factsOf.get(name);
+}
+
+// ---- showing
+
+function show() {
+  if (!shown || !sameSearch(shown.state, state)) return;
+  const { bm25, view } = shown;
+  if (drawn.shown !== shown || drawn.token !== state.token) draw();
+  const others = bm25?.hits ?? [];
+  const go = (doc) => change({ doc }, { replace: true });
+  if (state.doc !== null) showExplanation(state, { ...view, others }, closeSheet, go);
+  else hideExplanation();
+}
+
+/** The query, the cost and the results, anew. Not for every change: whoever is at a hit stays there. */
+function draw() {
+  const { answer, bm25, facts, view } = shown;
+  const token = state.token === null ? null : view.tokens.all[state.token];
+  const [chips, strip] = [byId("query"), byId("strip")];
+  const atResults = results.contains(document.activeElement);
+  const atChip = chips.contains(document.activeElement) ? document.activeElement.dataset.token : null;
+  chips.hidden = !view.tokens.all.length;
+  chips.replaceChildren(showTokens(view.tokens, state.token, view.choose));
+  strip.hidden = !answer.stats;
+  if (answer.stats) strip.replaceChildren(...costStrip(answer.stats, answer.hits.length, view.best, facts));
+  document.body.classList.toggle("wide", state.bm25 && !token);
+  if (token?.compared) results.replaceChildren(acrossHits(token, view, () => change({ token: null })));
+  else if (state.bm25 && bm25) results.replaceChildren(sideBySide(answer.hits, bm25.hits, view, plainView(bm25.hits)));
+  else if (!answer.hits.length) results.replaceChildren(nothingFound(state, change));
+  else results.replaceChildren(make("ol", { class: "hits" }, answer.hits.map((hit) => hitCard(hit, view))));
+  // Whoever works with the keyboard goes on near the place where they were.
+  const chip = atChip ?? (atResults && drawn.shown === shown ? drawn.token : null);
+  if (token && atResults) byId("across-back")?.focus();
+  else if (chip !== null) chips.querySelector(`[data-token="${chip}"]`)?.focus();
+  drawn = { shown, token: state.token };
+}
+
+/** BM25 knows words, not meanings: all of the query's words are shown in one shade. */
+function plainView(hits) {
+  const { view } = shown;
+  return { ...view, flat: true, words: view.tokens.words(), whole: Math.max(1e-9, ...hits.map((hit) => hit.score)) };
+}
+
+function closeSheet() {
+  // Opening the sheet made an entry in the history; closing it goes back to the one before.
+  if (history.state?.overlay) history.back();
+  else change({ doc: null }, { replace: true });
+}
+
+function clearAround() {
+  drawn = { shown: null, token: null };
+  byId("query").hidden = true;
+  byId("strip").hidden = true;
+  document.body.classList.remove("wide");
+}
+
+function showProblem(problem, asked) {
+  clearAround();
+  const inFilter = asked.filter && problem.status >= 400 && problem.status < 500 && /filter/i.test(problem.detail ?? "");
+  problemInFilter(inFilter ? problem : null);
+  byId("status").textContent = "";
+  results.replaceChildren(problemCard(problem, () => (indexes.length ? search() : start())));
+}
+
+function problemInFilter(problem) {
+  const line = byId("filter-problem");
+  line.hidden = !problem;
+  line.textContent = problem ? problem.detail : "";
+  if (problem) fields.filter.setAttribute("aria-invalid", "true");
+  else fields.filter.removeAttribute("aria-invalid");
+}
+
+async function showWelcome(mine) {
+  shown = null;
+  busy(false);
+  clearAround();
+  hideExplanation();
+  problemInFilter(null);
+  byId("status").textContent = "";
+  const ask = (q) => {
+    settle();
+    change({ q });
+    fields.q.focus();
+  };
+  const index = state.index;
+  results.replaceChildren(welcome(null, examplesOf.get(index) ?? [], ask));
+  if (examplesOf.has(index)) return;
+  try {
+    const facts = await knowIndex(index);
+    const examples = facts.documents ? await findExamples(index, facts) : [];
+    examplesOf.set(index, examples);
+    if (running === mine) results.replaceChildren(welcome(facts, examples, ask));
+  } catch (error) {
+    if (running === mine) showProblem(error, state);
+  }
+}
+
+// ---- hands
+
+function openFilter(open) {
+  byId("filter-box").hidden = !open;
+  byId("filter-open").setAttribute("aria-expanded", String(open));
+}
+
+function listen() {
+  fields.q.addEventListener("input", () => {
+    clearTimeout(typing);
+    typing = setTimeout(() => {
+      typing = 0;
+      draft({ q: fields.q.value });
+    }, TYPING_MS);
+  });
+  fields.filter.addEventListener("change", () => change({ filter: fields.filter.value.trim() }));
+  byId("search").addEventListener("submit", (event) => {
+    event.preventDefault();
+    stopTyping();
+    const changes = { q: fields.q.value, filter: fields.filter.value.trim() };
+    const same = Object.entries(changes).every(([name, value]) => state[name] === value);
+    if (same && !running?.signal.aborted && !shown) search();
+    else change(changes, { replace: drafting });
+    settle();
+  });
+  fields.q.addEventListener("blur", settle);
+  fields.k.addEventListener("change", () => change({ k: Number(fields.k.value) }));
+  fields.tokOnly.addEventListener("change", () => change({ tokOnly: fields.tokOnly.checked }));
+  fields.bm25.addEventListener("change", () => change({ bm25: fields.bm25.checked }));
+  byId("index").addEventListener("change", (event) => change({ index: event.target.value }));
+  byId("filter-open").addEventListener("click", () => {
+    openFilter(byId("filter-box").hidden);
+    if (!byId("filter-box").hidden) fields.filter.focus();
+  });
+  byId("filter-clear").addEventListener("click", () => {
+    fields.filter.value = "";
+    change({ filter: "" });
+    openFilter(false);
+    byId("filter-open").focus();
+  });
+  byId("home").addEventListener("click", (event) => {
+    event.preventDefault();
+    fields.q.value = "";
+    change({ q: "", filter: "" });
+    openFilter(false);
+    fields.q.focus();
+  });
+  byId("about-open").addEventListener("click", async () => {
+    try {
+      showAbout(state.index, await knowIndex(state.index), () => byId("about").close());
+    } catch (error) {
+      showProblem(error, state);
+    }
+  });
+  byId("explanation").addEventListener("cancel", (event) => {
+    event.preventDefault();
+    closeSheet();
+  });
+  for (const sheet of document.querySelectorAll("dialog")) {
+    // A click beside the sheet lands on the dialog itself.
+    sheet.addEventListener("click", (event) => {
+      if (event.target === sheet) sheet.dispatchEvent(new Event("cancel", { cancelable: true })) && sheet.close();
+    });
+  }
+  addEventListener("popstate", () => {
+    const before = state;
+    settle();
+    stopTyping();
+    state = readState(location.search);
+    if (!state.index) state.index = before.index;
+    follow(before);
+  });
+  document.addEventListener("keydown", onKey);
+  listenToTheme();
+}
+
+function onKey(event) {
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (document.querySelector("dialog[open]")) return;
+  const target = event.target;
+  const writes = target.matches("input:not([type=checkbox]), select, textarea");
+  if (event.key === "/" && !writes) {
+    event.preventDefault();
+    fields.q.focus();
+    fields.q.select();
+  } else if (event.key === "Escape" && state.token !== null) {
+    event.preventDefault();
+    change({ token: null });
+  } else if ((event.key === "ArrowDown" || event.key === "ArrowUp") && (target === fields.q || target.closest(".hit"))) {
+    step(target, event.key === "ArrowDown" ? 1 : -1, event);
+  }
+}
+
+/** From the search box to the hits and back, title by title. */
+function step(target, by, event) {
+  const titles = [...results.querySelectorAll(".hit .title")];
+  const at = titles.findIndex((title) => title.closest(".hit") === target.closest?.(".hit"));
+  const next = at + by;
+  if (!titles.length || next >= titles.length || (target === fields.q && by < 0)) return;
+  event.preventDefault();
+  (next < 0 ? fields.q : titles[next]).focus();
+}
+
+function listenToTheme() {
+  const button = byId("theme");
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => {
+    const chosen = document.documentElement.dataset.theme;
+    return chosen ? chosen === "dark" : system.matches;
+  };
+  const tell = () => button.setAttribute("aria-pressed", String(isDark()));
+  button.addEventListener("click", () => {
+    const next = isDark() ? "light" : "dark";
+    document.documentElement.dataset.theme = next;
+    try {
+      localStorage.setItem("coil-theme", next);
+    } catch {
+      // Where storage is forbidden the choice lasts as long as the page.
+    }
+    tell();
+  });
+  system.addEventListener("change", tell);
+  tell();
+}
+
+// ---- the beginning
+
+async function start() {
+  results.replaceChildren(waiting("Opening the index"));
+  try {
+    ({ indexes } = await api.listIndexes());
+  } catch (error) {
+    return void showProblem(error, state);
+  }
+  const chosen = indexes.find(({ default: first }) => first) ?? indexes[0];
+  if (!state.index) state.index = chosen?.name ?? "";
+  byId("index").replaceChildren(...indexes.map(({ name }) => make("option", { value: name }, name)));
+  const known = indexes.some(({ name }) => name === state.index);
+  byId("chooser").hidden = indexes.length < 2 && known;
+  byId("only-index").textContent = indexes.length === 1 && known ? indexes[0].name : "";
+  fill();
+  return search();
+}
+
+for (const k of CHOICES_OF_K) fields.k.append(make("option", { value: k }, String(k)));
+watchMarks();
+listen();
+start();

@@ -1,0 +1,115 @@
+// Texts by code points. The server counts characters as Python does; JavaScript counts some of them twice.
+
+const SURROGATES = /[\ud800-\udfff]/;
+export const WHOLE = 520; // a text up to this long is shown whole
+const AROUND = 90; // characters on each side of a match that an excerpt shows
+const LEAST = 300; // an excerpt is not shorter, where there is more text
+const ROOM = 460; // characters of an excerpt, about
+
+/** A text that can be cut at the server's offsets. */
+export class Text {
+  constructor(text) {
+    this.points = SURROGATES.test(text) ? Array.from(text) : text;
+    this.length = this.points.length;
+  }
+
+  slice(start, end) {
+    const cut = this.points.slice(start, end);
+    return typeof cut === "string" ? cut : cut.join("");
+  }
+
+  /** The characters on both sides of a place. */
+  around(at) {
+    return this.slice(Math.max(0, at - 1), at + 1);
+  }
+
+  /** The nearest place after (or before) `at` where a word begins, not farther than 24 characters. */
+  wordEdge(at, step) {
+    for (let place = at, left = 24; place > 0 && place < this.length && left; place += step, left -= 1) {
+      if (/\s/.test(this.slice(place - 1, place))) return place;
+    }
+    return Math.min(Math.max(at, 0), this.length);
+  }
+}
+
+/** A span with the text on both sides of it, cut at words. */
+export function snippetOf(text, [start, end], around = 48) {
+  const from = Math.min(start, text.wordEdge(Math.max(0, start - around), 1));
+  const to = Math.max(end, text.wordEdge(Math.min(text.length, end + around), -1));
+  return {
+    before: `${from > 0 ? "… " : ""}${text.slice(from, start)}`,
+    token: text.slice(start, end),
+    after: `${text.slice(end, to)}${to < text.length ? " …" : ""}`,
+  };
+}
+
+/** Every place of a hit's text that a query token was compared with; one entry a place, its strongest first. */
+export function placesOf(matches, tokens) {
+  const places = new Map();
+  const add = (span, mention) => {
+    const key = span.join("-");
+    if (!places.has(key)) places.set(key, { span, mentions: [] });
+    places.get(key).mentions.push(mention);
+  };
+  for (const match of matches ?? []) {
+    const token = tokens.at(match.query_span);
+    if (!token) continue;
+    add(match.document_span, { token, similarity: match.similarity, adds: match.contribution, best: true });
+    for (const other of match.runner_ups ?? []) {
+      add(other.span, { token, similarity: other.similarity, adds: 0, best: false });
+    }
+  }
+  for (const place of places.values()) {
+    place.mentions.sort((a, b) => b.best - a.best || b.similarity - a.similarity);
+  }
+  return [...places.values()].sort((a, b) => a.span[0] - b.span[0] || a.span[1] - b.span[1]);
+}
+
+/** Places of a text where a word stands that `words` maps to a token: what a search by words alone sees. */
+export function wordPlaces(text, words) {
+  const places = [];
+  let at = 0; // in code points
+  for (const piece of text.slice(0, text.length).split(/([\p{L}\p{N}]+)/u)) {
+    const length = Array.from(piece).length;
+    const token = words.get(piece.toLowerCase());
+    if (token) places.push({ span: [at, at + length], mentions: [{ token, similarity: 0, adds: 0, best: true }] });
+    at += length;
+  }
+  return places;
+}
+
+/** The parts of a text worth showing, as spans: around the places that add most, until there is no room. */
+export function excerpt(text, places, chunk) {
+  if (text.length <= WHOLE) return [[0, text.length]];
+  const worth = places
+    .filter((place) => place.mentions[0].best)
+    .sort((a, b) => b.mentions[0].adds - a.mentions[0].adds);
+  if (!worth.length) {
+    const start = chunk && chunk[0] < text.length ? chunk[0] : 0;
+    return [[start, text.wordEdge(start + ROOM, -1)]];
+  }
+  let windows = [];
+  for (const { span } of worth) {
+    const start = text.wordEdge(Math.max(0, span[0] - AROUND), 1);
+    const end = text.wordEdge(Math.min(text.length, span[1] + AROUND), -1);
+    const wider = merge([...windows, [Math.min(start, span[0]), Math.max(end, span[1])]]);
+    if (windows.length && size(wider) > ROOM) continue;
+    windows = wider;
+  }
+  const last = windows.at(-1);
+  const left = LEAST - size(windows);
+  if (left > 0) last[1] = Math.max(last[1], text.wordEdge(Math.min(text.length, last[1] + left), -1));
+  return windows;
+}
+
+const size = (windows) => windows.reduce((sum, [start, end]) => sum + end - start, 0);
+
+function merge(windows) {
+  const merged = [];
+  for (const [start, end] of windows.sort((a, b) => a[0] - b[0])) {
+    const last = merged.at(-1);
+    if (last && start <= last[1] + 12) last[1] = Math.max(last[1], end);
+    else merged.push([start, end]);
+  }
+  return merged;
+}

@@ -1,0 +1,197 @@
+"""What goes in and out as JSON, for the checks of requests and the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Span = tuple[int, int]
+
+
+class Request(BaseModel):
+    """A body; a key that nobody knows is more likely a slip than a wish."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class SearchRequest(Request):
+    """A query and how to answer it."""
+
+    query: str
+    k: int = Field(10, ge=1)
+    filter: str | None = None
+    tok_only: bool = False
+    stats: bool = True
+    matches: bool = False
+
+
+class BatchRequest(Request):
+    """Queries that are answered in order, all in the same way."""
+
+    queries: list[str] = Field(min_length=1)
+    k: int = Field(10, ge=1)
+    filter: str | None = None
+    tok_only: bool = False
+    stats: bool = True
+    matches: bool = False
+
+
+class ExplainRequest(Request):
+    """A query and the document to explain, beside another one if that is given."""
+
+    query: str
+    doc_id: str
+    versus: str | None = None
+    tok_only: bool = False
+
+
+class DeleteRequest(Request):
+    """The ids of documents to take out."""
+
+    doc_ids: list[str] = Field(min_length=1)
+
+
+class DocumentIn(BaseModel):
+    """One line of an upload. Other keys for id and text work as in files; the rest is kept as fields."""
+
+    model_config = ConfigDict(extra="allow")
+    id: str = Field(min_length=1)
+    text: str
+
+
+class ProblemOut(BaseModel):
+    """An error (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    request_id: str
+    remedy: str | None = None
+
+
+class IndexName(BaseModel):
+    """An index that is served."""
+
+    name: str
+    documents: int
+    default: bool
+    writable: bool
+
+
+class IndexNames(BaseModel):
+    """All indexes that are served."""
+
+    indexes: list[IndexName]
+
+
+class IndexOut(BaseModel):
+    """Sizes and settings of an index."""
+
+    model_config = ConfigDict(extra="allow")
+    name: str
+    documents: int
+    writable: bool
+    model: dict[str, Any]
+
+
+class RunnerUpOut(BaseModel):
+    """Another mention that a query token was compared with."""
+
+    token: str
+    span: Span
+    similarity: float
+
+
+class MatchOut(BaseModel):
+    """What one query token found."""
+
+    query_token: str
+    query_span: Span
+    document_token: str
+    document_span: Span
+    similarity: float
+    contribution: float
+    runner_ups: list[RunnerUpOut]
+
+
+class TokenOut(BaseModel):
+    """A token of the query that added nothing."""
+
+    text: str
+    span: Span
+
+
+class HitOut(BaseModel):
+    """A document found; the last four only with `matches`."""
+
+    rank: int
+    doc_id: str
+    score: float
+    share: float | None = Field(description="score / best_possible; null without `matches`")
+    text: str
+    fields: dict[str, Any]
+    chunk: Span
+    sentence: float | None = None
+    matches: list[MatchOut] | None = None
+    unmatched: list[TokenOut] | None = None
+    without_list: list[TokenOut] | None = None
+
+
+class StatsOut(BaseModel):
+    """What the query cost."""
+
+    model_config = ConfigDict(extra="allow")
+    encode_ms: float
+    score_ms: float
+    fetch_ms: float
+    total_ms: float
+
+
+class QueryTokenOut(BaseModel):
+    """A token of the query, and whether it has an inverted list."""
+
+    text: str
+    span: Span
+    status: str = Field(description="listed or without_list")
+
+
+class SearchOut(BaseModel):
+    """The answer to one query."""
+
+    query: str
+    hits: list[HitOut]
+    stats: StatsOut | None = None
+    best_possible: float | None = Field(
+        description="the score of the query's own text as a document; null without `matches`"
+    )
+    query_tokens: list[QueryTokenOut] | None = Field(None, description="only with `matches`")
+
+
+class BatchOut(BaseModel):
+    """The answers to many queries, in order."""
+
+    answers: list[SearchOut]
+
+
+class DocumentOut(BaseModel):
+    """A document."""
+
+    doc_id: str
+    text: str
+    fields: dict[str, Any]
+
+
+class AddedOut(BaseModel):
+    """What was written, and how many documents there are now."""
+
+    added: int
+    documents: int
+
+
+class DeletedOut(BaseModel):
+    """What was taken out, and how many documents there are now."""
+
+    deleted: int
+    documents: int

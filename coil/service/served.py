@@ -1,0 +1,145 @@
+"""ServedIndex: an index that many read while one writes and others commit from outside."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from coil.errors import CoilError, InputError
+from coil.index import Index, open_index
+from coil.lists.catalog import CATALOG_FILE, Catalog
+from coil.service.problems import busy
+from coil.vectors.encoder import Encoder
+from coil.vectors.onnx_encoder import OnnxEncoder
+
+_log = logging.getLogger("coil.service")
+_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class ServedIndex:
+    """One index by its name."""
+
+    def __init__(self, name: str, index: Index, writes_waiting: int) -> None:
+        self.name, self.index = name, index
+        self.fresh = True  # False while others' commits cannot be read
+        self._begin_to_watch()
+        index.refresh()  # whatever was committed before
+        self._looking = threading.Lock()
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"write-{name}")
+        self._writes_waiting, self._writes = writes_waiting, 0
+        self._counting = threading.Lock()
+
+    @contextmanager
+    def reading(self) -> Iterator[Index]:
+        """The index at this moment, others' commits included, for as long as it is needed."""
+        self.look()
+        with self.index.pinned() as pinned:
+            yield pinned
+
+    @contextmanager
+    def place_to_write(self) -> Iterator[None]:
+        """One of the few places for changes, taken before a client sends what it wants to change."""
+        with self._counting:
+            if self._writes >= self._writes_waiting:
+                raise busy(f"{self._writes} changes of this index are waiting already", seconds=5)
+            self._writes += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._writes -= 1
+
+    def write(self, change: Callable[[Index], Any]) -> Future[Any]:
+        """Queue a change behind those that wait; it is searchable when the future is done."""
+        return self._writer.submit(lambda: change(self.index))
+
+    def _begin_to_watch(self) -> None:
+        self._file = _file_of(self.index.folder)
+        self._watch = Catalog.open(self.index.folder)
+        self._seen = self._watch.version()
+
+    def _take_over(self) -> None:
+        """Open the index that stands in the place of ours now. It must be of the same model."""
+        newer = open_index(self.index.folder, self.index.encoder)
+        try:
+            _ = newer.encoder
+        except CoilError:
+            newer.close()
+            raise
+        older, self.index = self.index, newer
+        older.close()  # when those who read it are done
+        self._watch.close()
+        self._begin_to_watch()
+        newer.refresh()
+
+    @property
+    def writes_waiting(self) -> int:
+        """How many changes are waiting or running."""
+        return self._writes
+
+    def close(self) -> None:
+        """Finish what is being written, and let go of the files."""
+        self._writer.shutdown(wait=True)
+        self._watch.close()
+        self.index.close()
+
+    def look(self) -> None:
+        """Take over what another process has committed, or an index that was put in the place of this one.
+
+        One thread looks at a time, and the others wait for it: whoever asks after a commit sees it. A look
+        takes microseconds, a reload milliseconds; searches that are running go on with what they have.
+        """
+        with self._looking:
+            try:
+                if _file_of(self.index.folder) != self._file:
+                    self._take_over()
+                version = self._watch.version()
+                if version != self._seen:
+                    self.index.refresh()
+                    self._seen = version
+                self.fresh = True
+            except (CoilError, OSError) as error:  # we go on with what we have
+                if self.fresh:
+                    _log.error("cannot reload", extra={"index": self.name, "reason": str(error)})
+                self.fresh = False
+
+
+def _file_of(folder: Path) -> tuple[int, int]:
+    """Which file the catalog is, whatever its name."""
+    found = (folder / CATALOG_FILE).stat()
+    return found.st_dev, found.st_ino
+
+
+def open_all(
+    folders: Sequence[Path], writes_waiting: int, encoder: Encoder | None = None
+) -> dict[str, ServedIndex]:
+    """Open indexes, each under the name of its folder; those of one model share it."""
+    served: dict[str, ServedIndex] = {}
+    encoders: dict[str | None, Encoder] = {}
+    for folder in folders:
+        name = name_of(folder)
+        if name in served:
+            raise InputError(
+                f"{served[name].index.folder} and {folder} would both be called {name!r}",
+                "rename one of the folders",
+            )
+        with open_index(folder) as looked_at:
+            model = looked_at.model
+        if encoder is None and model not in encoders:
+            encoders[model] = OnnxEncoder(model)
+        index = open_index(folder, encoder if encoder is not None else encoders[model])
+        _ = index.encoder  # a model that does not fit is told now, not with the first query
+        served[name] = ServedIndex(name, index, writes_waiting)
+    return served
+
+
+def name_of(folder: Path) -> str:
+    """The name under which an index is served: its folder's, without .coil, fit for an address."""
+    stem = folder.resolve().name.removesuffix(".coil")
+    return _NAME.sub("-", stem).strip("-.") or "index"

@@ -1,0 +1,110 @@
+"""The server: a socket, uvicorn on it, and a stop that lets requests finish."""
+
+from __future__ import annotations
+
+import ipaddress
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import uvicorn
+
+from coil.errors import OutputError
+from coil.service.app import make_app
+from coil.service.service import Service
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+_SECONDS_TO_STOP = 30
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """What to open in a browser."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket on which clients can connect; port 0 takes any that is free."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        opened = socket.socket(family, kind, protocol)
+        try:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            opened.bind(address)
+            opened.listen(512)
+        except OSError:
+            opened.close()
+            raise
+    except OSError as error:
+        raise OutputError(
+            f"cannot listen at {host}, port {port}: {error.strerror or error}",
+            "choose another one with --port or --host; --port 0 takes any that is free",
+        ) from error
+    return opened
+
+
+def address_of(listening: socket.socket) -> Address:
+    """Where a socket listens."""
+    host, port = listening.getsockname()[:2]
+    return Address(str(host), int(port))
+
+
+def run_server(service: Service, listening: socket.socket, began: Callable[[], object] | None = None) -> None:
+    """Serve until SIGTERM or Ctrl-C; requests that are being answered are finished first.
+
+    `began` is called when clients can connect.
+    """
+    # uvicorn sends a signal again when it has stopped; ours was heard, and the stop is a success.
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        make_server(service, began).run(sockets=[listening])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def make_server(service: Service, began: Callable[[], object] | None = None) -> uvicorn.Server:
+    """A uvicorn server that is not started yet."""
+    config = uvicorn.Config(
+        make_app(service),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        timeout_graceful_shutdown=_SECONDS_TO_STOP,
+    )
+    return _Server(config, began)
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, began: Callable[[], object] | None) -> None:
+        super().__init__(config)
+        self._began = began
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._began is not None and self.started:
+            self._began()

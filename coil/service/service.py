@@ -1,0 +1,317 @@
+"""Service: the questions that a server answers, each with its limits, off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import asdict
+from typing import Any
+
+from starlette.requests import ClientDisconnect
+
+from coil.errors import CoilError, SearchTimeout
+from coil.index import Index
+from coil.service import uploads
+from coil.service.answers import Answered, Asked, answer_queries, answer_with_bm25, describe, explain_one
+from coil.service.limits import ServiceOptions
+from coil.service.meters import Meters
+from coil.service.problems import Problem, unknown_document, unknown_index
+from coil.service.served import ServedIndex
+from coil.service.workers import Job, Workers
+from coil.texts.values import clean
+
+_log = logging.getLogger("coil.service")
+_LOOK_FOR_CLIENT = (
+    0.05  # seconds between looks: a page asks anew with every letter and drops the last question
+)
+
+Gone = Callable[[], Awaitable[bool]]
+
+
+class Service:
+    """Some indexes, the threads that search them, and what is counted."""
+
+    def __init__(self, served: Mapping[str, ServedIndex], options: ServiceOptions) -> None:
+        self.served, self.options = served, options
+        self.meters = Meters(
+            lambda: self._workers.waiting,
+            lambda: sum(index.writes_waiting for index in served.values()),
+        )
+        self._workers = Workers(options.searching_threads, options.limits.waiting, self.meters.count_batch)
+        self._warm = False
+        self._stopping = False
+        self._first = threading.Thread(target=self._warm_up, name="warm-up", daemon=True)
+        self._first.start()
+
+    @property
+    def writable(self) -> bool:
+        """Whether documents can be changed at all."""
+        return self.options.token is not None
+
+    def stop(self) -> None:
+        """Finish what is asked and written, then close the indexes."""
+        self._stopping = True
+        self._first.join()
+        self._workers.stop()
+        for index in self.served.values():
+            index.close()
+
+    async def check_ready(self) -> bytes:
+        """Whether queries are welcome; if they should go elsewhere, a Problem says why."""
+
+        def answer(_: float) -> bytes:
+            for served in self.served.values():
+                served.look()
+            stale = [name for name, served in self.served.items() if not served.fresh]
+            if stale:
+                raise _unready(f"cannot reload {', '.join(stale)}")
+            return _json({"status": "ready"})
+
+        if self._stopping:
+            raise _unready("the server is stopping")
+        if not self._warm:
+            raise _unready("the first query of every index is not answered yet")
+        return await self._ask_alone(answer)
+
+    # ---- questions
+
+    async def search(self, name: str, query: str, asked: Asked, gone: Gone) -> bytes:
+        """The answer to one query, as JSON; who is gone before its turn is not searched for."""
+        served = self._index(name)
+        self._check(asked)
+
+        def answer(queries: list[str], seconds: float) -> list[bytes]:
+            return [_json(found.value) for found in self._answer(served, queries, asked, seconds)]
+
+        found: bytes = await self._ask(answer, self._query(query), (name, asked), gone)
+        return found
+
+    async def search_batch(self, name: str, queries: Sequence[str], asked: Asked) -> bytes:
+        """The answers to many queries, in order."""
+        served = self._index(name)
+        self._check(asked)
+        most = self.options.limits.batch_queries
+        if len(queries) > most:
+            detail = f"{len(queries):,} queries are more than the {most:,} that are allowed at once"
+            raise Problem(422, "too_many", detail, "send them in several requests")
+
+        def answer(seconds: float) -> bytes:
+            found = self._answer(served, cleaned, asked, seconds)
+            return _json({"answers": [one.value for one in found]})
+
+        cleaned = [self._query(query) for query in queries]
+        return await self._ask_alone(answer)
+
+    async def search_with_bm25(self, name: str, query: str, asked: Asked) -> bytes:
+        """The answer of BM25 over the same lists."""
+        served = self._index(name)
+        self._check(asked)
+
+        def answer(_: float) -> bytes:
+            with served.reading() as index:
+                return _json(answer_with_bm25(index, cleaned, asked).value)
+
+        cleaned = self._query(query)
+        return await self._ask_alone(answer)
+
+    async def explain(self, name: str, query: str, doc_id: str, versus: str | None, tok_only: bool) -> bytes:
+        """Why a document scores what it scores."""
+        served = self._index(name)
+
+        def answer(_: float) -> bytes:
+            with served.reading() as index:
+                for wanted in (doc_id, versus):
+                    if wanted is not None and not index.has(clean(wanted)):
+                        raise unknown_document(wanted)
+                other = clean(versus) if versus is not None else None
+                return _json(explain_one(index, cleaned, clean(doc_id), other, tok_only))
+
+        cleaned = self._query(query)
+        return await self._ask_alone(answer)
+
+    async def document(self, name: str, doc_id: str) -> bytes:
+        """A document by its id."""
+        served = self._index(name)
+
+        def answer(_: float) -> bytes:
+            with served.reading() as index:
+                if not index.has(clean(doc_id)):
+                    raise unknown_document(doc_id)
+                return _json(asdict(index.document(clean(doc_id))))
+
+        return await self._ask_alone(answer)
+
+    async def describe(self, name: str) -> bytes:
+        """Sizes and settings of an index."""
+        served = self._index(name)
+
+        def answer(_: float) -> bytes:
+            with served.reading() as index:
+                return _json(describe(index, name, self.writable))
+
+        return await self._ask_alone(answer)
+
+    async def list_indexes(self) -> bytes:
+        """The indexes by name; the first is the default."""
+
+        def answer(_: float) -> bytes:
+            found = []
+            for place, (name, served) in enumerate(self.served.items()):
+                with served.reading() as index:
+                    size = len(index)
+                found.append(
+                    {"name": name, "documents": size, "default": place == 0, "writable": self.writable}
+                )
+            return _json({"indexes": found})
+
+        return await self._ask_alone(answer)
+
+    # ---- changes
+
+    def authorise(self, header: str | None) -> None:
+        """Whether this Authorization header allows to write; if not, a Problem."""
+        if self.options.token is None:
+            raise Problem(
+                403, "read_only", "this server only reads", "start it with --token-file FILE to allow writing"
+            )
+        scheme, _, given = (header or "").partition(" ")
+        # Headers are read as Latin-1; these are the bytes as they were sent.
+        sent = given.strip().encode("latin-1", "replace")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(sent, self.options.token.encode()):
+            raise Problem(
+                401,
+                "wrong_token",
+                "writing needs the token of this server",
+                "send it as `Authorization: Bearer TOKEN`",
+                {"WWW-Authenticate": "Bearer"},
+            )
+
+    async def add(self, name: str, body: AsyncIterator[bytes]) -> bytes:
+        """Add or update the documents of a body of JSON lines; they are searchable when this returns."""
+        served = self._index(name)
+        with served.place_to_write():
+            received = await uploads.receive(body)
+
+            def change(index: Index) -> bytes:
+                with received:
+                    uploads.check(received)
+                    added = index.update(uploads.read(received))
+                self.meters.count_written(name, "add", added)
+                return _json({"added": added, "documents": len(index)})
+
+            return await _whole(served.write(change))
+
+    async def delete(self, name: str, doc_ids: Sequence[str]) -> bytes:
+        """Take documents out; ids that are not there are passed over."""
+        served = self._index(name)
+
+        def change(index: Index) -> bytes:
+            deleted = index.delete([clean(doc_id) for doc_id in doc_ids])
+            self.meters.count_written(name, "delete", deleted)
+            return _json({"deleted": deleted, "documents": len(index)})
+
+        with served.place_to_write():
+            return await _whole(served.write(change))
+
+    async def delete_one(self, name: str, doc_id: str) -> bytes:
+        """Take one document out; it must be there."""
+        served = self._index(name)
+
+        def change(index: Index) -> bytes:
+            if not index.delete([clean(doc_id)]):
+                raise unknown_document(doc_id)
+            self.meters.count_written(name, "delete", 1)
+            return _json({"deleted": 1, "documents": len(index)})
+
+        with served.place_to_write():
+            return await _whole(served.write(change))
+
+    # ---- inside
+
+    def _index(self, name: str) -> ServedIndex:
+        if name not in self.served:
+            raise unknown_index(name)
+        return self.served[name]
+
+    def _query(self, query: str) -> str:
+        most = self.options.limits.query_characters
+        if len(query) > most:
+            detail = f"the query has {len(query):,} characters, {most:,} are allowed"
+            raise Problem(422, "too_long", detail, "ask for less")
+        return clean(query)
+
+    def _check(self, asked: Asked) -> None:
+        limits = self.options.limits
+        if asked.k > limits.k:
+            raise Problem(
+                422, "too_many", f"k is {asked.k:,}, {limits.k:,} is the most", "ask for fewer hits"
+            )
+        if asked.filter is not None and len(asked.filter) > limits.filter_characters:
+            detail = (
+                f"the filter has {len(asked.filter):,} characters, {limits.filter_characters:,} are allowed"
+            )
+            raise Problem(422, "too_long", detail, "write a shorter one")
+
+    def _answer(
+        self, served: ServedIndex, queries: Sequence[str], asked: Asked, seconds: float
+    ) -> list[Answered]:
+        with served.reading() as index:
+            found = answer_queries(index, queries, asked, seconds)
+        for one in found:
+            self.meters.count_query(served.name, one.stats)
+        return found
+
+    async def _ask_alone(self, answer: Callable[[float], bytes]) -> bytes:
+        found: bytes = await self._ask(lambda _, seconds: [answer(seconds)], None)
+        return found
+
+    async def _ask(
+        self,
+        answer: Callable[[list[Any], float], list[Any]],
+        value: Any,
+        kind: Hashable | None = None,
+        gone: Gone | None = None,
+    ) -> Any:
+        end = time.monotonic() + self.options.limits.seconds
+        future = asyncio.wrap_future(self._workers.submit(Job(kind, value, answer, end)))
+        while not future.done():
+            # The part of a search that cannot look at the clock may take a little longer.
+            left = end + 1.0 - time.monotonic()
+            if left <= 0:
+                future.cancel()
+                raise SearchTimeout("the request took longer than it was given", "ask for less")
+            await asyncio.wait({future}, timeout=left if gone is None else min(left, _LOOK_FOR_CLIENT))
+            if not future.done() and gone is not None and await gone():
+                future.cancel()
+                raise ClientDisconnect
+        return future.result()
+
+    def _warm_up(self) -> None:
+        """Answer one query of every index, so that the first client does not wait for the files."""
+        try:
+            for served in self.served.values():
+                with served.reading() as index:
+                    index.search("first", k=1)
+        except CoilError as error:
+            _log.error("cannot answer", extra={"index": served.name, "reason": str(error)})
+            return
+        self._warm = True
+
+
+def _unready(reason: str) -> Problem:
+    return Problem(503, "unready", reason, "wait for it", {"Retry-After": "1"})
+
+
+async def _whole(change: Future[bytes]) -> bytes:
+    """Wait for a change. A client that goes away does not stop it halfway."""
+    return await asyncio.shield(asyncio.wrap_future(change))
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()

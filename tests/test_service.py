@@ -1,0 +1,260 @@
+"""The service over HTTP: every address answers what the library answers."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import httpx
+import pytest
+
+from coil.index import Index, create, open_index
+from coil.service.limits import ServiceOptions
+from coil.texts.values import Document
+from tests.hash_encoder import HashEncoder
+from tests.serving import TOKEN, Running, running
+from tests.tiny import WORDS
+
+ONE = "/v1/indexes/notes"
+WRITE = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def build(folder: Path, n: int = 40, seed: int = 1) -> Path:
+    rng = random.Random(seed)
+    with create(folder, encoder=HashEncoder()) as index:
+        index.add(
+            Document(f"d/{i}", " ".join(rng.choices(WORDS, k=12)), {"year": 2000 + i}) for i in range(n)
+        )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One that only reads."""
+    folder = tmp_path_factory.mktemp("served")
+    with running([build(folder / "notes.coil"), build(folder / "papers", 5)], encoder=HashEncoder()) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def library(server: Running) -> Index:
+    return open_index(server.service.served["notes"].index.folder, encoder=HashEncoder())
+
+
+@pytest.fixture
+def writable(tmp_path: Path) -> Iterator[Running]:
+    with running([build(tmp_path / "notes.coil")], ServiceOptions(token=TOKEN), HashEncoder()) as found:
+        yield found
+
+
+def same_hits(answer: dict, index: Index, query: str, **how: object) -> None:
+    expected = [asdict(hit) for hit in index.search(query, **how)]
+    got = [{name: hit[name] for name in expected[0]} for hit in answer["hits"]] if expected else []
+    assert answer["query"] == query
+    assert [{**hit, "chunk": tuple(hit["chunk"])} for hit in got] == expected
+
+
+def test_names_and_facts(server: Running) -> None:
+    found = server.client.get("/v1/indexes").json()["indexes"]
+    assert found == [
+        {"name": "notes", "documents": 40, "default": True, "writable": False},
+        {"name": "papers", "documents": 5, "default": False, "writable": False},
+    ]
+    facts = server.client.get(ONE).json()
+    assert facts["documents"] == 40
+    assert facts["model"]["name"] == "bundled"
+    assert facts["precision"] == "int8"
+    assert "folder" not in facts
+
+
+def test_search_equals_the_library(server: Running, library: Index) -> None:
+    got = server.client.get(f"{ONE}/search", params={"q": "river bank", "k": 7})
+    assert got.headers["content-type"] == "application/json"
+    same_hits(got.json(), library, "river bank", k=7)
+    asked = {"query": "money loan", "k": 5, "filter": "year >= 2010", "tok_only": True}
+    got = server.client.post(f"{ONE}/search", json=asked)
+    same_hits(got.json(), library, "money loan", k=5, filter="year >= 2010", tok_only=True)
+    stats = got.json()["stats"]
+    assert stats["mentions_scored"] > 0
+    parts = stats["encode_ms"] + stats["score_ms"] + stats["fetch_ms"]
+    assert stats["total_ms"] == pytest.approx(parts)
+    without = server.client.get(f"{ONE}/search", params={"q": "river", "stats": False}).json()
+    assert "stats" not in without
+    assert server.client.get(f"{ONE}/search", params={"q": " "}).json()["hits"] == []
+    other = server.client.get("/v1/indexes/papers/search", params={"q": "river", "k": 100}).json()
+    assert len(other["hits"]) == 5
+
+
+def test_matches_sum_to_the_score(server: Running) -> None:
+    query = "the river bank of money"
+    answer = server.client.get(f"{ONE}/search", params={"q": query, "k": 5, "matches": True}).json()
+    assert [token["text"] for token in answer["query_tokens"]] == query.split()
+    assert {token["status"] for token in answer["query_tokens"]} <= {"listed", "without_list"}
+    for hit in answer["hits"]:
+        total = sum(match["contribution"] for match in hit["matches"]) + hit["sentence"]
+        assert total == pytest.approx(hit["score"], abs=1e-4)
+        assert hit["share"] == pytest.approx(hit["score"] / answer["best_possible"])
+        for match in hit["matches"]:
+            start, end = match["document_span"]
+            assert hit["text"][start:end] == match["document_token"]
+            start, end = match["query_span"]
+            assert query[start:end] == match["query_token"]
+            assert all(other["similarity"] <= match["similarity"] for other in match["runner_ups"])
+        named = len(hit["matches"]) + len(hit["unmatched"]) + len(hit["without_list"])
+        assert named == len(answer["query_tokens"])
+    bare = server.client.get(f"{ONE}/search", params={"q": query}).json()
+    assert bare["best_possible"] is None
+    assert all(hit["share"] is None and "matches" not in hit for hit in bare["hits"])
+    tok = server.client.get(f"{ONE}/search", params={"q": query, "matches": True, "tok_only": True}).json()
+    assert all(hit["sentence"] is None for hit in tok["hits"])
+
+
+def test_the_query_itself_as_a_document_has_the_best_possible_score(writable: Running) -> None:
+    line = json.dumps({"id": "same", "text": "river bank money"})
+    assert writable.client.post(f"{ONE}/documents", content=line, headers=WRITE).status_code == 200
+    params = {"q": "river bank money", "k": 100, "matches": True}
+    answer = writable.client.get(f"{ONE}/search", params=params).json()
+    hit = next(hit for hit in answer["hits"] if hit["doc_id"] == "same")
+    assert hit["share"] == pytest.approx(1.0, abs=0.02)  # stored in eight bits
+
+
+def test_batch_in_order(server: Running, library: Index) -> None:
+    queries = ["river bank", "", "money", "river bank"]
+    got = server.client.post(f"{ONE}/search_batch", json={"queries": queries, "k": 3}).json()
+    for query, answer in zip(queries, got["answers"], strict=True):
+        same_hits(answer, library, query, k=3)
+
+
+def test_bm25(server: Running, library: Index) -> None:
+    got = server.client.get(f"{ONE}/bm25", params={"q": "river bank", "k": 4, "filter": "year < 2030"}).json()
+    expected = library.search_with_bm25("river bank", 4, "year < 2030")
+    assert [(hit["doc_id"], hit["score"]) for hit in got["hits"]] == [(h.doc_id, h.score) for h in expected]
+    assert len(got["hits"]) == 4
+
+
+def test_explain_and_versus(server: Running, library: Index) -> None:
+    expected = json.loads(json.dumps(library.explain("river bank", "d/3").to_json()))
+    asked = {"query": "river bank", "doc_id": "d/3"}
+    assert server.client.get(f"{ONE}/explain", params=asked).json() == expected
+    assert server.client.post(f"{ONE}/explain", json=asked).json() == expected
+    both = server.client.post(f"{ONE}/explain", json={**asked, "versus": "d/4"}).json()
+    assert both["first"] == expected
+    assert both["second"]["doc_id"] == "d/4"
+    tok = server.client.get(f"{ONE}/explain", params={**asked, "tok_only": True}).json()
+    assert tok["sentence"] is None
+    missing = server.client.get(f"{ONE}/explain", params={**asked, "doc_id": "nobody"})
+    assert (missing.status_code, missing.json()["detail"]) == (404, "no document has the id 'nobody'")
+
+
+def test_documents_come_and_go(writable: Running) -> None:
+    client = writable.client
+    assert client.get(f"{ONE}/documents/d/3").json()["doc_id"] == "d/3"
+    lines = [
+        {"id": "new/ä b", "text": "mountain airport", "tag": "x"},
+        {"id": "d/3", "text": "replaced text"},
+    ]
+    body = "\n\n".join(json.dumps(line) for line in lines).encode()
+    got = client.post(f"{ONE}/documents", content=body, headers=WRITE)
+    assert got.json() == {"added": 2, "documents": 41}
+    hits = client.get(f"{ONE}/search", params={"q": "mountain airport", "k": 50, "tok_only": True}).json()
+    assert "new/ä b" in [hit["doc_id"] for hit in hits["hits"]]  # found at once
+    assert client.get(f"{ONE}/documents/d/3").json()["text"] == "replaced text"
+    assert client.get(f"{ONE}/documents/new%2F%C3%A4%20b").json()["fields"] == {"tag": "x"}
+    assert client.request("DELETE", f"{ONE}/documents/new/ä b", headers=WRITE).json()["deleted"] == 1
+    assert client.get(f"{ONE}/documents/new/ä b").status_code == 404
+    assert client.request("DELETE", f"{ONE}/documents/new/ä b", headers=WRITE).status_code == 404
+    asked = {"doc_ids": ["d/1", "d/2", "nobody"]}
+    got = client.request("DELETE", f"{ONE}/documents", json=asked, headers=WRITE).json()
+    assert got == {"deleted": 2, "documents": 38}
+    assert client.get("/v1/indexes").json()["indexes"][0]["documents"] == 38
+
+
+def test_a_bad_line_writes_nothing(writable: Running) -> None:
+    for bad, said in (("{", "broken JSON"), ("[1]", "object was expected"), ('{"id": "x"}', "no text")):
+        body = '{"id": "good", "text": "river"}\n' + bad
+        got = writable.client.post(f"{ONE}/documents", content=body, headers=WRITE)
+        assert got.status_code == 422
+        assert got.json()["detail"].startswith("the body, line 2")
+        assert said in got.json()["detail"]
+    assert writable.client.get(f"{ONE}/documents/good").status_code == 404
+    got = writable.client.post(f"{ONE}/documents", content=b"\xef\xbb\xbf\n", headers=WRITE)
+    assert got.json() == {"added": 0, "documents": 40}
+
+
+def test_health_ready_metrics_docs(server: Running) -> None:
+    client = server.client
+    assert client.get("/health").json() == {"status": "alive"}
+    assert client.get("/ready").json() == {"status": "ready"}
+    client.get(f"{ONE}/search", params={"q": "river"})
+    client.get(f"{ONE}/search", params={"q": "river", "filter": "("})
+    text = client.get("/metrics").text
+    for line in (
+        'coil_search_seconds_bucket{index="notes",le="0.001",part="encode"}',
+        'coil_search_seconds_count{index="notes",part="score"}',
+        'coil_search_seconds_count{index="notes",part="fetch"}',
+        'coil_search_seconds_count{index="notes",part="total"}',
+        'coil_queries_total{index="notes"}',
+        'coil_mentions_scored_total{index="notes"}',
+        'coil_mentions_skipped_total{index="notes"}',
+        "coil_queue_length 0.0",
+        "coil_requests_in_flight 1.0",
+        "coil_writes_waiting 0.0",
+        'coil_errors_total{kind="bad_input"} 1.0',
+        'route="/v1/indexes/{name}/search"',
+    ):
+        assert line in text, line
+    page = client.get("/docs")
+    paths = client.get("/openapi.json").json()["paths"]
+    assert all(f"{m.upper()} {path}" in page.text for path, methods in paths.items() for m in methods)
+    assert "http://" not in page.text
+    assert "https://" not in page.text
+
+
+def test_the_page_is_served_with_its_types_and_can_be_kept(server: Running) -> None:
+    front = server.client.get("/")
+    assert front.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'self'" in front.headers["content-security-policy"]
+    again = server.client.get("/", headers={"If-None-Match": front.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    script = server.client.get("/page/page.js")
+    assert script.headers["content-type"] == "text/javascript; charset=utf-8"
+    assert server.client.get("/page/nothing.js").status_code == 404
+
+
+def test_problems_are_told_alike(server: Running) -> None:
+    for method, path, status in (
+        ("GET", "/nowhere", 404),
+        ("GET", "/v1/indexes/nobody", 404),
+        ("PUT", "/v1/indexes", 405),
+        ("GET", f"{ONE}/search", 422),
+        ("GET", f"{ONE}/search?q=a&k=x", 422),
+        ("GET", f"{ONE}/search?q=a&k=0", 422),
+        ("GET", f"{ONE}/search?q=a&filter=year+%3E", 422),
+        ("GET", f"{ONE}/documents/nobody", 404),
+    ):
+        got = server.client.request(method, path)
+        assert got.status_code == status, path
+        expect_problem(got)
+    for body in (b"{", b"[]", b'{"query": 1}', b'{"query": "a", "wish": 1}', b"[" * 100_000, b"1" * 5000):
+        got = server.client.post(f"{ONE}/search", content=body, headers={"Content-Type": "application/json"})
+        assert 400 <= got.status_code < 500
+        expect_problem(got)
+
+
+def expect_problem(got: httpx.Response) -> None:
+    assert got.headers["content-type"] == "application/problem+json"
+    value = got.json()
+    assert value["status"] == got.status_code
+    assert value["request_id"] == got.headers["x-request-id"]
+    assert value["title"]
+    assert value["detail"]
+
+
+def test_request_ids_are_taken_over_or_made(server: Running) -> None:
+    got = server.client.get("/health", headers={"X-Request-Id": "mine-1"})
+    assert got.headers["x-request-id"] == "mine-1"
+    odd = server.client.get("/health", headers={"X-Request-Id": "a b\tc"})
+    assert odd.headers["x-request-id"] not in ("", "a b\tc")
