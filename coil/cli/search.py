@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from tqdm import tqdm
 
-from coil.hits.searcher import Hit
+from coil.hits.searcher import Hit, SearchStats
 from coil.index import open_index
 from coil.texts.queries import read_queries
 from coil.texts.runs import write_run
@@ -25,6 +25,14 @@ _AT_ONCE = 64
 @click.option("--filter", "expression", help="Only documents whose fields fit, such as: year >= 2020.")
 @click.option("--tok-only", is_flag=True, help="Leave the sentence vector out: exact matches alone.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a hit, for programs.")
+@click.option(
+    "--stats", is_flag=True, help="Say on standard error what was scored and skipped, and the time."
+)
+@click.option(
+    "--threads", type=click.IntRange(min=1), default=1, show_default=True,
+    help="Threads that share a search; worth it from some 100,000 documents on.",
+)  # fmt: skip
+@click.option("--device", help="Score with PyTorch on this device, such as cuda (needs the gpu extra).")
 @click.option("--queries", help="Search for each query of this file instead.")
 @click.option("--run", type=click.Path(path_type=Path), help="With --queries: the TREC run to write.")
 def command(
@@ -34,6 +42,9 @@ def command(
     expression: str | None,
     tok_only: bool,
     as_json: bool,
+    stats: bool,
+    threads: int,
+    device: str | None,
     queries: str | None,
     run: Path | None,
 ) -> None:
@@ -48,26 +59,48 @@ def command(
         raise click.UsageError("Give a query, or --queries FILE with --run OUT.")
     if queries is not None and run is None:
         raise click.UsageError("--queries needs --run OUT.trec for the result.")
-    opened = open_index(index)
+    opened = open_index(index, threads=threads, device=device)
     if queries is None:
         assert query is not None
-        for hit in opened.search(query, k, expression, tok_only):
+        [answer] = opened.answer_many([query], k, expression, tok_only)
+        for hit in answer.hits:
             click.echo(json.dumps(asdict(hit), ensure_ascii=False) if as_json else _line(hit))
+        if stats:
+            click.echo(json.dumps(asdict(answer.stats)) if as_json else _told(answer.stats), err=True)
         return
     asked = list(read_queries(queries))
+    cost = SearchStats()
     with tqdm(total=len(asked), unit=" queries", disable=None, desc="searching") as bar:
 
         def rows() -> Iterator[tuple[str, list[tuple[str, float]]]]:
             for begin in range(0, len(asked), _AT_ONCE):
                 block = asked[begin : begin + _AT_ONCE]
-                found = opened.search_many([q.text for q in block], k, expression, tok_only)
-                for of_query, hits in zip(block, found, strict=True):
-                    yield of_query.query_id, [(hit.doc_id, hit.score) for hit in hits]
+                found = opened.answer_many([q.text for q in block], k, expression, tok_only)
+                for of_query, answer in zip(block, found, strict=True):
+                    nonlocal cost
+                    cost = cost.plus(answer.stats)
+                    yield of_query.query_id, [(hit.doc_id, hit.score) for hit in answer.hits]
                 bar.update(len(block))
 
         assert run is not None
         lines = write_run(run, rows())
     click.echo(f"{lines:,} hits for {len(asked):,} queries in {run}", err=True)
+    if stats:
+        click.echo(json.dumps(asdict(cost)) if as_json else _told(cost), err=True)
+
+
+def _told(stats: SearchStats) -> str:
+    """What a search cost, in words."""
+    lines = [
+        f"mentions    {stats.mentions_scored:,} scored, {stats.mentions_skipped:,} skipped",
+        f"sentences   {stats.sentences_scored:,} scored, {stats.sentences_skipped:,} skipped"
+        + (f" ({stats.sketches_scored:,} sketches looked at)" if stats.sketches_scored else ""),
+        f"time        encode {stats.encode_ms:.1f} ms, score {stats.score_ms:.1f} ms, "
+        f"fetch {stats.fetch_ms:.1f} ms",
+        f"exact in    {stats.exact_in}"
+        + (f", {stats.rescored:,} rows scored again" if stats.rescored else ""),
+    ]
+    return "\n".join(lines)
 
 
 def _line(hit: Hit) -> str:

@@ -59,6 +59,15 @@ class SearchStats:
     score_ms: float = 0.0
     fetch_ms: float = 0.0
 
+    def plus(self, other: SearchStats) -> SearchStats:
+        """What both cost together."""
+        sums = {
+            name: value + getattr(other, name)
+            for name, value in asdict(self).items()
+            if not isinstance(value, str)
+        }
+        return SearchStats(exact_in=other.exact_in, **sums)
+
 
 @dataclass(frozen=True)
 class Answer:
