@@ -69,9 +69,9 @@ def make_segment(rng: np.random.Generator, first: int, rows: int, n_t: int, n_c:
             block_offsets,
             np.full(int(block_offsets[-1]), longest),
             np.full(-(-rows // BLOCK), longest),
-            none.reshape(0, 0),
+            np.zeros((0, 0, 64), np.int8),
             none,
-            none,
+            np.zeros(0, np.float32),
         ),
     )
 

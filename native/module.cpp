@@ -55,11 +55,11 @@ class Lists {
           Array<std::uint8_t> mentions, std::optional<Array<std::uint8_t>> mention_scales, int n_t,
           Array<std::uint8_t> sentences, std::optional<Array<std::uint8_t>> sentence_scales, int n_c,
           Array<std::int64_t> row_documents, Array<float> list_norms, Array<std::int64_t> block_offsets,
-          Array<float> block_norms, Array<float> sentence_norms, Array<std::uint8_t> sketches,
-          Array<std::uint8_t> sketch_scales, Array<std::uint8_t> sketch_errors, const std::string &precision)
+          Array<float> block_norms, Array<float> sentence_norms, Array<std::uint8_t> heads,
+          Array<std::uint8_t> head_scales, Array<float> tail_norms, const std::string &precision)
         : keep_ids_(list_ids), keep_offsets_(list_offsets), keep_rows_(mention_rows), keep_documents_(row_documents),
           keep_list_norms_(list_norms), keep_block_offsets_(block_offsets), keep_block_norms_(block_norms),
-          keep_sentence_norms_(sentence_norms), keep_{mentions, sentences, sketches, sketch_scales, sketch_errors} {
+          keep_sentence_norms_(sentence_norms), keep_tails_(tail_norms), keep_{mentions, sentences, heads, head_scales} {
         if (mention_scales) keep_.push_back(*mention_scales);
         if (sentence_scales) keep_.push_back(*sentence_scales);
         const std::int64_t lists = static_cast<std::int64_t>(list_ids.shape(0));
@@ -92,15 +92,13 @@ class Lists {
         check(!n_c || static_cast<std::int64_t>(sentence_norms.shape(0)) == (rows + BLOCK - 1) / BLOCK,
               "sentence norms have another size");
         view.sentence_norms = sentence_norms.data();
-        if (n_c && sketches.shape(0)) {
-            view.sketch_width = (n_c + 1) / 2;
-            check(static_cast<std::int64_t>(sketches.shape(0)) == rows * view.sketch_width &&
-                      static_cast<std::int64_t>(sketch_scales.shape(0)) == rows &&
-                      static_cast<std::int64_t>(sketch_errors.shape(0)) == rows,
-                  "sketches have another size");
-            view.sketches = sketches.data();
-            view.sketch_scales = sketch_scales.data();
-            view.sketch_errors = sketch_errors.data();
+        if (n_c && heads.shape(0)) {
+            const int chunks = (std::min(n_c, HEAD) + 3) / 4;
+            check(static_cast<std::int64_t>(heads.shape(0)) == (rows + LANES - 1) / LANES * chunks * 64 &&
+                      static_cast<std::int64_t>(head_scales.shape(0)) == rows &&
+                      static_cast<std::int64_t>(tail_norms.shape(0)) == rows,
+                  "heads have another size");
+            view.heads = {heads.data(), head_scales.data(), tail_norms.data(), chunks};
         }
     }
     SegmentView view;
@@ -129,7 +127,7 @@ class Lists {
     Array<std::int64_t> keep_documents_;
     Array<float> keep_list_norms_;
     Array<std::int64_t> keep_block_offsets_;
-    Array<float> keep_block_norms_, keep_sentence_norms_;
+    Array<float> keep_block_norms_, keep_sentence_norms_, keep_tails_;
     std::vector<Array<std::uint8_t>> keep_;
     std::vector<std::uint8_t> checked_;  // only touched while Python holds its lock
 };
@@ -143,7 +141,8 @@ static QueryVector make_vector(const float *exact, const std::int16_t *codes, fl
     q.codes.assign(padded, 0);
     q.high.assign(padded, 0);
     q.low.assign(padded, 0);
-    double exact_squares = 0.0, code_squares = 0.0, error_squares = 0.0;
+    // Of both forms, exact and codes * scale, the longer one.
+    double squares[2][2] = {}, error_squares = 0.0;  // [head, tail][exact, codes]
     for (int d = 0; d < dim; ++d) {
         check(std::isfinite(exact[d]), "a query vector holds NaN or infinity");
         check(codes[d] >= -16383 && codes[d] <= 16383, "a query code is out of range");
@@ -153,13 +152,17 @@ static QueryVector make_vector(const float *exact, const std::int16_t *codes, fl
         q.high[at] = static_cast<std::int8_t>(codes[d] >> 7);
         q.low[at] = static_cast<std::int8_t>(codes[d] & 127);
         q.code_sum += codes[d];
+        if (d < HEAD) q.head_sum += codes[d];
         const double coded = static_cast<double>(codes[d]) * scale;
-        exact_squares += static_cast<double>(exact[d]) * exact[d];
-        code_squares += coded * coded;
+        squares[d >= HEAD][0] += static_cast<double>(exact[d]) * exact[d];
+        squares[d >= HEAD][1] += coded * coded;
         error_squares += (exact[d] - coded) * (exact[d] - coded);
     }
-    q.norm = static_cast<float>(std::sqrt(std::max(exact_squares, code_squares)) * (1 + 1e-6));
-    q.code_error = static_cast<float>(std::sqrt(error_squares) * (1 + 1e-6));
+    const auto length = [](double square) { return static_cast<float>(std::sqrt(square) * (1 + 1e-6)); };
+    q.head_norm = length(std::max(squares[0][0], squares[0][1]));
+    q.tail_norm = length(std::max(squares[1][0], squares[1][1]));
+    q.norm = length(std::max(squares[0][0] + squares[1][0], squares[0][1] + squares[1][1]));
+    q.code_error = length(error_squares);
     return q;
 }
 
@@ -281,7 +284,7 @@ static nb::object search_segments(const std::string &instruction_set, const std:
         answers.append(nb::make_tuple(to_numpy(std::move(scores)), to_numpy(std::move(ordinals)), to_numpy(std::move(of_segment)),
                                       to_numpy(std::move(rows)),
                                       nb::make_tuple(s.mentions_scored, s.mentions_skipped, s.sentences_scored,
-                                                     s.sentences_skipped, s.sketches_scored)));
+                                                     s.sentences_skipped, s.heads_scored)));
     }
     return answers;
 }
@@ -330,12 +333,12 @@ NB_MODULE(_native, m) {
         .def(nb::init<Array<std::int32_t>, Array<std::int64_t>, Array<std::uint16_t>, Array<std::uint8_t>,
                       std::optional<Array<std::uint8_t>>, int, Array<std::uint8_t>, std::optional<Array<std::uint8_t>>, int,
                       Array<std::int64_t>, Array<float>, Array<std::int64_t>, Array<float>, Array<float>,
-                      Array<std::uint8_t>, Array<std::uint8_t>, Array<std::uint8_t>, const std::string &>(),
+                      Array<std::uint8_t>, Array<std::uint8_t>, Array<float>, const std::string &>(),
              nb::arg("list_ids"), nb::arg("list_offsets"), nb::arg("mention_rows"), nb::arg("mentions"),
              nb::arg("mention_scales").none(), nb::arg("n_t"), nb::arg("sentences"), nb::arg("sentence_scales").none(),
              nb::arg("n_c"), nb::arg("row_documents"), nb::arg("list_norms"), nb::arg("block_offsets"),
-             nb::arg("block_norms"), nb::arg("sentence_norms"), nb::arg("sketches"), nb::arg("sketch_scales"),
-             nb::arg("sketch_errors"), nb::arg("precision"));
+             nb::arg("block_norms"), nb::arg("sentence_norms"), nb::arg("heads"), nb::arg("head_scales"),
+             nb::arg("tail_norms"), nb::arg("precision"));
     nb::class_<NativeQuery>(m, "Query", "A query's lists and vectors.")
         .def(nb::init<Array<std::int32_t>, Matrix<float>, Matrix<std::int16_t>, Array<float>, Matrix<float>,
                       Matrix<std::int16_t>, Array<float>>(),

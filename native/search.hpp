@@ -23,10 +23,7 @@ struct SegmentView {
     const std::int64_t *block_offsets = nullptr;  // [lists + 1] where a list's blocks begin in block_norms
     const float *block_norms = nullptr;           // [blocks]
     const float *sentence_norms = nullptr;        // [blocks of rows]
-    const std::uint8_t *sketches = nullptr;       // [rows, sketch_width]
-    const std::uint8_t *sketch_scales = nullptr;  // [rows]
-    const std::uint8_t *sketch_errors = nullptr;  // [rows] scale bytes: no sketch is farther from its vector
-    int sketch_width = 0;
+    Heads heads;                                  // chunks 0: none
 };
 
 struct QueryToken {
@@ -52,13 +49,13 @@ struct Found {
 
 struct Stats {
     std::int64_t mentions_scored = 0, mentions_skipped = 0, sentences_scored = 0, sentences_skipped = 0;
-    std::int64_t sketches_scored = 0;
+    std::int64_t heads_scored = 0;
     void add(const Stats &other) {
         mentions_scored += other.mentions_scored;
         mentions_skipped += other.mentions_skipped;
         sentences_scored += other.sentences_scored;
         sentences_skipped += other.sentences_skipped;
-        sketches_scored += other.sketches_scored;
+        heads_scored += other.heads_scored;
     }
 };
 

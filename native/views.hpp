@@ -8,6 +8,7 @@ namespace coil {
 
 constexpr int LANES = 16;           // mentions of a group
 constexpr int BLOCK = 64;           // mentions of a list, or rows, that share one bound
+constexpr int HEAD = 16;            // dimensions of a sentence vector that bounds look at
 constexpr int MOST_DIM = 1024;      // sums of products stay within 32 bits up to here
 constexpr float GRID = 4294967296.0f;  // contributions are whole multiples of 2^-32, so that sums have no order
 
@@ -24,6 +25,14 @@ struct Vectors {
     Kind kind = Kind::fp32;
 };
 
+// The first dimensions of the sentence vectors in int8, and the lengths of the rest.
+struct Heads {
+    const std::uint8_t *data = nullptr;  // [groups of sixteen rows, chunks, 64]
+    const std::uint8_t *scales = nullptr;
+    const float *tails = nullptr;
+    int chunks = 0;  // of four dimensions
+};
+
 // One vector of a query, in every form that a kernel may want.
 struct QueryVector {
     int dim = 0;
@@ -34,6 +43,8 @@ struct QueryVector {
     std::int32_t code_sum = 0;
     float norm = 0.0f;        // length of the longer of exact and codes * scale, rounded up
     float code_error = 0.0f;  // length of exact - codes * scale, rounded up
+    float head_norm = 0.0f, tail_norm = 0.0f;  // lengths of the first HEAD dimensions and of the rest
+    std::int32_t head_sum = 0;                 // of the codes of the head
 };
 
 // A list's scan may be cut into parts; a row whose mentions lie on both sides of a cut is carried over. Its best
@@ -55,10 +66,14 @@ struct Kernels {
     // Products of chosen rows, added to scores[row - first_row].
     void (*pick_rows)(const Vectors &, const std::int32_t *chosen, std::size_t count, const QueryVector &,
                       std::int32_t first_row, std::int64_t *scores);
-    // Whole-number products of 4-bit sketches, [count, width] bytes each, with the codes of the query.
-    void (*sketch)(const std::uint8_t *sketches, int width, const std::int32_t *chosen, std::size_t count,
-                   const QueryVector &, std::int32_t *products);
-    // Places of scores that reach a threshold; `places` has room for all of them.
+    // What rows [begin, end) can score at most by their heads; -inf where scores[row - begin] < needed.
+    void (*bound_rows)(const Heads &, std::int64_t begin, std::int64_t end, const QueryVector &,
+                       const std::int64_t *scores, std::int64_t needed, float length, float *most, std::int64_t *looked_at);
+    // The highest of each block of BLOCK rows.
+    void (*find_highest)(const std::int64_t *values, std::size_t count, std::int64_t *highest);
+    void (*find_highest_bound)(const float *values, std::size_t count, float *highest);
+    // Places of bounds, or of scores, that reach a threshold; `places` has room for all of them.
+    std::size_t (*find_reaching)(const float *values, std::size_t count, float threshold, std::int32_t *places);
     std::size_t (*find_above)(const std::int64_t *scores, std::size_t count, std::int64_t threshold, std::int32_t *places);
 };
 

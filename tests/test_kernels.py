@@ -274,13 +274,11 @@ def test_bounds_hold(seed: int, n_c: int, form: Any) -> None:
         for number, bound in enumerate(of_blocks):
             assert norms[begin + 64 * number : min(begin + 64 * number + 64, end)].max() <= bound
     decoded = segment.sentences.decode().astype(np.float64)
-    half = -(-n_c // 2)
-    codes = (
-        np.concatenate([bounds.sketches & 15, bounds.sketches >> 4], axis=1)[:, :n_c].astype(np.float64) - 8
-    )
-    assert half == bounds.sketches.shape[1]
-    distance = np.linalg.norm(decoded - codes * SCALES[bounds.sketch_scales][:, None], axis=1)
-    assert (distance <= SCALES[bounds.sketch_errors]).all()
+    head = bounds.heads.reshape(-1, -(-min(n_c, 16) // 4), 16, 4).transpose(0, 2, 1, 3).reshape(160, -1)
+    head = head[:150, : min(n_c, 16)] * SCALES[bounds.head_scales][:, None].astype(np.float64)
+    difference = np.linalg.norm(decoded[:, :16] - head, axis=1)
+    assert (difference <= 2 * SCALES[bounds.head_scales]).all()
+    assert (np.linalg.norm(decoded[:, 16:], axis=1) <= bounds.tail_norms).all()
     assert (np.linalg.norm(decoded, axis=1) <= np.repeat(bounds.sentence_norms, 64)[:150]).all()
 
 

@@ -24,6 +24,7 @@ from coil.tokens.profile import ScoringProfile
 from coil.vectors.token_vectors import TokenVectors
 
 RANGE_ROWS = 16_384  # rows whose scores stay in the processor's cache while lists are read: 128 KiB
+WORTH_PRUNING = 200  # rows for each hit asked for: with fewer, too little can be ruled out
 WHOLE_ROWS = 65_536  # without pruning, long lists matter more: 512 KiB
 NO_THRESHOLD = np.iinfo(np.int64).min
 
@@ -50,7 +51,7 @@ class Counts:
     mentions_skipped: int = 0
     sentences_scored: int = 0
     sentences_skipped: int = 0
-    sketches_scored: int = 0
+    heads_scored: int = 0
     rescored: int = 0  # rows scored again in a more precise form
 
 
@@ -193,12 +194,15 @@ class NativeRanker:
         without_zero: bool,
     ) -> Rankings:
         left = 0.0 if limits.deadline is None else max(limits.deadline - time.monotonic(), 1e-9)
+        k = min(max(limits.k, 0), _n_rows(self._segments))
+        if self._range_rows is None and limits.at_least == NO_THRESHOLD:  # as a rule, not in tests
+            prune = prune and k * WORTH_PRUNING <= _n_rows(self._segments)
         answers: Any = self._scorer.native.search(
             instruction_set=self._scorer.instruction_set,
             segments=self._lists,
             masks=masks,
             queries=[self._scorer.query(query, self._keys) for query in queries],
-            k=min(max(limits.k, 0), _n_rows(self._segments)),
+            k=k,
             floor=self._profile.floor,
             prune=prune,
             without_zero=without_zero,

@@ -43,7 +43,7 @@ class Hit:
 class SearchStats:
     """What one query cost. Of a batch, each query bears an equal share of the time.
 
-    A mention or sentence vector is skipped where it provably could not change the hits; before that, a sketch
+    A mention or sentence vector is skipped where it provably could not change the hits; before that, the head
     of the sentence vector may have been looked at. Where a precise form is kept beside int8, the rows that
     could be hits are scored again in it.
     """
@@ -52,7 +52,7 @@ class SearchStats:
     mentions_skipped: int = 0
     sentences_scored: int = 0
     sentences_skipped: int = 0
-    sketches_scored: int = 0
+    heads_scored: int = 0
     rescored: int = 0
     exact_in: str = ""  # the form of the vectors in which these are provably the best
     encode_ms: float = 0.0

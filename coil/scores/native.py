@@ -61,9 +61,9 @@ class NativeScorer:
             block_offsets=_flat(bounds.block_offsets),
             block_norms=_flat(bounds.block_norms),
             sentence_norms=_flat(bounds.sentence_norms),
-            sketches=_bytes(bounds.sketches),
-            sketch_scales=_flat(bounds.sketch_scales),
-            sketch_errors=_flat(bounds.sketch_errors),
+            heads=_bytes(bounds.heads),
+            head_scales=_flat(bounds.head_scales),
+            tail_norms=_flat(bounds.tail_norms),
             precision=kinds[segment.vectors.values.dtype.name],
         )
 

@@ -1,0 +1,160 @@
+// What both ways of searching need: ranges of rows, the lists of a query in a segment, and the k best so far.
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "search.hpp"
+
+namespace coil {
+
+constexpr std::int64_t FIRST_RANGES = 8;  // the first ranges are this much smaller: a threshold is known early
+constexpr std::int64_t NONE = std::numeric_limits<std::int64_t>::min();
+
+struct Range {
+    int segment;
+    std::int64_t begin, end;
+};
+
+// Ranges never part the rows of one document.
+inline std::vector<Range> cut(const std::vector<const SegmentView *> &segments, const Options &options) {
+    std::vector<Range> ranges;
+    const std::int64_t most = options.range_rows;
+    std::int64_t size = std::max<std::int64_t>(most / FIRST_RANGES, 1);
+    for (std::size_t s = 0; s < segments.size(); ++s) {
+        const SegmentView &segment = *segments[s];
+        for (std::int64_t begin = 0; begin < segment.rows;) {
+            std::int64_t end = std::min(begin + size, segment.rows);
+            while (end < segment.rows && segment.row_documents[end] == segment.row_documents[end - 1]) ++end;
+            ranges.push_back({static_cast<int>(s), begin, end});
+            begin = end;
+            if (!options.prune) size = most;
+            if (ranges.size() % 2 == 0) size = std::min(size * 2, most);
+        }
+    }
+    return ranges;
+}
+
+// A bound as a whole number on the grid, rounded up with room for the rounding of a product of MOST_DIM terms.
+inline std::int64_t bound_of(double value) {
+    const double raised = std::max(value, 0.0) * (1.0 + 2e-4) * 4294967296.0 + 2.0;
+    return raised < 4e18 ? static_cast<std::int64_t>(raised) : static_cast<std::int64_t>(4e18);
+}
+
+inline std::int64_t plus(std::int64_t a, std::int64_t b) {
+    std::int64_t sum;
+    if (__builtin_add_overflow(a, b, &sum)) return std::numeric_limits<std::int64_t>::max();
+    return sum;
+}
+
+// The k best found so far. What it needs is known to all threads as `threshold`.
+class TopK {
+  public:
+    TopK(std::int64_t k, std::int64_t at_least) : k_(static_cast<std::size_t>(k)), threshold_(at_least) {}
+
+    std::int64_t threshold() const { return threshold_.load(std::memory_order_relaxed); }
+
+    void add(std::vector<Found> &candidates) {
+        const auto better = [](const Found &a, const Found &b) { return a.before(b); };
+        if (candidates.size() > k_) {  // most of a first range need not wait for the lock
+            std::nth_element(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(k_), candidates.end(), better);
+            candidates.resize(k_);
+        }
+        const std::lock_guard<std::mutex> guard(lock_);
+        for (const Found &found : candidates) {
+            if (heap_.size() < k_) {
+                heap_.push_back(found);
+                std::push_heap(heap_.begin(), heap_.end(), better);
+            } else if (found.before(heap_.front())) {
+                std::pop_heap(heap_.begin(), heap_.end(), better);
+                heap_.back() = found;
+                std::push_heap(heap_.begin(), heap_.end(), better);
+            }
+        }
+        if (heap_.size() == k_) threshold_.store(std::max(threshold(), heap_.front().score), std::memory_order_relaxed);
+    }
+
+    std::vector<Found> sorted() {
+        std::sort(heap_.begin(), heap_.end(), [](const Found &a, const Found &b) { return a.before(b); });
+        return std::move(heap_);
+    }
+
+  private:
+    std::size_t k_;
+    std::atomic<std::int64_t> threshold_;
+    std::mutex lock_;
+    std::vector<Found> heap_;  // its front is the worst of the k best
+};
+
+// One list of a query in one segment.
+struct Part {
+    const QueryToken *token = nullptr;
+    std::int64_t list = -1;           // place in list_ids, -1: nobody mentions it
+    std::int64_t begin = 0, end = 0;  // mentions
+    std::int64_t bound = 0;
+};
+
+inline std::int64_t find_list(const SegmentView &segment, std::int32_t list) {
+    const std::int32_t *end = segment.list_ids + segment.lists;
+    const std::int32_t *found = std::lower_bound(segment.list_ids, end, list);
+    return found != end && *found == list ? found - segment.list_ids : -1;
+}
+
+inline std::vector<Part> parts_of(const SegmentView &segment, const Query &query) {
+    std::vector<Part> parts;
+    for (const QueryToken &token : query.tokens) {
+        const std::int64_t list = find_list(segment, token.list);
+        if (list < 0) continue;
+        Part part{&token, list, segment.list_offsets[list], segment.list_offsets[list + 1], 0};
+        if (segment.list_norms != nullptr)
+            part.bound = bound_of(static_cast<double>(token.vector.norm) * segment.list_norms[list]);
+        parts.push_back(part);
+    }
+    // The most promising list first. Sums have no order, so the scores do not depend on this.
+    std::stable_sort(parts.begin(), parts.end(), [](const Part &a, const Part &b) { return a.bound > b.bound; });
+    return parts;
+}
+
+// The mentions of a list that belong to rows [begin, end).
+inline std::pair<std::int64_t, std::int64_t> within(const SegmentView &segment, const Part &part, const Range &range) {
+    if (range.begin == 0 && range.end == segment.rows) return {part.begin, part.end};
+    const std::uint16_t *rows = segment.mention_rows;
+    const auto *from = std::lower_bound(rows + part.begin, rows + part.end, range.begin,
+                                        [](std::uint16_t row, std::int64_t value) { return row < value; });
+    const auto *to = std::lower_bound(from, rows + part.end, range.end,
+                                      [](std::uint16_t row, std::int64_t value) { return row < value; });
+    return {from - rows, to - rows};
+}
+
+// Candidates of rows in ascending order: a document scores what its best row scores. Rows of one document come
+// together, in one call.
+inline void add_candidate(const SegmentView &segment, const Range &range, std::int64_t row, std::int64_t score,
+                          std::vector<Found> &candidates) {
+    const std::int64_t ordinal = segment.row_documents[row];
+    if (!candidates.empty() && candidates.back().ordinal == ordinal && candidates.back().segment == range.segment) {
+        if (score > candidates.back().score) {
+            candidates.back().score = score;
+            candidates.back().row = static_cast<std::int32_t>(row);
+        }
+        return;
+    }
+    candidates.push_back({score, ordinal, range.segment, static_cast<std::int32_t>(row)});
+}
+
+// Without a sentence part, a document that scores exactly 0 is no hit.
+inline void drop_zeros(std::vector<Found> &candidates) {
+    candidates.erase(std::remove_if(candidates.begin(), candidates.end(), [](const Found &f) { return f.score == 0; }),
+                     candidates.end());
+}
+
+// Whether a row is all there is of its document.
+inline bool alone(const SegmentView &segment, std::int64_t row) {
+    const std::int64_t ordinal = segment.row_documents[row];
+    return (row == 0 || segment.row_documents[row - 1] != ordinal) &&
+           (row + 1 == segment.rows || segment.row_documents[row + 1] != ordinal);
+}
+
+}  // namespace coil
