@@ -180,7 +180,7 @@ class Index:
 
     def refresh(self) -> None:
         """See what other processes have committed."""
-        newer = Snapshot(self.folder)
+        newer = Snapshot(self.folder, self._snapshot)
         self._snapshot.close()
         self._snapshot = newer
 
@@ -225,15 +225,17 @@ class Index:
         return added
 
     def _seen_at_once(self, committed: Callable[[int], object] | None) -> Callable[[int], None]:
-        """Look anew after each commit but the first: a snapshot that stays would make the catalog's
-        write-ahead file grow for as long as documents come in, and after the last there is a look anyway."""
+        """Look anew after each commit but the first (after the last there is a look anyway).
+
+        A snapshot that stays would make the catalog's write-ahead file grow for as long as documents come in.
+        """
         commits = 0
 
         def hear(count: int) -> None:
             nonlocal commits
             commits += 1
             if commits > 1:
-                self.refresh()
+                self.fold()
             if committed is not None:
                 committed(count)
 

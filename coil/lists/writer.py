@@ -295,16 +295,31 @@ class IndexWriter:
     # ---- merging
 
     def _merge_small(self) -> None:
-        """Merge neighbours of one size class, as a counter carries: few segments, each row moved rarely."""
+        """Merge neighbours of one size class, as a counter carries: few segments, each row moved rarely.
+
+        Where a segment, or memory, has no room for FAN of them, as many are merged as there is room for.
+        """
         while True:
-            entries = self._catalog.segments()
-            last = entries[-FAN:]
-            classes = {_size_class(entry.rows) for entry in last}
-            too_many = sum(entry.rows for entry in last) > MOST_ROWS
-            too_large = sum(entry.facts.bytes for entry in last) > self._plan.merged
-            if len(last) < FAN or len(classes) > 1 or too_many or too_large:
+            run = self._run_to_merge(self._catalog.segments())
+            if len(run) < 2:
                 return
-            self._merge(last)
+            self._merge(run)
+
+    def _run_to_merge(self, entries: list[SegmentEntry]) -> list[SegmentEntry]:
+        """The last segments of one size class once they are FAN, or once no other like them has room."""
+        run: list[SegmentEntry] = []
+        rows = size = 0
+        for entry in reversed(entries):
+            if len(run) == FAN or _size_class(entry.rows) != _size_class(entries[-1].rows):
+                break
+            if rows + entry.rows > MOST_ROWS or size + entry.facts.bytes > self._plan.merged:
+                break
+            run.insert(0, entry)
+            rows += entry.rows
+            size += entry.facts.bytes
+        last = entries[-1]
+        crowded = rows + last.rows > MOST_ROWS or size + last.facts.bytes > self._plan.merged
+        return run if len(run) == FAN or crowded else []
 
     def _merge(self, entries: list[SegmentEntry]) -> None:
         loaded = [load_segment(self._folder, self._catalog, entry) for entry in entries]
