@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from tqdm import tqdm
 
 from coil.cli.progress import document_bar, tell_size, tell_time
 from coil.errors import InputError
@@ -77,12 +78,16 @@ def command(
         return
     if before.documents:
         click.echo(f"{before.documents:,} documents were read before; going on after them", err=True)
-    with document_bar(documents, "indexing") as encoded:
-        added = index.build(documents, before.on_duplicate, encoded, COMMIT_EVERY)
-    if not len(index):
-        index.close()
-        shutil.rmtree(out)  # so that a second try with the right path is not in its own way
-        raise InputError(f"{' '.join(corpus)} holds no documents", "check the path and the format")
+    try:
+        with document_bar(documents, "indexing") as encoded:
+            added = index.build(documents, before.on_duplicate, encoded, COMMIT_EVERY)
+        if not len(index):
+            raise InputError(f"{' '.join(corpus)} holds no documents", "check the path and the format")
+    except BaseException:
+        if not len(index):
+            index.close()
+            shutil.rmtree(out)  # nothing is lost, and a second try is not in the first one's way
+        raise
     facts = index.inspect()
     cut = f", {facts.truncated_documents:,} cut off" if facts.truncated_documents else ""
     click.echo(
@@ -97,7 +102,8 @@ def _predict(documents: Documents, model: str | None, precision: Any, long: Any)
     from coil.forecast import forecast
     from coil.vectors.onnx_encoder import OnnxEncoder
 
-    expected = forecast(documents, OnnxEncoder(model), precision, long)
+    read = tqdm(documents, unit=" documents", desc="reading", disable=None)
+    expected = forecast(read, OnnxEncoder(model), precision, long)
     click.echo(
         f"{expected.documents:,} documents, about {expected.mentions:,} mentions\n"
         f"size: about {tell_size(expected.bytes_segments + expected.bytes_catalog)} "
