@@ -56,7 +56,7 @@ BOUNDED = """
 import json, sys, time
 from pathlib import Path
 import numpy as np
-from coil.index import open_build
+from coil.building import open_build
 from coil.lists.memory import parse_size, peak_bytes
 from coil.texts.corpora import read_documents
 from coil.vectors.onnx_encoder import OnnxEncoder

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coil.errors import InputError
-from coil.index import Texts, create, documents_of
+from coil.index import create
 from coil.lists.precision import Precision
 from coil.lists.writer import Long
+from coil.texts.given import GivenDocuments, Texts
 from coil.texts.values import Document
 from coil.vectors.encoder import Encoder
 
@@ -80,7 +81,7 @@ def _sample(documents: Texts, rng: random.Random) -> tuple[list[Document], int, 
     """A random sample in random order (a reservoir), the number of documents, and the size of all."""
     sample: list[Document] = []
     count = size = 0
-    for document in documents_of(documents):
+    for document in GivenDocuments(documents):
         count += 1
         size += _size_of(document)
         if len(sample) < SAMPLE:

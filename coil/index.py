@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,6 @@ from coil.errors import (
     MissingIndex,
     OptionMismatch,
     OutputError,
-    UnfinishedBuild,
 )
 from coil.explanations.explanation import Explanation, explain_hit
 from coil.hits.searcher import Answer, Hit, Searcher
@@ -32,12 +31,11 @@ from coil.lists.segment import MOST_ROWS
 from coil.lists.segment_file import check_segment
 from coil.lists.snapshot import SEGMENTS_FOLDER, LiveSegment, Snapshot
 from coil.lists.writer import BUILD, IndexWriter, Listener, Long
-from coil.texts.corpora import Documents, make_document
+from coil.texts.given import GivenDocuments, Texts
 from coil.texts.values import Document
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
-Texts = Iterable[Document | Mapping[str, Any]]
 Encoded = Callable[[int, int], object]
 
 
@@ -202,7 +200,7 @@ class Index:
         `committed` hears how many more are safe on disk, at least every `commit_every` documents; `encoded`
         hears how many more are encoded, and how many bytes of the corpus, if it is files, are read.
         """
-        placed = _Documents(documents)
+        placed = GivenDocuments(documents)
         listener = Listener(self._seen_at_once(committed), encoded)
         with self._writer() as writer:
             return writer.add(placed, on_duplicate, listener, commit_every, placed.are_files)
@@ -211,7 +209,7 @@ class Index:
         self, documents: Texts, on_duplicate: OnDuplicate, encoded: Encoded | None, commit_every: int
     ) -> int:
         """Add a whole corpus, or what an interrupted build of it has left; returns how many were added."""
-        placed = _Documents(documents)
+        placed = GivenDocuments(documents)
         state = self._settings[BUILD]
         with self._writer() as writer:
             added = writer.build(
@@ -395,50 +393,6 @@ def open_index(path: str | Path, encoder: Encoder | None = None, memory: int | N
     return Index(folder, encoder, memory)
 
 
-def open_build(
-    path: str | Path,
-    model: str | Path | None = None,
-    precision: Precision | None = None,
-    long: Long | None = None,
-    on_duplicate: OnDuplicate | None = None,
-    resume: bool = False,
-    encoder: Encoder | None = None,
-    memory: int | None = None,
-) -> tuple[Index, Consumed]:
-    """A new index to `build`, or with `resume` the one whose building was interrupted; and how far that is.
-
-    Options that are None are the usual ones, or those that the interrupted build was begun with; others than
-    those are an error.
-    """
-    folder = Path(path)
-    if not is_index(folder):
-        made = create(
-            folder, model, precision or "int8", long or "chunk", encoder, memory, on_duplicate or "error"
-        )
-        return made, Consumed(on_duplicate=on_duplicate or "error")
-    opened = open_index(folder, encoder, memory)
-    state = opened.build_state()
-    if not resume and state is not None and not state.finished:
-        raise UnfinishedBuild(
-            f"{folder} holds an unfinished build, {state.documents:,} documents so far",
-            "go on with it with --resume, or remove it to start afresh",
-        )
-    if not resume:
-        raise OutputError(f"{folder} exists already", "add to it with `coil add`, or choose another name")
-    if state is None:
-        raise OutputError(f"{folder} was not made by `coil index`", "add to it with `coil add`")
-    if encoder is None and model is not None:
-        opened.use(OnnxEncoder(model))
-    begun = {**opened.settings(), "on_duplicate": state.on_duplicate}
-    for name, given in (("precision", precision), ("long", long), ("on_duplicate", on_duplicate)):
-        if given is not None and given != begun[name]:
-            raise OptionMismatch(
-                f"{folder} was begun with --{name.replace('_', '-')} {begun[name]}, not {given}",
-                "resume with the options that it was begun with, or remove it to start afresh",
-            )
-    return opened, state
-
-
 def is_index(folder: Path) -> bool:
     """Whether there is an index, whole or damaged; what a kill while making one leaves is none."""
     return folder.is_dir() and any(catalog_files(folder)) and not Catalog.is_bare(folder)
@@ -460,43 +414,3 @@ def _plan(encoder: Encoder, memory: int | None) -> MemoryPlan:
         for _ in encoder.encode_documents(["a " * encoder.config.profile.document_length]):
             pass
     return plan_memory(memory, resident_bytes(), encoder.config.n_t)
-
-
-def documents_of(given: Texts) -> Iterator[Document]:
-    """The documents of whatever may be added to an index."""
-    return _Documents(given)
-
-
-class _Documents(Iterator[Document]):
-    """Documents from whatever was given, each with the place it came from."""
-
-    def __init__(self, given: Texts) -> None:
-        self._reading = given if isinstance(given, Documents) else None
-        self.are_files = self._reading is not None and self._reading.are_files
-        self._stream = iter(given)
-        self._number = 0
-
-    def __next__(self) -> Document:
-        found = next(self._stream)
-        self._number += 1
-        return (
-            found
-            if isinstance(found, Document)
-            else make_document(dict(found), "the documents given", self._number)
-        )
-
-    @property
-    def mark(self) -> int:
-        """The last document's place as a number."""
-        return self._reading.mark if self._reading is not None else self._number
-
-    def place_of(self, mark: int, doc_id: str) -> str:
-        """A document's place in words."""
-        if self._reading is not None:
-            return self._reading.place_of(mark, doc_id)
-        return f"document {mark} of those given"
-
-    @property
-    def position(self) -> int:
-        """Bytes read so far."""
-        return self._reading.gauge.bytes_read if self._reading is not None else 0

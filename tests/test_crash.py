@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from coil.index import create, open_build, open_index
+from coil.building import open_build
+from coil.index import create, open_index
 from coil.texts.corpora import read_documents
 from tests.hash_encoder import HashEncoder, answers
 
@@ -58,7 +59,7 @@ print("open", flush=True)
 # What `coil index --resume` does, with an encoder that loads faster than that of the command line.
 BUILD = """
 import sys
-from coil.index import open_build
+from coil.building import open_build
 from coil.lists import writer
 from coil.texts.corpora import read_documents
 from tests.hash_encoder import HashEncoder

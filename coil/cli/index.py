@@ -10,9 +10,9 @@ from typing import Any
 import click
 from tqdm import tqdm
 
+from coil.building import open_build
 from coil.cli.progress import document_bar, tell_size, tell_time
 from coil.errors import InputError
-from coil.index import open_build
 from coil.lists.memory import default_budget, longest_line, parse_size
 from coil.texts.corpora import Documents, read_documents
 
