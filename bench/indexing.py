@@ -4,11 +4,18 @@
 
 The texts are the standard library's docs, which every machine has. Each measurement is a process of its own,
 in turns, and the medians are compared.
+
+What `--memory` bounds is measured on more tokens than a language model could read in a minute: the vectors
+are made up and each token counts four times; everything else is as in a real build, the model too is there.
+
+    python -m bench.indexing --memory-only     # only that, without writing the result file
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import random
 import statistics
 import subprocess
 import sys
@@ -16,9 +23,13 @@ import tempfile
 from pathlib import Path
 
 from bench.stamp import stamp, write_result
+from coil.demo.standard_library import read_standard_library
 from coil.index import open_index
+from coil.lists.memory import parse_size
 
 ROUNDS = 3
+BUDGETS = ("400M", "1G")
+MANY = 40_000  # documents for the budgets: about 0.5 GB of vectors
 
 ENCODE = """
 import json, resource, sys, time
@@ -41,10 +52,48 @@ index.add(documents)
 took = time.perf_counter() - began
 print(json.dumps({"s": took, "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
 """
+BOUNDED = """
+import json, sys, time
+from pathlib import Path
+import numpy as np
+from coil.building import open_build
+from coil.lists.memory import parse_size, peak_bytes
+from coil.texts.corpora import read_documents
+from coil.vectors.onnx_encoder import OnnxEncoder
+from coil.vectors.token_vectors import TokenVectors
+
+class MadeUp(OnnxEncoder):
+    # Tokens are real, but each is there four times; vectors are slices of one random array.
+    def encode_documents(self, texts):
+        texts, config = list(texts), self.config
+        rng = np.random.default_rng(len(texts))
+        made = rng.standard_normal((4096, config.n_t)).astype(np.float32)
+        for text, tokens in zip(texts, self.tokenizer.cut(texts, config.profile.document_length)):
+            ids, spans = np.tile(tokens.input_ids[1:-1], 4), np.tile(tokens.spans, (4, 1))
+            sentence = made.ravel()[:config.n_c].copy()
+            yield TokenVectors(ids, ids, spans, made[:len(ids)].copy(), sentence, tokens.dropped)
+
+encoder = MadeUp()
+list(OnnxEncoder.encode_documents(encoder, ["the bank of a river " * 200]))
+began = time.perf_counter()
+index, before = open_build(sys.argv[2], encoder=encoder, memory=parse_size(sys.argv[3]))
+index.build(read_documents(sys.argv[1]), "error", None, 65536)
+took = time.perf_counter() - began
+facts = index.inspect()
+print(json.dumps({"s": took, "mb": peak_bytes() / 2**20, "segments": facts.segments,
+                  "bytes": facts.bytes_segments + facts.bytes_catalog}))
+"""
 
 
 def main() -> None:
     """Measure and write bench/results/indexing.json."""
+    parser = argparse.ArgumentParser(description="How an index is built: time, memory, size.")
+    parser.add_argument("--memory-only", action="store_true")
+    parser.add_argument("--documents", type=int, default=MANY, help="for the budgets")
+    arguments = parser.parse_args()
+    if arguments.memory_only:
+        print(json.dumps(measure_budgets(arguments.documents), indent=2))
+        return
     result = stamp()
     rounds: dict[str, list[dict[str, float]]] = {"encode": [], "index": []}
     with tempfile.TemporaryDirectory() as scratch:
@@ -66,10 +115,36 @@ def main() -> None:
         "bytes_a_mention": facts.bytes_a_mention,
         "bytes_segments": facts.bytes_segments,
         "bytes_catalog": facts.bytes_catalog,
+        "budgets": measure_budgets(arguments.documents),
     }
     path = write_result("indexing", result)
     print(json.dumps({k: v for k, v in result.items() if not isinstance(v, dict)}, indent=2))
     print(f"written to {path}")
+
+
+def measure_budgets(documents: int) -> dict[str, dict[str, float]]:
+    """Peak memory of builds under each budget, over the budget."""
+    found: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        corpus = Path(scratch) / "corpus.jsonl"
+        _write_corpus(corpus, documents)
+        for budget in BUDGETS:
+            measured = _run(BOUNDED, str(corpus), f"{scratch}/{budget}.coil", budget)
+            over = measured["mb"] * 2**20 / parse_size(budget)
+            found[budget] = {name: round(value, 1) for name, value in measured.items()}
+            found[budget]["peak_over_budget"] = round(over, 3)
+    return found
+
+
+def _write_corpus(path: Path, documents: int) -> None:
+    """Pieces of docstrings, so short that nobody has to find out whether they need chunks."""
+    words = " ".join(document.text for document in read_standard_library()).split()
+    rng = random.Random(0)
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(documents):
+            begin = rng.randrange(len(words) - 100)
+            text = " ".join(words[begin : begin + 100])[:500]
+            file.write(json.dumps({"id": f"d{number}", "text": text, "number": number}) + "\n")
 
 
 def _run(code: str, *arguments: str) -> dict[str, float]:

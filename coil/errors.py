@@ -3,7 +3,8 @@
 CoilError                     what was found, what was expected, where; `remedy` says what to do
 ├── InputError                a text, pairs, run or judgement file that cannot be read as such
 │   ├── BadLine               one line of a file is broken (path and line number)
-│   └── DuplicateId           two documents with one id (both places)
+│   ├── DuplicateId           two documents with one id (both places)
+│   └── ChangedCorpus         a corpus is no longer what an interrupted build has read of it
 ├── ModelError                a model folder that cannot be trusted
 │   ├── MissingModelFile      a file of the model is not there
 │   ├── WrongShape            weights that do not fit the configuration
@@ -15,8 +16,10 @@ CoilError                     what was found, what was expected, where; `remedy`
 │   ├── DamagedCatalog        the catalog cannot be read
 │   ├── MissingSegment        a segment file is gone
 │   ├── DamagedSegment        a segment file is not what was written
-│   └── IndexLocked           another process is writing it
+│   ├── IndexLocked           another process is writing it
+│   └── UnfinishedBuild       its building was interrupted
 ├── SearchTimeout             a search took longer than it was given
+├── TooLittleMemory           the memory that was allowed is not enough
 ├── OutputError               the result cannot be written
 ├── TrainingDiverged          the loss is no longer a number
 └── MissingExtra              an optional part of the package is not installed
@@ -62,6 +65,10 @@ class DuplicateId(InputError):
             "give each document its own id, or remove one of the two",
         )
         self.doc_id, self.first, self.second = doc_id, first, second
+
+
+class ChangedCorpus(InputError):
+    """A corpus is no longer what an interrupted build has read of it."""
 
 
 class ModelError(CoilError):
@@ -110,6 +117,14 @@ class DamagedSegment(IndexProblem):
 
 class IndexLocked(IndexProblem):
     """Another process is writing the index."""
+
+
+class UnfinishedBuild(IndexProblem):
+    """The building of the index was interrupted."""
+
+
+class TooLittleMemory(CoilError):
+    """The memory that was allowed is not enough."""
 
 
 class SearchTimeout(CoilError):

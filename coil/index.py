@@ -6,35 +6,43 @@ import copy
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from coil.errors import CoilError, InputError, MissingIndex, OptionMismatch, OutputError
+from coil.errors import (
+    CoilError,
+    InputError,
+    MissingIndex,
+    OptionMismatch,
+    OutputError,
+)
 from coil.explanations.explanation import Explanation, explain_hit
 from coil.hits.reranker import AT_ONCE, Candidate, check_candidates, rank_candidates
 from coil.hits.searcher import Answer, Hit, Searcher
-from coil.lists.catalog import CATALOG_FILE, Catalog
+from coil.lists.catalog import Catalog, catalog_files
 from coil.lists.filters import parse_filter
-from coil.lists.lock import writer_lock
+from coil.lists.intake import Consumed, OnDuplicate
+from coil.lists.lock import LOCK_FILE, writer_lock
+from coil.lists.memory import MemoryPlan, default_budget, plan_memory, resident_bytes
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.lists.segment import MOST_ROWS
 from coil.lists.segment_file import check_segment
 from coil.lists.snapshot import SEGMENTS_FOLDER, LiveSegment, Snapshot
-from coil.lists.writer import FLUSH_BYTES, IndexWriter, OnDuplicate
+from coil.lists.writer import BUILD, IndexWriter, Listener
 from coil.scores.bm25 import rank_with_bm25
-from coil.texts.corpora import make_document
+from coil.texts.given import GivenDocuments, Texts
 from coil.texts.values import Document
 from coil.tokens.list_keys import NO_LIST
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
-Texts = Iterable[Document | Mapping[str, Any]]
+Encoded = Callable[[int, int], object]
 
 
 @dataclass(frozen=True)
@@ -87,13 +95,15 @@ class Index:
         self,
         folder: Path,
         encoder: Encoder | None = None,
-        flush_bytes: int = FLUSH_BYTES,
+        memory: int | None = None,
         threads: int = 1,
         device: str | None = None,
     ) -> None:
+        """`memory`: bytes that the process may take while it changes the index."""
         self.folder = folder
         self._encoder = encoder
-        self._flush_bytes = flush_bytes
+        self._memory = memory
+        self._plan: MemoryPlan | None = None
         self._threads, self._device = threads, device
         self._cached: tuple[Snapshot, Searcher] | None = None
         self._swap = threading.Lock()
@@ -136,6 +146,20 @@ class Index:
         """The name or folder of the model that the index was made with, None for the bundled one."""
         name: str | None = self._settings["model"]
         return name
+
+    def use(self, encoder: Encoder) -> None:
+        """Take this model, which must be the one that the index was made with."""
+        self._encoder = encoder
+        assert self.encoder is encoder
+
+    def settings(self) -> dict[str, Any]:
+        """What the index was made with: model, fingerprint, config, precision, long."""
+        return dict(self._settings)
+
+    def build_state(self) -> Consumed | None:
+        """How far `coil index` has come, None if the index was made otherwise."""
+        state = self._settings.get(BUILD)
+        return Consumed.from_json(state) if state is not None else None
 
     # ---- searching
 
@@ -238,7 +262,8 @@ class Index:
 
     def refresh(self) -> None:
         """See what other processes have committed."""
-        newer = Snapshot(self.folder)
+        with self._held() as current:
+            newer = Snapshot(self.folder, current)
         with self._swap:
             older, self._snapshot = self._snapshot, newer
             self._cached = None
@@ -282,13 +307,61 @@ class Index:
         on_duplicate: OnDuplicate = "error",
         committed: Callable[[int], object] | None = None,
         commit_every: int = MOST_ROWS,
+        encoded: Encoded | None = None,
     ) -> int:
         """Add documents: `Document`s or dicts with an id and a text, from any iterable; returns how many.
 
-        `committed` hears how many more are safe on disk, at least every `commit_every` documents.
+        `committed` hears how many more are safe on disk, at least every `commit_every` documents; `encoded`
+        hears how many more are encoded, and how many bytes of the corpus, if it is files, are read.
         """
+        placed = GivenDocuments(documents)
+        listener = Listener(self._seen_at_once(committed), encoded)
         with self._writer() as writer:
-            return writer.add(_Documents(documents), on_duplicate, committed, commit_every)
+            return writer.add(placed, on_duplicate, listener, commit_every, placed.are_files)
+
+    def build(
+        self, documents: Texts, on_duplicate: OnDuplicate, encoded: Encoded | None, commit_every: int
+    ) -> int:
+        """Add a whole corpus, or what an interrupted build of it has left; returns how many were added."""
+        placed = GivenDocuments(documents)
+        state = self._settings[BUILD]
+        with self._writer() as writer:
+            added = writer.build(
+                placed,
+                replace(Consumed.from_json(state), on_duplicate=on_duplicate),
+                Listener(self._seen_at_once(None), encoded),
+                commit_every,
+                placed.are_files,
+            )
+        self.fold()
+        return added
+
+    def _seen_at_once(self, committed: Callable[[int], object] | None) -> Callable[[int], None]:
+        """Look anew after each commit but the first (after the last there is a look anyway).
+
+        A snapshot that stays would make the catalog's write-ahead file grow for as long as documents come in.
+        """
+        commits = 0
+
+        def hear(count: int) -> None:
+            nonlocal commits
+            commits += 1
+            if commits > 1:
+                self.fold()
+            if committed is not None:
+                committed(count)
+
+        return hear
+
+    def fold(self) -> None:
+        """Put the catalog into one file, as far as other readers allow."""
+        self._snapshot.close()
+        try:
+            catalog = Catalog.open(self.folder)
+            catalog.fold()
+            catalog.close()
+        finally:
+            self._snapshot = Snapshot(self.folder)
 
     def update(self, documents: Texts) -> int:
         """Add documents; one whose id is there already takes its place."""
@@ -304,11 +377,15 @@ class Index:
     def compact(self) -> int:
         """Rewrite the index without what was deleted; returns the number of segments left."""
         with self._writer() as writer:
-            return writer.compact()
+            segments = writer.compact()
+        self.fold()
+        return segments
 
     @contextmanager
     def _writer(self) -> Iterator[IndexWriter]:
         encoder = self.encoder
+        if self._plan is None:
+            self._plan = _plan(encoder, self._memory)
         with writer_lock(self.folder):
             catalog = Catalog.open(self.folder)
             try:
@@ -318,7 +395,7 @@ class Index:
                     encoder,
                     self._settings["precision"],
                     self._settings["long"],
-                    self._flush_bytes,
+                    self._plan,
                 )
             except BaseException:
                 with suppress(CoilError):  # the first error is the one to tell; the old snapshot still serves
@@ -368,7 +445,7 @@ class Index:
             longest_lists=tuple((token(list_id), length) for list_id, length in top),
             truncated_documents=catalog.n_truncated(),
             segments=len(segments),
-            bytes_catalog=(self.folder / CATALOG_FILE).stat().st_size,
+            bytes_catalog=sum(path.stat().st_size for path in catalog_files(self.folder)),
             bytes_segments=sum(entry.facts.bytes for entry in snapshot.entries),
             bytes_a_mention=postings / mentions if mentions else 0.0,
             token_error=max((live.segment.token_error for live in segments), default=0.0),
@@ -396,11 +473,16 @@ def create(
     precision: Precision = "int8",
     long: Long = "chunk",
     encoder: Encoder | None = None,
+    memory: int | None = None,
+    build_with: OnDuplicate | None = None,
 ) -> Index:
-    """Make a new, empty index. `model` None is the bundled one; `long` "truncate" cuts long documents off."""
+    """Make a new, empty index. `model` None is the bundled one; `long` "truncate" cuts long documents off.
+
+    `memory`: bytes that the process may take while it changes the index. `build_with` marks the index as one
+    whose building is not finished, and says what is done with duplicates.
+    """
     folder = Path(path)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise OutputError(f"{folder} exists already", "open it with coil.open, or choose another name")
+    _check_free(folder)
     encoder = encoder if encoder is not None else OnnxEncoder(model)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -413,45 +495,56 @@ def create(
         "precision": precision,
         "long": long,
     }
-    try:
-        Catalog.create(folder, settings).close()
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return Index(folder, encoder)
+    if build_with is not None:
+        settings[BUILD] = Consumed(on_duplicate=build_with).to_json()
+    with writer_lock(folder):
+        _check_free(folder)
+        for left in catalog_files(folder):  # of a process that was killed before it had made an index
+            left.unlink()
+        try:
+            Catalog.create(folder, settings).close()
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    return Index(folder, encoder, memory)
 
 
 def open_index(
-    path: str | Path, encoder: Encoder | None = None, threads: int = 1, device: str | None = None
+    path: str | Path,
+    encoder: Encoder | None = None,
+    memory: int | None = None,
+    threads: int = 1,
+    device: str | None = None,
 ) -> Index:
     """Open an index that is there, to search and to change it.
 
-    `threads` share a search over many documents; `device`, such as "cuda", scores with PyTorch there.
+    `memory` bounds the process while it changes the index, in bytes. `threads` share a search over many
+    documents; `device`, such as "cuda", scores with PyTorch there.
     """
     folder = Path(path)
     if not folder.is_dir():
         raise MissingIndex(f"there is no index at {folder}", "make one with `coil index` or coil.create")
-    return Index(folder, encoder, threads=threads, device=device)
+    return Index(folder, encoder, memory, threads, device)
 
 
-class _Documents(Iterator[Document]):
-    """Documents from whatever was given, each with the place it came from."""
+def is_index(folder: Path) -> bool:
+    """Whether there is an index, whole or damaged; what a kill while making one leaves is none."""
+    return folder.is_dir() and any(catalog_files(folder)) and not Catalog.is_bare(folder)
 
-    def __init__(self, given: Texts) -> None:
-        self._given = given
-        self._stream = iter(given)
-        self._number = 0
 
-    def __next__(self) -> Document:
-        found = next(self._stream)
-        self._number += 1
-        return (
-            found
-            if isinstance(found, Document)
-            else make_document(dict(found), "the documents given", self._number)
-        )
+def _check_free(folder: Path) -> None:
+    taken = folder.exists() and not folder.is_dir()
+    if folder.is_dir():
+        left = {LOCK_FILE, *(path.name for path in catalog_files(folder))}
+        taken = is_index(folder) or any(path.name not in left for path in folder.iterdir())
+    if taken:
+        raise OutputError(f"{folder} exists already", "open it with coil.open, or choose another name")
 
-    @property
-    def place(self) -> str:
-        """Where the last document came from, for messages."""
-        return str(getattr(self._given, "place", f"document {self._number} of those given"))
+
+def _plan(encoder: Encoder, memory: int | None) -> MemoryPlan:
+    if memory is None:  # a program that is large already has its reasons
+        memory = max(default_budget(), resident_bytes() + (default_budget() // 2))
+    else:  # the runtime's own memory grows with the first long text
+        for _ in encoder.encode_documents(["a " * encoder.config.profile.document_length]):
+            pass
+    return plan_memory(memory, resident_bytes(), encoder.config.n_t)

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from coil.building import open_build
 from coil.index import create, open_index
-from tests.hash_encoder import HashEncoder
+from coil.texts.corpora import read_documents
+from tests.hash_encoder import HashEncoder, answers
 
 ROUNDS = int(os.environ.get("COIL_CRASH_ROUNDS", "12"))  # of each kind; `make soak` asks for more
 
@@ -52,6 +54,59 @@ from tests.hash_encoder import HashEncoder
 index = open_index(sys.argv[1], encoder=HashEncoder())
 print("open", flush=True)
 """
+
+
+# What `coil index --resume` does, with an encoder that loads faster than that of the command line.
+BUILD = """
+import sys
+from coil.building import open_build
+from coil.lists import writer
+from coil.texts.corpora import read_documents
+from tests.hash_encoder import HashEncoder
+writer.WINDOW = 8
+encoder = HashEncoder()
+print("open", flush=True)
+index, before = open_build(sys.argv[1], encoder=encoder, resume=True)
+if not before.finished:
+    index.build(read_documents(sys.argv[2]), "update", None, 20)
+print("done", flush=True)
+"""
+
+
+def test_a_build_killed_at_any_moment_is_resumed(tmp_path: Path) -> None:
+    rng = random.Random("build")
+    corpus = tmp_path / "corpus.tsv"
+    ids = [rng.randrange(500) for _ in range(600)]  # some come twice: the later one counts
+    corpus.write_text("".join(f"{i}\triver bank {'money ' * (n % 7)}{n}\n" for n, i in enumerate(ids)))
+    whole, _ = open_build(tmp_path / "whole.coil", encoder=HashEncoder(), on_duplicate="update")
+    whole.build(read_documents(corpus), "update", None, 20)
+    kills = 0
+    for number in range(ROUNDS):
+        folder = tmp_path / f"{number}.coil"
+        for _ in range(100):
+            process = subprocess.Popen(
+                [sys.executable, "-c", BUILD, str(folder), str(corpus)], stdout=subprocess.PIPE, text=True
+            )
+            assert process.stdout is not None
+            assert process.stdout.readline() == "open\n"
+            try:
+                process.wait(rng.uniform(0.0, 0.5))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                kills += 1
+            told = process.stdout.read()
+            status = process.wait()
+            if told == "done\n":
+                break
+            assert status == -signal.SIGKILL
+        index = open_index(folder, encoder=HashEncoder())
+        index.verify()
+        assert len(index) == len(whole)
+        assert answers(index) == answers(whole)
+        index.close()
+        if kills >= ROUNDS:
+            break
+    assert kills >= min(ROUNDS, 5)
 
 
 @pytest.mark.parametrize("kind", WRITERS)

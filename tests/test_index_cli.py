@@ -146,14 +146,10 @@ def test_add_update_delete_compact_verify_inspect(index: str, tmp_path: Path, ca
     assert "35.0 bytes a mention" in capsys.readouterr().out
 
 
-def test_resuming_takes_up_what_is_missing(notes: Path, tmp_path: Path, capsys: Output) -> None:
-    (tmp_path / "first").mkdir()
-    (tmp_path / "first" / "money.md").write_text((notes / "money.md").read_text())
-    out = str(tmp_path / "a.coil")
-    assert run(["index", str(tmp_path / "first"), "--out", out]) == 0
-    assert run(["index", str(notes), "--out", out, "--resume"]) == 0
-    assert "2 documents added" in capsys.readouterr().err
-    assert run(["index", str(notes), "--out", out]) == 1
+def test_a_finished_build_is_left_alone(index: str, notes: Path, capsys: Output) -> None:
+    assert run(["index", str(notes), "--out", index, "--resume"]) == 0
+    assert "is finished, 3 documents: nothing to resume" in capsys.readouterr().err
+    assert run(["index", str(notes), "--out", index]) == 1
     assert "exists already" in capsys.readouterr().err
 
 

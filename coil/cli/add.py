@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from tqdm import tqdm
 
+from coil.cli.index import COMMIT_EVERY
+from coil.cli.progress import document_bar
 from coil.index import open_index
+from coil.lists.memory import default_budget, longest_line, parse_size
 from coil.texts.corpora import read_documents
 
 
@@ -19,14 +21,18 @@ from coil.texts.corpora import read_documents
     "--on-duplicate", type=click.Choice(["error", "update", "skip"]), default="error", show_default=True,
     help="What to do with an id that is there already.",
 )  # fmt: skip
-def command(index: Path, corpus: tuple[str, ...], on_duplicate: Any) -> None:
+@click.option("--memory", metavar="SIZE", help="What the whole process may take, such as 512M or 4G.")
+def command(index: Path, corpus: tuple[str, ...], on_duplicate: Any, memory: str | None) -> None:
     """Add documents to an index; what is committed can be searched at once.
 
     \b
       coil add notes.coil new-notes/
       echo '{"id": "n1", "text": "hello"}' | coil add notes.coil - --on-duplicate update
     """
-    opened = open_index(index)
-    with tqdm(unit=" documents", disable=None, desc="adding") as bar:
-        added = opened.add(read_documents(*corpus), on_duplicate=on_duplicate, committed=bar.update)
+    budget = parse_size(memory) if memory is not None else None
+    documents = read_documents(*corpus)
+    documents.gauge.longest = longest_line(budget or default_budget())
+    opened = open_index(index, memory=budget)
+    with document_bar(documents, "adding") as encoded:
+        added = opened.add(documents, on_duplicate, encoded=encoded, commit_every=COMMIT_EVERY)
     click.echo(f"{added:,} documents added; {index} holds {len(opened):,}", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import click
 from tqdm import tqdm
 
+from coil.building import open_build
+from coil.cli.progress import document_bar, tell_size, tell_time
 from coil.errors import InputError
-from coil.index import create, open_index
-from coil.texts.corpora import read_documents
+from coil.lists.memory import default_budget, longest_line, parse_size
+from coil.texts.corpora import Documents, read_documents
 
-COMMIT_EVERY = 4096  # documents; a kill loses at most this many, and --resume takes them up again
+COMMIT_EVERY = 16_384  # documents: what a kill costs at most, about a minute of a laptop's work
 
 
 @click.command("index")
@@ -21,18 +24,24 @@ COMMIT_EVERY = 4096  # documents; a kill loses at most this many, and --resume t
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The index to make, NAME.coil.")
 @click.option("--model", metavar="M", help="A model folder, or a package that carries one.")
 @click.option(
-    "--precision", type=click.Choice(["int8", "fp16", "fp32"]), default="int8", show_default=True,
-    help="How vectors are stored.",
+    "--precision", type=click.Choice(["int8", "fp16", "fp32", "int8+fp16", "int8+fp32"]),
+    help="How vectors are stored; with + a precise form beside int8 settles the order.  [default: int8]",
 )  # fmt: skip
 @click.option(
-    "--long", type=click.Choice(["chunk", "truncate"]), default="chunk", show_default=True,
-    help="Documents longer than the model takes: cut into overlapping chunks, or cut off.",
+    "--long", type=click.Choice(["chunk", "truncate"]),
+    help="Documents longer than the model takes: cut into overlapping chunks, or cut off.  [default: chunk]",
 )  # fmt: skip
 @click.option(
-    "--on-duplicate", type=click.Choice(["error", "update", "skip"]), default="error", show_default=True,
-    help="What to do with an id that was there before.",
+    "--on-duplicate", type=click.Choice(["error", "update", "skip"]),
+    help="What to do with an id that was there before.  [default: error]",
 )  # fmt: skip
-@click.option("--resume", is_flag=True, help="Go on with an index whose building was interrupted.")
+@click.option(
+    "--memory", metavar="SIZE",
+    help="What the whole process may take, such as 512M or 4G; no line may be longer than 1/16 of it. "
+    "[default: 2G, or half of the machine's if that is less]",
+)  # fmt: skip
+@click.option("--resume", is_flag=True, help="Go on with a build that was interrupted.")
+@click.option("--dry-run", is_flag=True, help="Only tell what it would take, judged from a sample.")
 def command(
     corpus: tuple[str, ...],
     out: Path,
@@ -40,33 +49,67 @@ def command(
     precision: Any,
     long: Any,
     on_duplicate: Any,
+    memory: str | None,
     resume: bool,
+    dry_run: bool,
 ) -> None:
     """Build an index from .jsonl, .tsv, .csv or .parquet files, folders of .txt and .md, BEIR folders, or - .
 
+    A build that was killed or interrupted goes on with --resume, given the same corpus. It reads what it has
+    read before once more, without encoding it, and stops with an error if that has changed.
+
     \b
       coil index notes/ --out notes.coil
+      coil index passages.tsv.gz --out passages.coil --dry-run
+      coil index passages.tsv.gz --out passages.coil --memory 1G
+      coil index passages.tsv.gz --out passages.coil --resume
       zcat dump.jsonl.gz | coil index - --out dump.coil
     """
     began = time.monotonic()
+    budget = parse_size(memory) if memory is not None else None
     documents = read_documents(*corpus)  # before anything is made: a wrong path must not leave an empty index
-    index = open_index(out) if resume else create(out, model, precision, long)
-    before = len(index)
-    with tqdm(unit=" documents", disable=None, desc="indexing") as bar:
-        index.add(
-            documents,
-            on_duplicate="skip" if resume else on_duplicate,
-            committed=bar.update,
-            commit_every=COMMIT_EVERY,
-        )
-    added = len(index) - before
-    if not len(index):
-        raise InputError(f"{' '.join(corpus)} holds no documents", "check the path and the format")
+    documents.gauge.longest = longest_line(budget or default_budget())
+    if dry_run:
+        _predict(documents, model, precision or "int8", long or "chunk")
+        return
+    index, before = open_build(out, model, precision, long, on_duplicate, resume, memory=budget)
+    if before.finished:
+        click.echo(f"{out} is finished, {len(index):,} documents: nothing to resume", err=True)
+        return
+    if before.documents:
+        click.echo(f"{before.documents:,} documents were read before; going on after them", err=True)
+    try:
+        with document_bar(documents, "indexing") as encoded:
+            added = index.build(documents, before.on_duplicate, encoded, COMMIT_EVERY)
+        if not len(index):
+            raise InputError(f"{' '.join(corpus)} holds no documents", "check the path and the format")
+    except BaseException:
+        if not len(index):
+            index.close()
+            shutil.rmtree(out)  # nothing is lost, and a second try is not in the first one's way
+        raise
     facts = index.inspect()
     cut = f", {facts.truncated_documents:,} cut off" if facts.truncated_documents else ""
-    size = (facts.bytes_segments + facts.bytes_catalog) / 1e6
     click.echo(
-        f"{added:,} documents added in {time.monotonic() - began:.1f} s{cut}; {out} holds "
-        f"{facts.documents:,} with {facts.mentions:,} mentions in {size:.1f} MB",
+        f"{added:,} documents added in {tell_time(time.monotonic() - began)}{cut}; {out} holds "
+        f"{facts.documents:,} with {facts.mentions:,} mentions in "
+        f"{tell_size(facts.bytes_segments + facts.bytes_catalog)}",
         err=True,
+    )
+
+
+def _predict(documents: Documents, model: str | None, precision: Any, long: Any) -> None:
+    from coil.forecast import forecast
+    from coil.vectors.onnx_encoder import OnnxEncoder
+
+    read = tqdm(documents, unit=" documents", desc="reading", disable=None)
+    expected = forecast(read, OnnxEncoder(model), precision, long)
+    click.echo(
+        f"{expected.documents:,} documents, about {expected.mentions:,} mentions\n"
+        f"size: about {tell_size(expected.bytes_segments + expected.bytes_catalog)} "
+        f"(lists {tell_size(expected.bytes_segments)}, catalog {tell_size(expected.bytes_catalog)})\n"
+        f"time: about {tell_time(expected.seconds)} on this machine as busy as it is now\n"
+        f"All documents were read, {expected.sampled:,} chosen at random were indexed "
+        f"({expected.sampled_share:.1%} of the text), and the rest was taken to be like them. "
+        "Nothing was written."
     )

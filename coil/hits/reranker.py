@@ -278,7 +278,7 @@ def _chosen(documents: Iterable[Document], wanted: Mapping[str, object]) -> Iter
         if document.doc_id in marks:
             first = marks[document.doc_id]
             if reading is not None:
-                raise DuplicateId(document.doc_id, reading.place_of(first), reading.place)
+                raise DuplicateId(document.doc_id, reading.place_of(first, document.doc_id), reading.place)
             raise DuplicateId(document.doc_id, f"document {first}", f"document {number}")
         marks[document.doc_id] = mark
         yield document

@@ -1,8 +1,8 @@
 """Bounds: how long the vectors of a list, a block or a row are: a search leaves out what cannot win.
 
-|q · v| is at most ‖q‖ ‖v‖. Lengths are rounded up. Of a sentence vector, the product with the query is at most
-that of the heads (the first sixteen dimensions) plus the product of the lengths of the tails: a fifth of the
-bytes, and with the bundled model, whose first dimensions say most, it rules out most rows.
+|q · v| is at most ‖q‖ ‖v‖. Lengths are rounded up. Of a sentence vector, the product with the query is at
+most that of the heads (the first sixteen dimensions) plus the product of the lengths of the tails: a fifth of
+the bytes, and with the bundled model, whose first dimensions say most, it rules out most rows.
 
 Boxes (the least and the largest value of each dimension in a block) were tried as well: on the bundled
 model's vectors they are looser than lengths, list by list and block by block. Sketches of four bits a

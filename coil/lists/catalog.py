@@ -24,6 +24,7 @@ from coil.texts.values import Document
 
 FORMAT = 1
 CATALOG_FILE = "catalog.sqlite"
+_PATIENCE = 30  # seconds to wait for another connection
 
 SCHEMA = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -89,11 +90,11 @@ class Catalog:
         try:
             connection = _connect(path, "rwc")
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(f"BEGIN; {SCHEMA} COMMIT;")
+            connection.executescript(f"BEGIN; {SCHEMA}")  # one transaction: killed, it leaves nothing
+            for name, value in {"format": FORMAT, **settings}.items():
+                put_setting(connection, name, value)
+            connection.execute("COMMIT")
             catalog = cls(path, connection)
-            with catalog.change():
-                for name, value in {"format": FORMAT, **settings}.items():
-                    connection.execute("INSERT INTO settings VALUES (?, ?)", (name, json.dumps(value)))
         except sqlite3.OperationalError as error:
             raise OutputError(
                 f"{path} cannot be made: {error}", "choose another place for the index"
@@ -116,6 +117,17 @@ class Catalog:
                 f"{folder} has format {found}, this version reads up to {FORMAT}", "upgrade coil-ir"
             )
         return catalog
+
+    @staticmethod
+    def is_bare(folder: Path) -> bool:
+        """Whether the catalog holds nothing at all, because its maker was killed."""
+        try:
+            connection = _connect(folder / CATALOG_FILE, "rw")
+            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            connection.close()
+        except sqlite3.DatabaseError:
+            return False
+        return bool(tables == 0)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -210,6 +222,19 @@ class Catalog:
             raise InputError(f"the filter cannot be used: {error}", "write a shorter one") from error
         return np.fromiter((ordinal for (ordinal,) in rows), dtype=np.int64)
 
+    def fold(self) -> None:
+        """Move what was committed from the write-ahead file into the catalog, as far as readers allow."""
+        self._connection.execute("PRAGMA busy_timeout = 0")  # a reader may stay for long: do not wait for it
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._connection.execute(f"PRAGMA busy_timeout = {1000 * _PATIENCE}")
+
+    def find(self, ordinal: int) -> Document | None:
+        """A document by its inside number, None if it is gone."""
+        row = self._connection.execute(
+            "SELECT doc_id, text, fields FROM documents WHERE ordinal = ?", (ordinal,)
+        ).fetchone()
+        return Document(row[0], row[1], json.loads(row[2])) if row is not None else None
+
     def check(self) -> None:
         """Let SQLite look at every page of the catalog."""
         try:
@@ -218,6 +243,17 @@ class Catalog:
             found = str(error)
         if found != "ok":
             raise DamagedCatalog(f"{self.path} is damaged: {found}", "restore it from a backup")
+
+
+def catalog_files(folder: Path) -> list[Path]:
+    """The catalog, and what SQLite keeps beside it while it is in use, as far as they are there."""
+    paths = (folder / f"{CATALOG_FILE}{suffix}" for suffix in ("", "-wal", "-shm"))
+    return [path for path in paths if path.exists()]
+
+
+def put_setting(connection: sqlite3.Connection, name: str, value: Any) -> None:
+    """Set what holds for the whole index in the transaction at hand."""
+    connection.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, json.dumps(value)))
 
 
 def add_segment(connection: sqlite3.Connection, entry: SegmentEntry) -> None:
@@ -267,6 +303,8 @@ def replace_segments(
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     uri = f"{path.resolve().as_uri()}?mode={mode}"
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30)
+    connection = sqlite3.connect(
+        uri, uri=True, isolation_level=None, check_same_thread=False, timeout=_PATIENCE
+    )
     connection.execute("PRAGMA synchronous = FULL")
     return connection

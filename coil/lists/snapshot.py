@@ -32,17 +32,28 @@ class LiveSegment:
 class Snapshot:
     """Segments and documents of one moment. What a writer commits later is not seen; close it when done."""
 
-    def __init__(self, folder: Path) -> None:
+    entries: list[SegmentEntry]
+    segments: list[LiveSegment]
+
+    def __init__(self, folder: Path, earlier: Snapshot | None = None) -> None:
+        """`earlier`: one that is not closed yet; segments that both have are not opened again."""
         self.folder = folder
         self._turn = threading.Lock()
         self._readers = 0
         self._closing = False
+        known = (
+            {}
+            if earlier is None
+            else {entry: live.segment for entry, live in zip(earlier.entries, earlier.segments, strict=True)}
+        )
         for attempt in range(_TRIES):
             catalog = Catalog.open(folder)
             catalog.begin_snapshot()
             try:
                 self.entries = catalog.segments()
-                self.segments = [load_segment(folder, catalog, entry) for entry in self.entries]
+                self.segments = [
+                    load_segment(folder, catalog, entry, known.get(entry)) for entry in self.entries
+                ]
             except (MissingSegment, FileNotFoundError):
                 # A writer may have merged the segment away between our look at the catalog and at the file.
                 catalog.close()
@@ -84,9 +95,12 @@ class Snapshot:
         self.catalog.close()
 
 
-def load_segment(folder: Path, catalog: Catalog, entry: SegmentEntry) -> LiveSegment:
-    """Map one segment and mark what is deleted from it."""
-    segment = open_segment(folder / SEGMENTS_FOLDER / entry.file, entry.facts)
+def load_segment(
+    folder: Path, catalog: Catalog, entry: SegmentEntry, segment: Segment | None = None
+) -> LiveSegment:
+    """Map one segment, unless it is at hand, and mark what is deleted from it."""
+    if segment is None:
+        segment = open_segment(folder / SEGMENTS_FOLDER / entry.file, entry.facts)
     deleted = catalog.deleted(entry.segment)
     alive = ~np.isin(segment.row_documents, deleted) if len(deleted) else None
     return LiveSegment(segment, alive)

@@ -1,35 +1,55 @@
-"""IndexWriter: adds, updates, deletes, merges. A commit is a segment file on disk, then one transaction."""
+"""IndexWriter: adds, updates, deletes, merges. A commit is a segment file on disk, then one transaction.
+
+While documents are encoded, the segment before them is finished, written and committed by a thread of its
+own, and the next documents of a file are read by another. Order and ordinals do not depend on that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
-from coil.errors import DuplicateId
+from coil.errors import InputError
 from coil.lists.catalog import (
     Catalog,
     SegmentEntry,
     add_documents,
     add_segment,
+    put_setting,
     remove_document,
     replace_segments,
 )
+from coil.lists.intake import Arrival, Consumed, Intake, OnDuplicate, PlacedDocuments, Span
+from coil.lists.memory import MemoryPlan, show_size
+from coil.lists.overlap import Background, read_ahead
 from coil.lists.precision import Precision
-from coil.lists.rows import Long, Rows, encode_rows
+from coil.lists.rows import Long, Rows
 from coil.lists.segment import MOST_ROWS, Segment, SegmentBuilder, merge_segments
 from coil.lists.segment_file import write_segment
 from coil.lists.snapshot import SEGMENTS_FOLDER, load_segment
 from coil.texts.values import Document
+from coil.tokens.chunks import chunk_spans
 from coil.vectors.encoder import Encoder
 
-OnDuplicate = Literal["error", "update", "skip"]
-
 FAN = 8  # this many neighbouring segments of one size class are merged into one
-FLUSH_BYTES = 256 << 20  # of stored vectors held in memory before a segment is written
+WINDOW = 512  # texts encoded at a time: progress shows every other second, batches are still well filled
+BUILD = "build"  # the setting that tells how far a build has come
+_ROW_BYTES = 800  # the Python objects around a row's vectors
+_DOCUMENT_BYTES = 500
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Who hears of progress, in the thread that called."""
+
+    committed: Callable[[int], object] | None = None  # so many more documents are safe on disk
+    encoded: Callable[[int, int], object] | None = None  # so many more are encoded; bytes of the corpus read
 
 
 @dataclass
@@ -40,6 +60,13 @@ class _Pending:
     documents: list[tuple[int, Document, int]] = field(default_factory=list)
     ordinal_of: dict[str, int] = field(default_factory=dict)
     replaced: list[int] = field(default_factory=list)  # ordinals of this segment that a later one replaces
+    consumed: Consumed | None = None  # how far in the corpus these documents reach
+    other_bytes: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """What all of it takes in memory."""
+        return self.builder.bytes + self.other_bytes
 
 
 class IndexWriter:
@@ -51,35 +78,47 @@ class IndexWriter:
         catalog: Catalog,
         encoder: Encoder,
         precision: Precision,
-        long: Long = "chunk",
-        flush_bytes: int = FLUSH_BYTES,
+        long: Long,
+        plan: MemoryPlan,
     ) -> None:
         self._folder, self._catalog, self._encoder = folder, catalog, encoder
-        self._precision, self._long, self._flush_bytes = precision, long, flush_bytes
+        self._precision, self._long, self._plan = precision, long, plan
         self._remove_strays()
 
     def add(
         self,
-        documents: Iterable[Document],
+        documents: PlacedDocuments,
         on_duplicate: OnDuplicate = "error",
-        committed: Callable[[int], object] | None = None,
+        listener: Listener = Listener(),  # noqa: B008  it is frozen
         commit_every: int = MOST_ROWS,
+        reads_ahead: bool = False,
     ) -> int:
-        """Add documents from a stream; returns how many. `committed` hears how many more are safe on disk.
+        """Add documents from a stream; returns how many.
 
         At least every `commit_every` documents there is a commit. What is committed stays, even when a later
-        document is bad or the process is killed.
+        document is bad or the process is killed. With `reads_ahead` the stream is read in another thread.
         """
-        pending = self._fresh()
-        added = 0
-        admitted = self._admitted(documents, on_duplicate)
-        for document, rows in encode_rows(self._encoder, admitted, self._long):
-            full = len(pending.builder) + len(rows) > MOST_ROWS or pending.builder.bytes > self._flush_bytes
-            if full or len(pending.documents) >= commit_every:
-                added += self._commit(pending, committed)
-                pending = self._fresh()
-            self._put(pending, document, rows)
-        return added + self._commit(pending, committed)
+        starts = ((1, self._catalog.next_ordinal()),)
+        before = Consumed(starts=starts, on_duplicate=on_duplicate)
+        return self._take_in(documents, before, listener, commit_every, reads_ahead, is_build=False)
+
+    def build(
+        self,
+        documents: PlacedDocuments,
+        before: Consumed,
+        listener: Listener,
+        commit_every: int,
+        reads_ahead: bool,
+    ) -> int:
+        """Add a whole corpus, or the rest of it after what an interrupted run had read `before`.
+
+        How far it is, is kept with every commit; at the end the build counts as finished.
+        """
+        number, ordinal = before.documents + 1, self._catalog.next_ordinal()
+        runs_on = before.starts and ordinal - number == before.starts[-1][1] - before.starts[-1][0]
+        if not runs_on:
+            before = replace(before, starts=(*before.starts, (number, ordinal)))
+        return self._take_in(documents, before, listener, commit_every, reads_ahead, is_build=True)
 
     def delete(self, doc_ids: Iterable[str]) -> int:
         """Take documents out; returns how many were there."""
@@ -87,56 +126,146 @@ class IndexWriter:
             return sum(remove_document(connection, doc_id) for doc_id in doc_ids)
 
     def compact(self) -> int:
-        """Rewrite segments so that nothing deleted is left and each is full; returns how many there are."""
-        entries = self._catalog.segments()
+        """Rewrite segments so that nothing deleted is left and each is as full as memory allows.
+
+        Returns how many there are.
+        """
         group: list[SegmentEntry] = []
-        rows = 0
-        for entry in entries:
+        rows = size = 0
+        for entry in self._catalog.segments():
             living = entry.rows - len(self._catalog.deleted(entry.segment))
-            if group and rows + living > MOST_ROWS:
+            if group and (rows + living > MOST_ROWS or size + entry.facts.bytes > self._plan.merged):
                 self._merge(group)
-                group, rows = [], 0
+                group, rows, size = [], 0, 0
             group.append(entry)
             rows += living
+            size += entry.facts.bytes
         if group:
             self._merge(group)
         return len(self._catalog.segments())
 
     # ---- adding
 
+    def _take_in(
+        self,
+        documents: PlacedDocuments,
+        before: Consumed,
+        listener: Listener,
+        commit_every: int,
+        reads_ahead: bool,
+        is_build: bool,
+    ) -> int:
+        added = 0
+        with ExitStack() as stack:
+            reader = Catalog.open(self._folder)  # a transaction under way on the other is not seen here
+            stack.callback(reader.close)
+            intake = Intake(documents, reader, self._spans, before)
+            windows = self._windows(intake)
+            if reads_ahead:
+                windows = read_ahead(windows)
+            stack.callback(windows.close)
+            background = stack.enter_context(Background[list[str]]())
+
+            def acknowledge() -> int:
+                committed = background.result()
+                return self._acknowledge(committed, intake, listener) if committed is not None else 0
+
+            pending = self._fresh()
+            ordinal = self._catalog.next_ordinal()
+            for window in windows:
+                for arrival, rows in self._encode(window):
+                    crowded = len(pending.builder) + len(rows) > MOST_ROWS
+                    full = crowded or pending.bytes > self._plan.collected
+                    if full or len(pending.documents) >= commit_every:
+                        added += acknowledge()
+                        background.start(partial(self._commit, pending, is_build))
+                        pending = self._fresh()
+                    self._put(pending, arrival, rows, ordinal, before)
+                    ordinal += 1
+                if background.finished:
+                    added += acknowledge()
+                if listener.encoded is not None:
+                    listener.encoded(len(window), window[-1].position)
+            added += acknowledge()
+            at_end = replace(before, documents=intake.number, digest=intake.digest, finished=True)
+            pending.consumed = at_end
+            if pending.documents:
+                added += self._acknowledge(self._commit(pending, is_build), intake, listener)
+            elif is_build:
+                with self._catalog.change() as connection:
+                    put_setting(connection, BUILD, at_end.to_json())
+        return added
+
+    def _acknowledge(self, committed: list[str], intake: Intake, listener: Listener) -> int:
+        intake.forget(committed)
+        if listener.committed is not None:
+            listener.committed(len(committed))
+        return len(committed)
+
     def _fresh(self) -> _Pending:
         config = self._encoder.config
         return _Pending(SegmentBuilder(self._encoder.keys, config.n_t, config.n_c, self._precision))
 
-    def _admitted(self, documents: Iterable[Document], on_duplicate: OnDuplicate) -> Iterator[Document]:
-        """The documents to add, with ids checked against the index and against each other."""
-        known: dict[str, str] = {}
-        for number, document in enumerate(documents, start=1):
-            here = str(getattr(documents, "place", f"document {number} of the input"))
-            first = known.get(document.doc_id)
-            if first is None and self._catalog.ordinal_of(document.doc_id) is not None:
-                first = "the index"
-            if first is not None and on_duplicate == "error":
-                raise DuplicateId(document.doc_id, first, here)
-            if first is not None and on_duplicate == "skip":
-                continue
-            known.setdefault(document.doc_id, here)
-            yield document
+    def _windows(self, arrivals: Iterable[Arrival]) -> Generator[list[Arrival]]:
+        """Documents to be encoded together, bounded in texts and in characters."""
+        window: list[Arrival] = []
+        texts = characters = 0
+        for arrival in arrivals:
+            window.append(arrival)
+            texts += len(arrival.spans)
+            characters += len(arrival.document.text)
+            if texts >= WINDOW or characters >= self._plan.window_characters:
+                yield window
+                window, texts, characters = [], 0, 0
+        if window:
+            yield window
 
-    def _put(self, pending: _Pending, document: Document, rows: Rows) -> None:
-        ordinal = self._catalog.next_ordinal() + len(pending.documents)
+    def _encode(self, window: list[Arrival]) -> Iterator[tuple[Arrival, Rows]]:
+        """Each document with its rows."""
+        vectors = self._encoder.encode_documents(
+            arrival.document.text[start:end] for arrival in window for start, end in arrival.spans
+        )
+        for arrival in window:
+            yield arrival, [(span, next(vectors)) for span in arrival.spans]
+
+    def _spans(self, document: Document, place: Callable[[Document], str]) -> list[Span]:
+        if self._long == "truncate":
+            return [(0, len(document.text))]
+        config = self._encoder.config
+        length = config.profile.document_length
+        spans = chunk_spans(self._encoder.tokenizer, document.text, length)
+        size = sum({"int8": 1, "fp16": 2, "fp32": 4}[form] for form in self._precision.split("+"))
+        needed = len(spans) * (length * (config.n_t * size + 10) + _ROW_BYTES)
+        if len(spans) > MOST_ROWS or (len(spans) > 1 and needed > self._plan.collected):
+            what = f"{place(document)}: a document of {len(document.text):,} characters"
+            raise InputError(
+                f"{what} makes {len(spans):,} chunks, more than the {MOST_ROWS:,} of a segment"
+                if len(spans) > MOST_ROWS
+                else f"{what} does not fit into memory: its vectors take up to {show_size(needed)}, where "
+                f"{show_size(self._plan.budget)} in all leave room for {show_size(self._plan.collected)}",
+                "split it into several documents, or allow more with --memory",
+            )
+        return spans
+
+    def _put(self, pending: _Pending, arrival: Arrival, rows: Rows, ordinal: int, before: Consumed) -> None:
+        document = arrival.document
         earlier = pending.ordinal_of.get(document.doc_id)
         if earlier is not None:
             pending.replaced.append(earlier)
         pending.ordinal_of[document.doc_id] = ordinal
         pending.documents.append((ordinal, document, sum(vectors.dropped for _, vectors in rows)))
+        pending.consumed = replace(before, documents=arrival.number, digest=arrival.digest)
+        pending.other_bytes += sys.getsizeof(document.text) + arrival.fields_size + _DOCUMENT_BYTES
+        pending.other_bytes += _ROW_BYTES * len(rows)
         for span, vectors in rows:
             pending.builder.add(ordinal, span, vectors)
 
-    def _commit(self, pending: _Pending, committed: Callable[[int], object] | None) -> int:
-        if not pending.documents:
-            return 0
-        entry = self._write(pending.builder.finish(), self._catalog.next_segment())
+    def _commit(self, pending: _Pending, is_build: bool) -> list[str]:
+        """Write and name a segment; returns the ids, in the order in which they were added."""
+        segment = pending.builder.finish()
+        pending.builder = self._fresh().builder  # its parts are copied: let go of them before writing
+        entry = self._write(segment, self._catalog.next_segment())
+        del segment
         replaced = set(pending.replaced)
         living = [row for row in pending.documents if row[0] not in replaced]
         with self._catalog.change() as connection:
@@ -148,10 +277,10 @@ class IndexWriter:
                 "INSERT INTO deletions VALUES (?, ?)",
                 [(entry.segment, ordinal) for ordinal in sorted(replaced)],
             )
-        if committed is not None:
-            committed(len(pending.documents))
+            if is_build and pending.consumed is not None:
+                put_setting(connection, BUILD, pending.consumed.to_json())
         self._merge_small()
-        return len(pending.documents)
+        return [document.doc_id for _, document, _ in pending.documents]
 
     def _write(self, segment: Segment, number: int) -> SegmentEntry:
         (self._folder / SEGMENTS_FOLDER).mkdir(exist_ok=True)
@@ -162,14 +291,31 @@ class IndexWriter:
     # ---- merging
 
     def _merge_small(self) -> None:
-        """Merge neighbours of one size class, as a counter carries: few segments, each row moved rarely."""
+        """Merge neighbours of one size class, as a counter carries: few segments, each row moved rarely.
+
+        Where a segment, or memory, has no room for FAN of them, as many are merged as there is room for.
+        """
         while True:
-            entries = self._catalog.segments()
-            last = entries[-FAN:]
-            classes = {_size_class(entry.rows) for entry in last}
-            if len(last) < FAN or len(classes) > 1 or sum(entry.rows for entry in last) > MOST_ROWS:
+            run = self._run_to_merge(self._catalog.segments())
+            if len(run) < 2:
                 return
-            self._merge(last)
+            self._merge(run)
+
+    def _run_to_merge(self, entries: list[SegmentEntry]) -> list[SegmentEntry]:
+        """The last segments of one size class once they are FAN, or once no other like them has room."""
+        run: list[SegmentEntry] = []
+        rows = size = 0
+        for entry in reversed(entries):
+            if len(run) == FAN or _size_class(entry.rows) != _size_class(entries[-1].rows):
+                break
+            if rows + entry.rows > MOST_ROWS or size + entry.facts.bytes > self._plan.merged:
+                break
+            run.insert(0, entry)
+            rows += entry.rows
+            size += entry.facts.bytes
+        last = entries[-1]
+        crowded = rows + last.rows > MOST_ROWS or size + last.facts.bytes > self._plan.merged
+        return run if len(run) == FAN or crowded else []
 
     def _merge(self, entries: list[SegmentEntry]) -> None:
         loaded = [load_segment(self._folder, self._catalog, entry) for entry in entries]

@@ -17,11 +17,20 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from coil.errors import BadLine, DuplicateId, InputError
-from coil.texts.opening import BYTE_ORDER_MARK, COMPRESSIONS, Source, decode, name_of, open_bytes
+from coil.texts.opening import (
+    BYTE_ORDER_MARK,
+    COMPRESSIONS,
+    STANDARD_INPUT,
+    Gauge,
+    Source,
+    decode,
+    name_of,
+    read_text,
+)
 from coil.texts.records import (
     Record,
     check_records,
@@ -46,37 +55,57 @@ _log = logging.getLogger("coil.texts")
 _SNIFFED = 8192
 _LINE_BITS = 40  # a trillion lines a file
 
-Located = tuple[str, int, Document]  # path, line (0 for a whole file), document
+Located = tuple[str, int, Document]  # file or folder, line (0 for a file of the folder), document
 
 
 class Documents(Iterator[Document]):
     """The documents of some sources, read as they are asked for; `place` says where the last one stands."""
 
-    def __init__(self, located: Iterator[Located]) -> None:
-        self._located = located
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+        self.gauge = Gauge()
+        self._located = (located for source in sources for located in _locate(source, self.gauge))
         self._paths: list[str] = []
         self._line = 0
+        self._doc_id = ""
 
     def __next__(self) -> Document:
         path, self._line, document = next(self._located)
         if not self._paths or self._paths[-1] != path:
             self._paths.append(path)
+        self._doc_id = document.doc_id
         return document
+
+    @property
+    def are_files(self) -> bool:
+        """Whether all sources can be read at any time and again: not standard input or a pipe."""
+        return not any(
+            str(source) == STANDARD_INPUT
+            or is_irds(source)
+            or not (Path(source).is_file() or Path(source).is_dir())
+            for source in self._sources
+        )
+
+    def total_bytes(self) -> int | None:
+        """What `gauge.bytes_read` will be at the end, None where that cannot be known."""
+        if not self.are_files:
+            return None
+        return sum(path.stat().st_size for source in self._sources for path in _files(Path(source)))
 
     @property
     def mark(self) -> int:
         """The last document's place as one small number, so that a place can be kept for every document."""
         return (len(self._paths) - 1) << _LINE_BITS | self._line
 
-    def place_of(self, mark: int) -> str:
-        """The place in words."""
+    def place_of(self, mark: int, doc_id: str) -> str:
+        """The place of a document in words."""
         path, line = self._paths[mark >> _LINE_BITS], mark & ((1 << _LINE_BITS) - 1)
-        return f"{path}, line {line}" if line else path
+        return f"{path}, line {line}" if line else name_of(Path(path, doc_id))
 
     @property
     def place(self) -> str:
         """Where the last document stands: file and line."""
-        return self.place_of(self.mark)
+        return self.place_of(self.mark, self._doc_id)
 
 
 def read_documents(*sources: Source) -> Documents:
@@ -87,7 +116,7 @@ def read_documents(*sources: Source) -> Documents:
     """
     for source in sources:
         _check(source)
-    return Documents(located for source in sources for located in _locate(source))
+    return Documents(sources)
 
 
 def unique(documents: Iterable[Document]) -> Iterator[Document]:
@@ -103,7 +132,7 @@ def unique(documents: Iterable[Document]) -> Iterator[Document]:
         first = seen.setdefault(document.doc_id, mark)
         if len(seen) < number:
             first_place, second_place = (
-                (reading.place_of(first), reading.place)
+                (reading.place_of(first, document.doc_id), reading.place)
                 if reading
                 else (f"document {first}", f"document {number}")
             )
@@ -143,7 +172,7 @@ def _check(source: Source) -> None:
         check_records(source)
 
 
-def _locate(source: Source) -> Iterator[Located]:
+def _locate(source: Source, gauge: Gauge) -> Iterator[Located]:
     if is_irds(source):
         where = str(source)
         for line, record, text in iterate_irds(source, "docs"):
@@ -152,13 +181,23 @@ def _locate(source: Source) -> Iterator[Located]:
     if Path(source).is_dir():
         corpus = find_in_folder(Path(source), CORPUS_FILE)
         if corpus is None:
-            yield from _read_folder(Path(source))
+            yield from _read_folder(Path(source), gauge)
             return
-        records, where = read_records(corpus), name_of(corpus)
+        records, where = read_records(corpus, gauge), name_of(corpus)
     else:
-        records, where = read_records(source), name_of(source)
+        records, where = read_records(source, gauge), name_of(source)
     for line, record in records:
         yield where, line, make_document(record, where, line)
+
+
+def _files(source: Path) -> Iterator[Path]:
+    """The files that will be read for a source."""
+    if not source.is_dir():
+        yield source
+    elif (corpus := find_in_folder(source, CORPUS_FILE)) is not None:
+        yield corpus
+    else:
+        yield from (path for path in _text_files(source) if path.is_file())
 
 
 def _text_files(folder: Path) -> Iterator[Path]:
@@ -176,15 +215,14 @@ def _text_files(folder: Path) -> Iterator[Path]:
                 yield Path(parent, name)
 
 
-def _read_folder(folder: Path) -> Iterator[Located]:
+def _read_folder(folder: Path, gauge: Gauge) -> Iterator[Located]:
     for path in _text_files(folder):
         if not path.is_file():  # a pipe, or a link to nowhere
             _log.warning("%s is not a file, left out", name_of(path))
             continue
-        with open_bytes(path) as file:
-            data = file.read()
+        data = read_text(path, gauge)
         if b"\0" in data[:_SNIFFED]:  # as git decides
             _log.warning("%s is not text, left out", name_of(path))
             continue
         text = decode(data.removeprefix(BYTE_ORDER_MARK))
-        yield name_of(path), 0, Document(clean(path.relative_to(folder).as_posix()), text)
+        yield name_of(folder), 0, Document(clean(path.relative_to(folder).as_posix()), text)

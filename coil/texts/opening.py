@@ -6,7 +6,8 @@ compressed; where the name does not say (standard input above all), the first by
 Text is UTF-8, and invalid UTF-8 never stops a reader: each byte that cannot be decoded becomes one U+FFFD,
 and so does each lone surrogate that a JSON escape can smuggle in (`values.clean`). What the readers hand out
 can therefore always be encoded again. A byte order mark at the start is dropped. Only a line feed ends a
-line.
+line. A line, or a text in a file of its own, longer than the gauge allows is an error: it would not fit into
+memory, and what is meant to be many lines is sometimes one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -43,6 +46,18 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _WHITE_SPACE = re.compile("[ \t\r\n\v\f]+")  # not `\s`: ids may hold U+00A0 and its like
 _SHOWN = 60
+LONGEST = 128 << 20  # bytes of a line; a longer document has more chunks than a segment has rows
+
+
+@dataclass
+class Gauge:
+    """What reading may take and has taken: the longest line in bytes, and the bytes read from files so far.
+
+    Compressed files count as they lie on the disk.
+    """
+
+    longest: int = LONGEST
+    bytes_read: int = 0
 
 
 def name_of(source: Source) -> str:
@@ -69,14 +84,14 @@ def check_readable(source: Source) -> None:
 
 
 @contextmanager
-def open_bytes(source: Source) -> Iterator[BinaryIO]:
+def open_bytes(source: Source, gauge: Gauge | None = None) -> Iterator[BinaryIO]:
     """The decompressed bytes of a source. What goes wrong in reading them becomes an InputError."""
     where = name_of(source)
     try:
         if str(source) == STANDARD_INPUT:
             yield _decompressed(_peekable(sys.stdin.buffer), "")  # left open: it is not ours to close
         else:
-            with _open(source) as file, _decompressed(file, split_name(source)[2]) as plain:
+            with _open(source, gauge) as file, _decompressed(file, split_name(source)[2]) as plain:
                 yield plain
     except EOFError as error:
         raise InputError(
@@ -98,10 +113,21 @@ def open_bytes(source: Source) -> Iterator[BinaryIO]:
         ) from error
 
 
-def read_lines(source: Source) -> Iterator[tuple[int, str]]:
+def read_lines(source: Source, gauge: Gauge | None = None) -> Iterator[tuple[int, str]]:
     """The lines of a source, numbered from 1, each with its line end."""
-    with open_bytes(source) as file:
-        for number, raw in enumerate(file, start=1):
+    longest = gauge.longest if gauge is not None else LONGEST
+    with open_bytes(source, gauge) as file:
+        for number in count(1):
+            raw = file.readline(longest + 1)
+            if not raw:
+                return
+            if len(raw) > longest:
+                raise BadLine(
+                    name_of(source),
+                    number,
+                    f"longer than {longest:,} bytes: {shorten(decode(raw[:_SHOWN]))}",
+                    "write one text a line and split very long ones, or allow more with --memory",
+                )
             if number == 1 and raw.startswith(_UTF16_MARKS):
                 raise InputError(
                     f"{name_of(source)} is UTF-16, but texts are read as UTF-8",
@@ -110,14 +136,26 @@ def read_lines(source: Source) -> Iterator[tuple[int, str]]:
             yield number, decode(raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw)
 
 
+def read_text(source: Source, gauge: Gauge) -> bytes:
+    """All bytes of a file that is one text."""
+    with open_bytes(source, gauge) as file:
+        data = file.read(gauge.longest + 1)
+    if len(data) > gauge.longest:
+        raise InputError(
+            f"{name_of(source)} is longer than {gauge.longest:,} bytes",
+            "split it into several files, or allow more with --memory",
+        )
+    return data
+
+
 def decode(raw: bytes) -> str:
     """UTF-8 as text; one U+FFFD for each byte that is not UTF-8."""
     return clean(raw.decode("utf-8", errors="surrogateescape"))
 
 
-def json_lines(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_lines(source: Source, gauge: Gauge | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a JSON-lines source with their line numbers; blank lines are skipped."""
-    for number, line in read_lines(source):
+    for number, line in read_lines(source, gauge):
         if not line.strip():
             continue
         try:
@@ -156,9 +194,27 @@ def shorten(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "...")
 
 
-def _open(path: Source) -> BinaryIO:
+class _CountedFile(io.FileIO):
+    """A file that tells a gauge how much was read from it."""
+
+    def __init__(self, path: Source, gauge: Gauge) -> None:
+        super().__init__(path)
+        self._gauge = gauge
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = super().readinto(buffer)
+        self._gauge.bytes_read += count or 0
+        return count
+
+    def readall(self) -> bytes:
+        data = super().readall()
+        self._gauge.bytes_read += len(data)
+        return data
+
+
+def _open(path: Source, gauge: Gauge | None) -> BinaryIO:
     try:
-        return open(path, "rb")
+        return open(path, "rb") if gauge is None else io.BufferedReader(_CountedFile(path, gauge))
     except ValueError as error:  # a path that no file can have, such as one with a NUL character
         raise InputError(f"{name_of(path)!r} cannot be opened: {error}", "check the path") from error
 

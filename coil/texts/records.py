@@ -21,7 +21,9 @@ from typing import Any
 from coil.errors import BadLine, InputError, require
 from coil.texts.opening import (
     COMPRESSIONS,
+    LONGEST,
     STANDARD_INPUT,
+    Gauge,
     Source,
     check_readable,
     decode,
@@ -35,15 +37,14 @@ from coil.texts.opening import (
 from coil.texts.values import clean
 
 Record = dict[str, Any]
+Reader = Callable[[Source, Gauge | None], Iterator[tuple[int, Record]]]
 
 IRDS = "irds:"
 
-_LONGEST_CELL = 2**31 - 1
 
-
-def read_records(source: Source) -> Iterator[tuple[int, Record]]:
+def read_records(source: Source, gauge: Gauge | None = None) -> Iterator[tuple[int, Record]]:
     """The records of a file with their line (or row) numbers."""
-    return _reader(source)(source)
+    return _reader(source)(source, gauge)
 
 
 def check_records(source: Source) -> None:
@@ -151,7 +152,7 @@ def iterate_irds(source: Source, part: str) -> Iterator[tuple[int, Record, str |
         ) from error
 
 
-def _reader(source: Source) -> Callable[[Source], Iterator[tuple[int, Record]]]:
+def _reader(source: Source) -> Reader:
     if str(source) == STANDARD_INPUT:
         return json_lines
     suffix = split_name(source)[1]
@@ -165,8 +166,8 @@ def _reader(source: Source) -> Callable[[Source], Iterator[tuple[int, Record]]]:
     return _READERS[suffix]
 
 
-def _read_tsv(source: Source) -> Iterator[tuple[int, Record]]:
-    for number, line in read_lines(source):
+def _read_tsv(source: Source, gauge: Gauge | None) -> Iterator[tuple[int, Record]]:
+    for number, line in read_lines(source, gauge):
         if not line.strip():
             continue
         text_id, tab, text = line.rstrip("\r\n").partition("\t")
@@ -175,10 +176,10 @@ def _read_tsv(source: Source) -> Iterator[tuple[int, Record]]:
         yield number, {"id": text_id, "text": text}
 
 
-def _read_csv(source: Source) -> Iterator[tuple[int, Record]]:
+def _read_csv(source: Source, gauge: Gauge | None) -> Iterator[tuple[int, Record]]:
     # The limit is the csv module's own global, 128 kB, and there is no other way to read longer texts.
-    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_CELL))
-    rows = csv.reader((line for _, line in read_lines(source)), strict=True)
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
+    rows = csv.reader((line for _, line in read_lines(source, gauge)), strict=True)
     header: list[str] | None = None
     while True:
         line = rows.line_num + 1  # where the row begins: a quoted cell may run over many lines
@@ -209,9 +210,9 @@ def _read_csv(source: Source) -> Iterator[tuple[int, Record]]:
             yield line, dict(zip(header, row, strict=True))
 
 
-def _read_parquet(source: Source) -> Iterator[tuple[int, Record]]:
+def _read_parquet(source: Source, gauge: Gauge | None) -> Iterator[tuple[int, Record]]:
     arrow, parquet = require("pyarrow", "readers"), require("pyarrow.parquet", "readers")
-    with open_bytes(source) as file:
+    with open_bytes(source, gauge) as file:
         try:
             table = parquet.ParquetFile(arrow.BufferReader(file.read()) if split_name(source)[2] else file)
             number = 0
@@ -230,7 +231,7 @@ def _shown_keys(record: Record) -> str:
     return shorten(", ".join(str(key) for key in record)) if record else "none"
 
 
-_READERS: dict[str, Callable[[Source], Iterator[tuple[int, Record]]]] = {
+_READERS: dict[str, Reader] = {
     ".jsonl": json_lines,
     ".ndjson": json_lines,
     ".tsv": _read_tsv,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
+from numpy.typing import NDArray
 
 from coil.tokens.tokenizer import Tokenizer
 
+PIECE = 100_000  # characters tokenized at a time: the tokenizer takes some hundred bytes a token
 OVERLAP = 0.25  # share of a chunk that the next one repeats, so that no passage is cut apart in both
+_SPACE = re.compile(r"\s")
 
 
 def chunk_spans(tokenizer: Tokenizer, text: str, length: int) -> list[tuple[int, int]]:
@@ -14,23 +19,37 @@ def chunk_spans(tokenizer: Tokenizer, text: str, length: int) -> list[tuple[int,
     room = length - len(tokenizer.prefix) - len(tokenizer.suffix)
     if len(text) <= room:  # a token has at least one character
         return [(0, len(text))]
-    [tokens] = tokenizer.cut([text], 2**31)
-    if len(tokens.spans) <= room:
+    token_spans = _token_spans(tokenizer, text)
+    if len(token_spans) <= room:
         return [(0, len(text))]
-    starts_word = np.concatenate([[True], tokens.spans[1:, 0] > tokens.spans[:-1, 1]])
+    starts_word = np.concatenate([[True], token_spans[1:, 0] > token_spans[:-1, 1]])
     spans: list[tuple[int, int]] = []
     begin = 0
     while True:
-        end = min(begin + room, len(tokens.spans))
-        last = end == len(tokens.spans)
+        end = min(begin + room, len(token_spans))
+        last = end == len(token_spans)
         if not last:
             end = _at_word(starts_word, end, begin)
-        stop = len(text) if last else int(tokens.spans[end - 1, 1])
-        spans.append((int(tokens.spans[begin, 0]) if begin else 0, stop))
+        stop = len(text) if last else int(token_spans[end - 1, 1])
+        spans.append((int(token_spans[begin, 0]) if begin else 0, stop))
         if last:
             return spans
         step = max(1, round((end - begin) * (1 - OVERLAP)))
         begin = max(_at_word(starts_word, begin + step, begin), begin + 1)
+
+
+def _token_spans(tokenizer: Tokenizer, text: str) -> NDArray[np.int32]:
+    """The characters of every token, [tokens, 2]; very long texts are cut in pieces, at spaces."""
+    pieces = []
+    begin = 0
+    while begin < len(text):
+        end = begin + PIECE
+        space = _SPACE.search(text, end, end + PIECE)
+        end = space.start() if space else end
+        [tokens] = tokenizer.cut([text[begin:end]], 2**31)
+        pieces.append(tokens.spans + np.int32(begin))
+        begin = end
+    return np.concatenate(pieces)
 
 
 def _at_word(starts_word: np.ndarray, place: int, lowest: int) -> int:

@@ -1,0 +1,57 @@
+"""Building an index from a whole corpus: begun, or taken up again where it was interrupted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from coil.errors import OptionMismatch, OutputError, UnfinishedBuild
+from coil.index import Index, create, is_index, open_index
+from coil.lists.intake import Consumed, OnDuplicate
+from coil.lists.precision import Precision
+from coil.lists.rows import Long
+from coil.vectors.encoder import Encoder
+from coil.vectors.onnx_encoder import OnnxEncoder
+
+
+def open_build(
+    path: str | Path,
+    model: str | Path | None = None,
+    precision: Precision | None = None,
+    long: Long | None = None,
+    on_duplicate: OnDuplicate | None = None,
+    resume: bool = False,
+    encoder: Encoder | None = None,
+    memory: int | None = None,
+) -> tuple[Index, Consumed]:
+    """A new index to `build`, or with `resume` the one whose building was interrupted; and how far that is.
+
+    Options that are None are the usual ones, or those that the interrupted build was begun with; others than
+    those are an error.
+    """
+    folder = Path(path)
+    if not is_index(folder):
+        made = create(
+            folder, model, precision or "int8", long or "chunk", encoder, memory, on_duplicate or "error"
+        )
+        return made, Consumed(on_duplicate=on_duplicate or "error")
+    opened = open_index(folder, encoder, memory)
+    state = opened.build_state()
+    if not resume and state is not None and not state.finished:
+        raise UnfinishedBuild(
+            f"{folder} holds an unfinished build, {state.documents:,} documents so far",
+            "go on with it with --resume, or remove it to start afresh",
+        )
+    if not resume:
+        raise OutputError(f"{folder} exists already", "add to it with `coil add`, or choose another name")
+    if state is None:
+        raise OutputError(f"{folder} was not made by `coil index`", "add to it with `coil add`")
+    if encoder is None and model is not None:
+        opened.use(OnnxEncoder(model))
+    begun = {**opened.settings(), "on_duplicate": state.on_duplicate}
+    for name, given in (("precision", precision), ("long", long), ("on_duplicate", on_duplicate)):
+        if given is not None and given != begun[name]:
+            raise OptionMismatch(
+                f"{folder} was begun with --{name.replace('_', '-')} {begun[name]}, not {given}",
+                "resume with the options that it was begun with, or remove it to start afresh",
+            )
+    return opened, state

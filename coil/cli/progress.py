@@ -1,0 +1,43 @@
+"""A bar of documents read into an index: documents a second, and the time left where that can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tqdm import tqdm
+
+from coil.index import Encoded
+from coil.texts.corpora import Documents
+
+
+@contextmanager
+def document_bar(documents: Documents, what: str) -> Iterator[Encoded]:
+    """What is to hear of encoded documents. How many there will be is judged from the bytes read so far."""
+    with tqdm(unit=" documents", disable=None, desc=what, smoothing=0.05) as bar:
+        total = None if bar.disable else documents.total_bytes()
+
+        def encoded(count: int, position: int) -> None:
+            bar.update(count)
+            if total and position:
+                bar.total = expected_documents(bar.n, position, total)
+
+        yield encoded
+
+
+def expected_documents(documents: int, position: int, total: int) -> int:
+    """How many documents there are in all, when so many have taken `position` of `total` bytes."""
+    return max(documents, round(documents * total / min(position, total)))
+
+
+def tell_time(seconds: float) -> str:
+    """A time for people."""
+    for size, name in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {name}"
+    return f"{seconds:.1f} s"
+
+
+def tell_size(size: float) -> str:
+    """A size for people."""
+    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

@@ -1,0 +1,97 @@
+"""What building an index will take, judged from a sample that is really indexed, in a temporary folder."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from coil.errors import InputError
+from coil.index import create
+from coil.lists.precision import Precision
+from coil.lists.rows import Long
+from coil.texts.given import GivenDocuments, Texts
+from coil.texts.values import Document
+from coil.vectors.encoder import Encoder
+
+SAMPLE = 400  # documents
+SECONDS = 10.0
+AT_ONCE = 40
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is expected, and what that is judged from."""
+
+    documents: int
+    mentions: int
+    bytes_segments: int
+    bytes_catalog: int
+    seconds: float
+    sampled: int  # documents encoded to judge from
+    sampled_share: float  # of all characters
+
+
+def forecast(
+    documents: Texts,
+    encoder: Encoder,
+    precision: Precision = "int8",
+    long: Long = "chunk",
+    seed: int = 0,
+    most_seconds: float = SECONDS,
+) -> Forecast:
+    """Read all documents, index a random sample of them, and scale by the number of characters."""
+    began = time.monotonic()
+    sample, count, size = _sample(documents, random.Random(seed))
+    reading = time.monotonic() - began
+    if not count:
+        raise InputError("the corpus holds no documents", "check the path and the format")
+    with tempfile.TemporaryDirectory(prefix="coil-forecast-") as scratch:
+        index = create(Path(scratch) / "sample.coil", precision=precision, long=long, encoder=encoder)
+        index.fold()
+        empty = index.inspect().bytes_catalog
+        for _ in encoder.encode_documents([sample[0].text]):  # the first text pays for the start
+            pass
+        began = time.monotonic()
+        taken = 0
+        # An id that is in the corpus twice may be in the sample twice: it is encoded twice as well.
+        while taken < len(sample) and (not taken or time.monotonic() - began < most_seconds):
+            index.update(sample[taken : taken + AT_ONCE])
+            taken += AT_ONCE
+        encoding = time.monotonic() - began
+        index.compact()
+        facts = index.inspect()
+        index.close()
+    sampled = sample[:taken]
+    share = sum(_size_of(document) for document in sampled) / size
+    return Forecast(
+        documents=count,
+        mentions=round(facts.mentions / share),
+        bytes_segments=round(facts.bytes_segments / share),
+        bytes_catalog=empty + round((facts.bytes_catalog - empty) / share),
+        seconds=reading + encoding / share,
+        sampled=len(sampled),
+        sampled_share=share,
+    )
+
+
+def _sample(documents: Texts, rng: random.Random) -> tuple[list[Document], int, int]:
+    """A random sample in random order (a reservoir), the number of documents, and the size of all."""
+    sample: list[Document] = []
+    count = size = 0
+    for document in GivenDocuments(documents):
+        count += 1
+        size += _size_of(document)
+        if len(sample) < SAMPLE:
+            sample.append(document)
+        elif (place := rng.randrange(count)) < SAMPLE:
+            sample[place] = document
+    rng.shuffle(sample)
+    return sample, count, size
+
+
+def _size_of(document: Document) -> int:
+    """Characters, and a little for what every document takes."""
+    return len(document.text) + 50

@@ -1,0 +1,246 @@
+"""Intake: documents on their way into an index, numbered, compared with what is there, and cut into rows."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Literal, Protocol
+
+from coil.errors import ChangedCorpus, DuplicateId
+from coil.lists.catalog import Catalog
+from coil.texts.values import Document
+
+OnDuplicate = Literal["error", "update", "skip"]
+Span = tuple[int, int]
+
+NOTHING_READ = bytes(16)
+_MOST_RUNS = 1 << 20
+
+
+class PlacedDocuments(Protocol):
+    """Documents that can say where the last one stands."""
+
+    def __iter__(self) -> Iterator[Document]:
+        """The documents."""
+        ...
+
+    @property
+    def mark(self) -> int:
+        """The last document's place as a number."""
+        ...
+
+    def place_of(self, mark: int, doc_id: str) -> str:
+        """A document's place in words."""
+        ...
+
+    @property
+    def position(self) -> int:
+        """Bytes read so far, 0 where nobody counts."""
+        ...
+
+
+@dataclass(frozen=True)
+class Consumed:
+    """How far a build has come in its corpus: what the catalog keeps, so that `--resume` can go on.
+
+    `digest` is over everything read. `starts` has (number, ordinal) of the first document of each run; unless
+    duplicates are skipped, those that follow are counted on from there.
+    """
+
+    documents: int = 0
+    digest: bytes = NOTHING_READ
+    starts: tuple[tuple[int, int], ...] = ()
+    on_duplicate: OnDuplicate = "error"
+    finished: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """As the catalog keeps it."""
+        return {
+            "documents": self.documents,
+            "digest": self.digest.hex(),
+            "starts": self.starts,
+            "on_duplicate": self.on_duplicate,
+            "finished": self.finished,
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Consumed:
+        """Back from the catalog."""
+        starts = tuple((number, ordinal) for number, ordinal in value["starts"])
+        digest = bytes.fromhex(value["digest"])
+        return cls(value["documents"], digest, starts, value["on_duplicate"], value["finished"])
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A document that goes into the index."""
+
+    number: int  # among all that were read, from 1
+    document: Document
+    spans: list[Span]  # characters of each row
+    digest: bytes  # of this document and all before it
+    position: int  # bytes of the corpus read so far
+    fields_size: int
+
+
+class Places:
+    """Where each document stood, by its number, in little memory: runs of neighbouring lines.
+
+    Of a corpus with more than a million runs some are forgotten; then a place is only known to be at or after
+    another.
+    """
+
+    def __init__(self, most_runs: int = _MOST_RUNS) -> None:
+        self._numbers, self._marks, self._steps = array("q"), array("q"), array("b")
+        self._most_runs = most_runs
+        self._exact = True
+
+    def note(self, number: int, mark: int) -> None:
+        """The document of this number, one more than the last, stands at this mark."""
+        if self._numbers:
+            first, start, step = self._numbers[-1], self._marks[-1], self._steps[-1]
+            if number == first + 1 and mark - start in (0, 1):
+                self._steps[-1] = step = mark - start
+            if mark == start + step * (number - first):
+                return
+        self._numbers.append(number)
+        self._marks.append(mark)
+        self._steps.append(1)
+        if len(self._numbers) > self._most_runs:
+            self._exact = False
+            for kept in (self._numbers, self._marks, self._steps):
+                del kept[1::2]
+
+    def of(self, number: int) -> tuple[int, bool]:
+        """The mark of a document, and whether it is its own or that of one before it."""
+        run = bisect_right(self._numbers, number) - 1
+        first, start = self._numbers[run], self._marks[run]
+        if self._exact:
+            return start + self._steps[run] * (number - first), True
+        return start, number == first
+
+
+class Intake:
+    """Reads documents, keeps a digest of all, and hands on those that go into the index.
+
+    With `before`, the first documents are only compared with what an interrupted run has read of them.
+    `forget` may be called from another thread.
+    """
+
+    def __init__(
+        self,
+        documents: PlacedDocuments,
+        catalog: Catalog,
+        cut: Callable[[Document, Callable[[Document], str]], list[Span]],
+        before: Consumed,
+    ) -> None:
+        self._documents, self._catalog, self._cut, self._before = documents, catalog, cut, before
+        self._places = Places()
+        self._under_way: dict[str, int] = {}  # ids that are not in the catalog yet; bounded by the writer
+        self.number = 0
+        self.digest = NOTHING_READ
+
+    def __iter__(self) -> Iterator[Arrival]:
+        mode = self._before.on_duplicate
+        for document in self._documents:
+            self.number += 1
+            self._places.note(self.number, self._documents.mark)
+            fields = json.dumps(document.fields, ensure_ascii=False)
+            self.digest = _digest(self.digest, document.doc_id, document.text, fields)
+            if self.number <= self._before.documents:
+                self._compare(document)
+                continue
+            if mode != "update":
+                first = self._first_of(document.doc_id)
+                if first is not None and mode == "error":
+                    raise DuplicateId(document.doc_id, first, self.here(document))
+                if first is not None:
+                    continue
+                self._under_way[document.doc_id] = self.number
+            spans = self._cut(document, self.here)
+            yield Arrival(
+                self.number, document, spans, self.digest, self._documents.position, 3 * len(fields)
+            )
+        if self.number < self._before.documents:
+            raise self._changed(
+                f"the corpus has {self.number:,} documents now, but the interrupted run had read "
+                f"{self._before.documents:,}"
+            )
+
+    def here(self, document: Document) -> str:
+        """Where the last document stands."""
+        return self._documents.place_of(self._documents.mark, document.doc_id)
+
+    def forget(self, doc_ids: Iterable[str]) -> None:
+        """These are in the catalog now."""
+        for doc_id in doc_ids:
+            self._under_way.pop(doc_id, None)
+
+    def _first_of(self, doc_id: str) -> str | None:
+        """Where a document of this id stood first; None if there is none."""
+        number = self._under_way.get(doc_id)  # before the catalog: `forget` comes after the commit
+        if number is None:
+            ordinal = self._catalog.ordinal_of(doc_id)
+            if ordinal is None:
+                return None
+            number = _number_of(self._before.starts, ordinal)
+            if number is None or number > self.number or self._before.on_duplicate != "error":
+                return "the index"
+        mark, exact = self._places.of(number)
+        place = self._documents.place_of(mark, doc_id)
+        return place if exact else f"a place after {place}"
+
+    def _compare(self, document: Document) -> None:
+        ordinal = _ordinal_of(self._before.starts, self.number)
+        if ordinal is not None and self._before.on_duplicate != "skip":
+            stored = self._catalog.find(ordinal)
+            if stored is not None and stored != document:
+                was, now = _shorten(stored.doc_id), _shorten(document.doc_id)
+                what = f"another text or other fields for {now}" if was == now else f"{now} in place of {was}"
+                raise self._changed(f"{self.here(document)} holds {what}")
+        if self.number == self._before.documents and self.digest != self._before.digest:
+            raise self._changed(
+                f"the first {self.number:,} documents are not those that the interrupted run has read"
+            )
+
+    def _changed(self, what: str) -> ChangedCorpus:
+        return ChangedCorpus(
+            f"the corpus has changed since the interrupted run: {what}",
+            "restore it and use --resume again; or remove the index and start afresh; or keep what is there "
+            "and take in the rest with `coil add --on-duplicate update`",
+        )
+
+
+def _digest(before: bytes, *parts: str) -> bytes:
+    digest = blake2b(before, digest_size=len(NOTHING_READ))
+    for part in parts:
+        encoded = part.encode("utf-8", errors="surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "little"))
+        digest.update(encoded)
+    return digest.digest()
+
+
+def _number_of(starts: Sequence[tuple[int, int]], ordinal: int) -> int | None:
+    """The number of the document that got an ordinal in this build, None if it came from elsewhere."""
+    for place in range(len(starts) - 1, -1, -1):
+        number, first = starts[place]
+        if ordinal >= first:
+            found = number + ordinal - first
+            ends = place + 1 < len(starts) and found >= starts[place + 1][0]
+            return None if ends else found
+    return None
+
+
+def _ordinal_of(starts: Sequence[tuple[int, int]], number: int) -> int | None:
+    for first, ordinal in reversed(starts):
+        if number >= first:
+            return ordinal + number - first
+    return None
+
+
+def _shorten(doc_id: str) -> str:
+    return repr(doc_id if len(doc_id) <= 80 else doc_id[:77] + "...")

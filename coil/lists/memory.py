@@ -1,0 +1,102 @@
+"""How much may be held at a time while an index is built, so that the process stays within a budget."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from coil.errors import InputError, TooLittleMemory
+
+DEFAULT = 2 << 30
+SLACK = 32 << 20  # the catalog's cache, the allocator's holes
+LEAST_FREE = 64 << 20  # below this, segments are so small that building crawls
+WINDOW_SHARE = 0.15  # of what is free: texts read, being encoded, and their vectors
+WINDOW_CHARACTERS = 4_000_000
+# Measured on segments of a hundred mentions a row: finishing and writing a segment takes, with what was
+# collected, 3.0 times that; merging takes 5.9 times the merged files, mapped pages included.
+FINISHING = 3.2
+MERGING = 6.5
+LONGEST_LINE_SHARE = 1 / 16  # bytes, characters, JSON and the parts of it are in memory at once
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """What follows from a budget, in bytes unless named otherwise."""
+
+    budget: int
+    collected: int  # vectors and texts, before a segment is made of them
+    merged: int  # segment files merged at a time
+    window_characters: int  # characters of text encoded at a time
+
+
+def parse_size(text: str) -> int:
+    """`512M` or `4G` in bytes; K, M, G and T are powers of 1024."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise InputError(f"{text!r} is not a size", "write a number and a unit, such as 512M or 4G")
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+
+
+def show_size(size: int) -> str:
+    """A size as `parse_size` reads it."""
+    return f"{size / 2**30:.1f}G" if size >= 10 * 2**30 else f"{-(-size // 2**20)}M"
+
+
+def default_budget() -> int:
+    """Two gigabytes, or half of the machine's memory where that is less."""
+    try:
+        return min(DEFAULT, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+    except (AttributeError, ValueError, OSError):
+        return DEFAULT
+
+
+def longest_line(budget: int) -> int:
+    """The longest line that can be read within a budget."""
+    return int(budget * LONGEST_LINE_SHARE)
+
+
+def plan_memory(budget: int, resident: int, n_t: int) -> MemoryPlan:
+    """Share a budget out; `resident` is what the process holds already, its model above all."""
+    free = budget - resident - SLACK
+    if free < LEAST_FREE:
+        raise TooLittleMemory(
+            f"{show_size(budget)} of memory are too little: the program and its model take "
+            f"{show_size(resident)}",
+            f"allow at least {show_size(resident + SLACK + LEAST_FREE)}",
+        )
+    # A token takes its vector, and in the tokenizer some 170 bytes; few texts have more than one for two
+    # characters. Three windows of text are around: one being read, one waiting, one being encoded.
+    a_character = (4 * n_t + 170) / 2 + 6
+    characters = min(WINDOW_CHARACTERS, int(free * WINDOW_SHARE / a_character))
+    rest = free - int(characters * a_character)
+    collected = int(rest / (1 + FINISHING))  # one segment is being finished while the next is collected
+    return MemoryPlan(budget, collected, int((rest - collected) / MERGING), characters)
+
+
+def resident_bytes() -> int:
+    """What the process holds in memory now, or, where the system does not tell, the most it ever held."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, AttributeError, ValueError):
+        return peak_bytes()
+
+
+def peak_bytes() -> int:
+    """The most that the process ever held in memory; 0 where the system does not tell."""
+    try:  # what `getrusage` tells may be that of the process that started this one
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+        return int(re.findall(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)[0]) * 1024
+    except (OSError, IndexError):
+        pass
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

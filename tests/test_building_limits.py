@@ -1,0 +1,272 @@
+"""Building within a budget, forecasts, and what is said about bad input."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coil.cli.main import run
+from coil.errors import (
+    InputError,
+    TooLittleMemory,
+)
+from coil.forecast import forecast
+from coil.index import Index, create
+from coil.lists import writer
+from coil.lists.memory import MemoryPlan, parse_size, plan_memory
+from coil.texts import opening
+from coil.texts.corpora import read_documents
+from coil.texts.values import Document
+from tests.builds import COMMIT_EVERY, build, some_documents, write_corpus
+from tests.files import put, stdin
+from tests.hash_encoder import HashEncoder, answers
+from tests.tiny import WORDS
+
+Output = pytest.CaptureFixture[str]
+
+
+# ---- memory
+
+
+def test_sizes_are_read_and_too_small_ones_are_refused() -> None:
+    assert [parse_size(s) for s in ("512M", "4G", "1.5g", "64 MiB", "100")] == [
+        512 << 20, 4 << 30, 3 << 29, 64 << 20, 100
+    ]  # fmt: skip
+    for wrong in ("", "4X", "-1G", "G"):
+        with pytest.raises(InputError, match="not a size"):
+            parse_size(wrong)
+    with pytest.raises(TooLittleMemory, match="150M") as caught:
+        plan_memory(200 << 20, 150 << 20, 32)
+    assert caught.value.remedy == "allow at least 246M"
+    plan_memory(246 << 20, 150 << 20, 32)
+
+
+@given(st.integers(246, 10_000), st.sampled_from([0, 8, 32, 128]))
+def test_a_plan_adds_up(megabytes: int, n_t: int) -> None:
+    plan = plan_memory(megabytes << 20, 150 << 20, n_t)
+    window = plan.window_characters * ((4 * n_t + 170) / 2 + 6)
+    free = (megabytes - 182) << 20
+    assert plan.collected * 4.2 + window <= free * 1.001
+    assert plan.collected + plan.merged * 6.5 + window <= free * 1.001
+    assert plan.window_characters > 10_000
+
+
+def test_merging_stays_within_memory(tmp_path: Path) -> None:
+    def built(merged: int, name: str) -> Index:
+        index = create(tmp_path / name, encoder=HashEncoder())
+        index._plan = MemoryPlan(1 << 30, 1 << 30, merged, 10**6)
+        for begin in range(0, 300, 10):
+            index.add(some_documents(300)[begin : begin + 10])
+        return index
+
+    roomy, tight = built(1 << 30, "a.coil"), built(5_000, "b.coil")
+    sizes = [entry.facts.bytes for entry in tight._snapshot.entries]
+    assert max(sizes) <= 5_000 < max(entry.facts.bytes for entry in roomy._snapshot.entries)
+    assert len(sizes) <= 20  # of 30: they are merged as far as there is room
+    assert answers(roomy) == answers(tight)
+    assert tight.compact() > roomy.compact() == 1
+    assert answers(roomy) == answers(tight)
+
+
+def test_a_build_stays_within_its_budget(tmp_path: Path) -> None:
+    """A process of its own, because only that has a peak of its own."""
+    code = """
+import sys
+from coil.building import open_build
+from coil.lists.memory import peak_bytes, resident_bytes
+from coil.vectors.token_vectors import TokenVectors
+from tests.hash_encoder import HashEncoder
+import numpy as np
+class Quick(HashEncoder):
+    def encode_documents(self, texts):
+        rng = np.random.default_rng(0)
+        for text in texts:
+            ids = rng.integers(5, 90, 400).astype(np.int32)
+            vectors = rng.standard_normal((400, 32), dtype=np.float32)
+            yield TokenVectors(ids, ids, np.zeros((400, 2), np.int32), vectors, None)
+encoder = Quick(n_t=32, n_c=0)
+budget = resident_bytes() + (120 << 20)
+index, before = open_build(sys.argv[1], encoder=encoder, memory=budget)
+index.build(({"id": i, "text": f"river {i}"} for i in range(9000)), "error", None, 65536)
+print(peak_bytes() / budget, sum(entry.facts.bytes for entry in index._snapshot.entries) / 2**20)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "a.coil")], capture_output=True, text=True, check=True
+    )
+    share, megabytes = (float(part) for part in done.stdout.split())
+    assert megabytes > 110  # all of it together would not fit: finishing takes three times that
+    assert 0.5 < share < 1.2
+
+
+def test_the_size_is_told_with_everything_in_one_file(tmp_path: Path) -> None:
+    with build(tmp_path / "a.coil", write_corpus(tmp_path / "c.jsonl", some_documents(200))) as index:
+        facts = index.inspect()
+        assert facts.bytes_catalog >= (tmp_path / "a.coil" / "catalog.sqlite").stat().st_size
+    on_disk = sum(path.stat().st_size for path in (tmp_path / "a.coil").rglob("*") if path.is_file())
+    assert facts.bytes_catalog + facts.bytes_segments == pytest.approx(on_disk, abs=40_000)
+
+
+def test_a_long_addition_does_not_let_the_write_ahead_file_grow(tmp_path: Path) -> None:
+    index = create(tmp_path / "a.coil", encoder=HashEncoder())
+    wal = tmp_path / "a.coil" / "catalog.sqlite-wal"
+    largest = 0
+
+    def committed(count: int) -> None:
+        nonlocal largest
+        largest = max(largest, wal.stat().st_size)
+
+    text = "x" * 300_000
+    index.add((Document(str(i), text, {}) for i in range(80)), "error", committed, 5)
+    assert (tmp_path / "a.coil" / "catalog.sqlite").stat().st_size > 20_000_000
+    assert largest < 10_000_000
+
+
+# ---- forecasts
+
+
+def test_a_forecast_is_near_what_comes(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    texts = (" ".join(rng.choices(WORDS, k=rng.choice([3, 10, 40, 300]))) for _ in range(3000))
+    documents = [Document(f"d{i}", text, {"year": i}) for i, text in enumerate(texts)]
+    encoder = HashEncoder(n_t=16)
+    expected = forecast(iter(documents), encoder)
+    assert expected == forecast_again(documents, encoder, expected.seconds)
+    index = create(tmp_path / "a.coil", encoder=encoder)
+    index.add(documents)
+    index.fold()
+    facts = index.inspect()
+    assert expected.documents == facts.documents == 3000
+    assert expected.mentions == pytest.approx(facts.mentions, rel=0.25)
+    assert expected.bytes_segments == pytest.approx(facts.bytes_segments, rel=0.25)
+    assert expected.bytes_catalog == pytest.approx(facts.bytes_catalog, rel=0.25)
+    assert expected.sampled == 400
+    with pytest.raises(InputError, match="no documents"):
+        forecast([], encoder)
+
+
+def forecast_again(documents: list[Document], encoder: HashEncoder, seconds: float) -> Any:
+    """The same sample gives the same forecast; only the time differs."""
+    from dataclasses import replace
+
+    return replace(forecast(documents, encoder), seconds=seconds)
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: Output) -> None:
+    corpus = write_corpus(tmp_path / "corpus.jsonl", some_documents(20))
+    assert run(["index", str(corpus), "--out", str(tmp_path / "a.coil"), "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "20 documents, about" in shown
+    assert "20 chosen at random were indexed (100.0% of the text)" in shown
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.jsonl"]
+
+
+# ---- bad input, through the command line
+
+BAD: dict[str, tuple[bytes, str]] = {
+    "broken JSON": (b'{"id": 1, "text": "a"}\n{"id": 2, "text"\n', "a.jsonl, line 2: broken JSON"),
+    "no id": (b'{"id": 1, "text": "a"}\n\n{"text": "b"}\n', "a.jsonl, line 3: no id"),
+    "no text": (b'{"id": 1}\n', "a.jsonl, line 1: no text"),
+    "twice": (b'{"id": 1, "text": "a"}\n{"id": "1", "text": "b"}\n', "line 1 and again at"),
+    "empty": (b"", "holds no documents"),
+    "long": (
+        b'{"id": 1, "text": "a"}\n{"id": 2, "text": "%s"}\n' % (b"x" * (64 << 20)),
+        "a.jsonl, line 2: longer than 58,982,400 bytes",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_input_is_one_line_with_its_place(kind: str, tmp_path: Path, capsys: Output) -> None:
+    content, told = BAD[kind]
+    path, out = put(tmp_path / "a.jsonl", content), tmp_path / "a.coil"
+    assert run(["index", str(path), "--out", str(out), "--memory", "900M"]) == 1
+    error = capsys.readouterr().err
+    assert told in error
+    assert "Traceback" not in error
+    assert len(error) < 1000
+    put(path, '{"id": 1, "text": "a"}\n')  # mended, it can be built: nothing is in the way
+    assert run(["index", str(path), "--out", str(out)]) == 0
+    assert "1 documents added" in capsys.readouterr().err
+
+
+def test_a_very_long_document_is_refused_by_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = put(tmp_path / "a.jsonl", json.dumps({"id": 1, "text": "river bank " * 50_000}) + "\n")
+    index = create(tmp_path / "a.coil", encoder=HashEncoder())
+    with monkeypatch.context() as patched:
+        patched.setattr(writer, "MOST_ROWS", 2000)
+        with pytest.raises(InputError, match=r"a.jsonl, line 1: .* more than the 2,000 of a segment"):
+            index.add(read_documents(corpus))
+    index._plan = MemoryPlan(300 << 20, 1 << 20, 1 << 20, 10**6)
+    with pytest.raises(InputError, match=r"does not fit into memory: .* 300M in all leave room for 1M"):
+        index.add(read_documents(corpus))
+    assert len(index) == 0
+
+
+def test_odd_ids_are_kept_apart(tmp_path: Path, capsys: Output) -> None:
+    ids = ["a", "A", "é", "e\u0301", "x" * 10_000, "x" * 9_999 + "y"]
+    corpus = write_corpus(tmp_path / "a.jsonl", [Document(doc_id, "river") for doc_id in ids])
+    out = str(tmp_path / "a.coil")
+    assert run(["index", str(corpus), "--out", out]) == 0
+    assert run(["search", out, "river", "--json"]) == 0
+    hits = [json.loads(line)["doc_id"] for line in capsys.readouterr().out.splitlines()]
+    assert sorted(hits) == sorted(ids)
+    put(corpus, (json.dumps({"id": "x" * 10_000, "text": "a"}) + "\n") * 2)
+    assert run(["index", str(corpus), "--out", str(tmp_path / "b.coil")]) == 1
+    assert len(capsys.readouterr().err) < 1000
+
+
+def test_odd_files_of_a_folder(
+    tmp_path: Path, capsys: Output, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = put(tmp_path / "notes" / "river.txt", "A river.").parent
+    put(folder / "picture.txt", b"\x89PNG\0\0\0")
+    (folder / "nowhere.md").symlink_to(folder / "gone")
+    out = str(tmp_path / "a.coil")
+    assert run(["index", str(folder), "--out", out]) == 0
+    assert "1 documents added" in capsys.readouterr().err
+    assert "picture.txt is not text, left out" in caplog.text
+    assert "nowhere.md is not a file, left out" in caplog.text
+    put(folder / "secret.txt", "no")
+
+    class Guarded(opening._CountedFile):
+        def __init__(self, path: Path, gauge: opening.Gauge) -> None:
+            if path.name == "secret.txt":  # root may read everything, so the rights alone would not do
+                raise PermissionError(13, "Permission denied", str(path))
+            super().__init__(path, gauge)
+
+    monkeypatch.setattr(opening, "_CountedFile", Guarded)
+    assert run(["index", str(folder), "--out", str(tmp_path / "b.coil")]) == 1
+    assert "secret.txt may not be read by this user" in capsys.readouterr().err
+
+
+def test_standard_input_is_resumed_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    lines = b"".join(b'{"id": %d, "text": "river %d"}\n' % (i, i) for i in range(30))
+    out = str(tmp_path / "a.coil")
+    monkeypatch.setattr("coil.cli.index.COMMIT_EVERY", COMMIT_EVERY)
+    monkeypatch.setattr(writer, "WINDOW", 4)
+    stdin(monkeypatch, lines + b"{")
+    assert run(["index", "-", "--out", out]) == 1
+    assert "standard input, line 31" in capsys.readouterr().err
+    stdin(monkeypatch, lines)
+    assert run(["index", "-", "--out", out]) == 1
+    assert "--resume" in capsys.readouterr().err
+    stdin(monkeypatch, lines)
+    assert run(["index", "-", "--out", out, "--resume"]) == 0
+    assert "going on after them" in capsys.readouterr().err
+    stdin(monkeypatch, lines)
+    assert run(["index", "-", "--out", out, "--resume"]) == 0
+    assert "is finished, 30 documents" in capsys.readouterr().err
+    assert run(["index", "-", "--out", str(tmp_path / "b.coil"), "--memory", "100M"]) == 1
+    assert "allow at least" in capsys.readouterr().err
