@@ -22,6 +22,7 @@ VERBS = {
     "search": "Search an index.",
     "serve": "Serve indexes over HTTP, with a page to search them.",
     "verify": "Check every byte of an index.",
+    "bench": "Measure how fast the search core is on this machine.",
     "demo": "Search the docs of this Python's standard library, and see why a hit matched.",
     "evaluate": "Measure runs against judgements.",
     "export": "Make the ONNX files of a trained model.",

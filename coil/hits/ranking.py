@@ -161,6 +161,7 @@ class NativeRanker:
     ) -> None:
         self._range_rows = range_rows
         self._scorer = NativeScorer(instruction_set)
+        self.instruction_set = self._scorer.instruction_set
         self._segments = segments
         self._lists = [self._scorer.lists(live.segment) for live in segments]
         self._masks = [mask_of(live, None) for live in segments]

@@ -122,7 +122,7 @@ def _narrow(
             mine &= live.alive
         # What the queries would read for nothing, counted in mentions, against what there is to copy from.
         read = sum(
-            sum(len(segment.list_of(list_id)) for list_id in of_query)
+            sum(_length(segment.mentions_of(list_id)) for list_id in of_query)
             + (segment.n_rows * segment.sentences.dim / max(segment.vectors.dim, 1))
             * (v.sentence is not None)
             for of_query, v, ordinals in zip(lists, vectors, wanted, strict=True)
@@ -134,6 +134,10 @@ def _narrow(
         else:
             kept.append(live)
     return [*kept, *(LiveSegment(segment, None) for segment in (merge_segments(cut, rows) if cut else []))]
+
+
+def _length(part: slice) -> int:
+    return int(part.stop - part.start)
 
 
 def _holds(segment: Segment, ordinals: NDArray[np.int64]) -> bool:

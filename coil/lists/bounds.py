@@ -21,7 +21,7 @@ from coil.lists.precision import LARGEST, StoredVectors, store
 
 BLOCK = 64  # mentions of a list, or rows, that share one bound
 HEAD = 16  # dimensions of a sentence vector that bounds look at
-_AT_ONCE = 1 << 18  # vectors decoded at a time
+_AT_ONCE = 1 << 14  # vectors decoded at a time
 
 
 @dataclass(frozen=True, eq=False)

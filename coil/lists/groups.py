@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from coil.lists.precision import StoredVectors
 
 LANES = 16
+_AT_ONCE = LANES << 12  # vectors
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +49,19 @@ class GroupedVectors:
 
 def group_vectors(stored: StoredVectors) -> GroupedVectors:
     """Bring vectors that stand one after another into groups."""
-    count, dim = stored.values.shape
+    return gather_groups(stored, np.arange(len(stored)))
+
+
+def gather_groups(stored: StoredVectors, order: NDArray[np.intp]) -> GroupedVectors:
+    """The vectors in this order, in groups: some at a time, so that there is no second copy of all."""
+    count, dim = len(order), stored.dim
+    values = np.empty(count * dim, stored.values.dtype)
     whole = count // LANES * LANES
-    parts = [_group(stored.values[:whole], LANES), _group(stored.values[whole:], max(count - whole, 1))]
-    return GroupedVectors(np.concatenate(parts), stored.scales, dim, count)
+    for begin in range(0, whole, _AT_ONCE):
+        end = min(begin + _AT_ONCE, whole)
+        values[begin * dim : end * dim] = _group(stored.values[order[begin:end]], LANES)
+    values[whole * dim :] = _group(stored.values[order[whole:]], max(count - whole, 1))
+    return GroupedVectors(values, None if stored.scales is None else stored.scales[order], dim, count)
 
 
 def _width(dtype: np.dtype[Any]) -> int:

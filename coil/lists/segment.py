@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coil.lists.bounds import Bounds, find_bounds
-from coil.lists.groups import GroupedVectors, group_vectors
+from coil.lists.groups import GroupedVectors, gather_groups
 from coil.lists.precision import (
     Precision,
     Stored,
@@ -233,7 +233,7 @@ def _sorted_segment(
     order = np.lexsort((rows, lists))  # stable: within a row, mentions stay in text order
     list_ids, counts = np.unique(lists, return_counts=True)
     list_offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    grouped = group_vectors(vectors[0][order])
+    grouped = gather_groups(vectors[0], order)
     return Segment(
         list_ids=list_ids.astype(np.int32),
         list_offsets=list_offsets,

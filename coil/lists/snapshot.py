@@ -98,9 +98,10 @@ class Snapshot:
 def load_segment(
     folder: Path, catalog: Catalog, entry: SegmentEntry, segment: Segment | None = None
 ) -> LiveSegment:
-    """Map one segment, unless it is at hand, and mark what is deleted from it."""
-    if segment is None:
-        segment = open_segment(folder / SEGMENTS_FOLDER / entry.file, entry.facts)
+    """Map one segment, unless it is at hand and its file is still there, and mark what is deleted from it."""
+    path = folder / SEGMENTS_FOLDER / entry.file
+    if segment is None or not path.is_file():
+        segment = open_segment(path, entry.facts)
     deleted = catalog.deleted(entry.segment)
     alive = ~np.isin(segment.row_documents, deleted) if len(deleted) else None
     return LiveSegment(segment, alive)
@@ -108,6 +109,4 @@ def load_segment(
 
 def count_mentions(segment: Segment) -> NDArray[np.int64]:
     """How many mentions each row has in all lists together. [rows]"""
-    rows = [segment.list_of(list_id).rows for list_id in segment.list_ids.tolist()]
-    joined = np.concatenate([np.zeros(0, np.uint16), *rows])
-    return np.bincount(joined, minlength=segment.n_rows).astype(np.int64)
+    return np.bincount(segment.mention_rows, minlength=segment.n_rows).astype(np.int64)

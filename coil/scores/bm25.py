@@ -73,7 +73,10 @@ def score_with_bm25(
     for list_id, occurrences in zip(
         *np.unique(np.array(list_ids, np.int64), return_counts=True), strict=True
     ):
-        counts = [np.unique(live.segment.list_of(int(list_id)).rows, return_counts=True) for live in segments]
+        counts = [
+            np.unique(s.mention_rows[s.mentions_of(int(list_id))], return_counts=True)
+            for s in (live.segment for live in segments)
+        ]
         df = sum(int(alive[rows].sum()) for (rows, _), alive in zip(counts, living, strict=True))
         weight = float(occurrences) * np.log1p((n_rows - df + 0.5) / (df + 0.5))
         for (rows, tf), of_segment, penalty in zip(counts, scores, penalties, strict=True):

@@ -1,0 +1,43 @@
+"""`coil bench`: how fast the search core is on this machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+
+@click.command("bench")
+@click.option(
+    "--documents", type=click.IntRange(min=1000), default=500_000, show_default=True,
+    help="How many made-up documents to search; 1,000,000 take about 600 MB of memory.",
+)  # fmt: skip
+@click.option("--threads", type=click.IntRange(min=1), default=2, show_default=True, help="The most to try.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a row, for programs.")
+def command(documents: int, threads: int, as_json: bool) -> None:
+    """Measure exhaustive search on this machine, beside NumPy and the roofline.
+
+    The roofline is the time to read the bytes of the lists once: no search that looks at all of them can be
+    faster. The lists are made up, with lengths as in a collection of passages; it takes less than two minutes.
+
+    \b
+      coil bench
+      coil bench --documents 1000000 --json
+    """
+    from coil.speed import measure_speed
+
+    click.echo("making up lists and searching them ...", err=True)
+    timings = measure_speed(documents, threads=threads, told=lambda what: click.echo(f"  {what}", err=True))
+    if as_json:
+        for timing in timings:
+            click.echo(json.dumps({**asdict(timing), "share_of_roofline": timing.share}))
+        return
+    slowest = timings[-1].search_ms
+    click.echo(f"{documents:,} documents, {timings[0].mentions:,} mentions a query, k = 1000")
+    click.echo(f"{'':44}threads  a query   roofline  share  against NumPy")
+    for timing in timings:
+        click.echo(
+            f"{timing.what:<44}{timing.threads:>7}  {timing.search_ms:>5.1f} ms  {timing.read_ms:>6.1f} ms"
+            f"  {timing.share:>4.0%}  {slowest / timing.search_ms:>8.1f} x"
+        )

@@ -1,0 +1,176 @@
+"""Speed of the search core on this machine, against the time that merely reading the bytes takes.
+
+The lists are made up: of as many documents as asked for, with the lengths that a query's lists have in a
+collection of passages (six tokens, 1.9 mentions a document in all), n_t = 32, and sentence vectors of 128.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coil.errors import InputError
+from coil.hits.ranking import Limits, NativeRanker, rank_with_scorer
+from coil.lists.bounds import BLOCK, Bounds
+from coil.lists.groups import GroupedVectors
+from coil.lists.precision import SCALES, StoredVectors
+from coil.lists.segment import MOST_ROWS, Segment
+from coil.lists.snapshot import LiveSegment
+from coil.scores.native import load_native
+from coil.tokens.list_keys import ListKeys
+from coil.tokens.profile import ScoringProfile
+from coil.vectors.token_vectors import TokenVectors
+
+MENTIONS = (0.62, 0.41, 0.31, 0.25, 0.18, 0.12)  # of each query token, a document
+N_T, N_C = 32, 128
+LONGEST = float(127 * np.sqrt(N_C) * SCALES[110])
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One way to search: its median time, and the time to read the same bytes once with as many threads."""
+
+    what: str
+    threads: int
+    search_ms: float
+    read_ms: float
+    mentions: int
+    megabytes: float
+
+    @property
+    def share(self) -> float:
+        """Of the roofline: 1 is as fast as the bytes can be read."""
+        return self.read_ms / self.search_ms
+
+
+def measure_speed(
+    documents: int, rounds: int = 15, threads: int = 2, told: Callable[[str], object] | None = None
+) -> list[Timing]:
+    """Exhaustive search over made-up lists, with and without sentence vectors; NumPy beside it."""
+    native = load_native()
+    if native is None:
+        raise InputError("the native extension was not built", "install a C++ compiler and coil-ir again")
+    rng = np.random.default_rng(0)
+    segments = [
+        LiveSegment(_segment(rng, begin, min(MOST_ROWS, documents - begin)), None)
+        for begin in range(0, documents, MOST_ROWS)
+    ]
+    keys, profile = ListKeys(np.arange(len(MENTIONS), dtype=np.int32)), ScoringProfile()
+    tok = _query(rng, False)
+    mentions = sum(live.segment.n_mentions for live in segments)
+    timings = []
+    for query, what in ((tok, "COIL-tok"), (_query(rng, True), "COIL-full")):
+        size = mentions * (N_T + 3) + (documents * (N_C + 1) if query.sentence is not None else 0)
+        words = np.ones(size // 8, dtype=np.uint64)
+        for used in sorted({1, threads}):
+            ranker = NativeRanker(segments, profile, keys, used)
+            search, read = [], []
+            for _ in range(rounds):  # side by side: a busy machine slows both
+                read.append(native.read_seconds(words, used))
+                began = time.perf_counter()
+                ranker.rank([query], Limits(1000), prune=False)
+                search.append(time.perf_counter() - began)
+            name = f"{what}, int8, {ranker.instruction_set}"
+            timings.append(_timing(name, used, search, read, mentions, size))
+            if told is not None:
+                told(name)
+    size = mentions * N_T * 4
+    words = np.ones(size // 8, dtype=np.uint64)
+    precise = [LiveSegment(_as_fp32(live.segment), None) for live in segments]
+    search, read = [], []
+    for _ in range(3):
+        read.append(native.read_seconds(words, 1))
+        began = time.perf_counter()
+        rank_with_scorer(_score_as_in_the_paper, [tok], precise, profile, keys, Limits(1000))
+        search.append(time.perf_counter() - began)
+    timings.append(_timing("COIL-tok, fp32, NumPy as in the paper", 1, search, read, mentions, size))
+    return timings
+
+
+def _timing(
+    what: str, threads: int, search: list[float], read: list[float], mentions: int, size: int
+) -> Timing:
+    median = statistics.median
+    return Timing(what, threads, median(search) * 1000, median(read) * 1000, mentions, size / 1e6)
+
+
+def _score_as_in_the_paper(
+    query: TokenVectors, segment: Segment, profile: ScoringProfile, keys: ListKeys
+) -> NDArray[np.int64]:
+    """A matrix product over each list, the maximum per row, a sum: fp32 all along."""
+    scores = np.zeros(segment.n_rows, dtype=np.float32)
+    assert segment.precise_vectors is not None
+    for list_id, vector in enumerate(query.vectors):
+        mentions = segment.mentions_of(list_id)
+        products = segment.precise_vectors.values[mentions] @ vector
+        rows = segment.mention_rows[mentions]
+        starts = np.flatnonzero(np.diff(rows.astype(np.int32), prepend=-1))
+        scores[rows[starts]] += np.maximum(np.maximum.reduceat(products, starts), 0.0)
+    return (scores * 2.0**32).astype(np.int64)
+
+
+def _as_fp32(segment: Segment) -> Segment:
+    """The same vectors in fp32, one after another."""
+    from dataclasses import replace
+
+    precise = StoredVectors(segment.vectors[:].decode(), None)
+    return replace(
+        segment, precise_vectors=precise, sentences=StoredVectors(segment.sentences.values[:, :0], None)
+    )
+
+
+def _query(rng: np.random.Generator, sentence: bool) -> TokenVectors:
+    n = len(MENTIONS)
+    return TokenVectors(
+        token_ids=np.arange(n, dtype=np.int32),
+        positions=np.arange(n, dtype=np.int32),
+        spans=np.zeros((n, 2), np.int32),
+        vectors=rng.standard_normal((n, N_T)).astype(np.float32),
+        sentence=rng.standard_normal(N_C).astype(np.float32) if sentence else None,
+    )
+
+
+def _segment(rng: np.random.Generator, first: int, rows: int) -> Segment:
+    lists = [np.repeat(np.arange(rows, dtype=np.uint16), _counts(rng, share, rows)) for share in MENTIONS]
+    lengths = np.array([len(of_list) for of_list in lists])
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    mentions = int(offsets[-1])
+    blocks = np.where(lengths > BLOCK, -(-lengths // BLOCK), 0)
+    block_offsets = np.concatenate([[0], np.cumsum(blocks)]).astype(np.int64)
+    return Segment(
+        list_ids=np.arange(len(lists), dtype=np.int32),
+        list_offsets=offsets,
+        mention_rows=np.concatenate(lists),
+        vectors=GroupedVectors(_codes(rng, mentions * N_T), _scales(rng, mentions), N_T, mentions),
+        sentences=StoredVectors(_codes(rng, rows * N_C).reshape(rows, N_C), _scales(rng, rows)),
+        row_documents=np.arange(first, first + rows, dtype=np.int64),
+        row_spans=np.zeros((rows, 2), np.int64),
+        bounds=Bounds(
+            list_norms=np.full(len(lists), LONGEST, np.float32),
+            block_offsets=block_offsets,
+            block_norms=np.full(int(block_offsets[-1]), LONGEST, np.float32),
+            sentence_norms=np.full(-(-rows // BLOCK), LONGEST, np.float32),
+            heads=np.zeros((0, 0, 64), np.int8),
+            head_scales=np.zeros(0, np.uint8),
+            tail_norms=np.zeros(0, np.float32),
+        ),
+    )
+
+
+def _counts(rng: np.random.Generator, mentions: float, rows: int) -> NDArray[np.int64]:
+    """How many mentions each row has: three rows in four that have any have one."""
+    counts: NDArray[np.int64] = (rng.random(rows) < mentions / 1.35) * (1 + rng.poisson(0.35, rows))
+    return counts
+
+
+def _codes(rng: np.random.Generator, count: int) -> NDArray[np.int8]:
+    return np.maximum(np.frombuffer(rng.bytes(count), dtype=np.int8), np.int8(-127))
+
+
+def _scales(rng: np.random.Generator, count: int) -> NDArray[np.uint8]:
+    return rng.integers(100, 111, count, dtype=np.uint8)
