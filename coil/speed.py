@@ -57,14 +57,14 @@ def measure_speed(
         raise InputError("the native extension was not built", "install a C++ compiler and coil-ir again")
     rng = np.random.default_rng(0)
     segments = [
-        LiveSegment(_segment(rng, begin, min(MOST_ROWS, documents - begin)), None)
+        LiveSegment(make_segment(rng, begin, min(MOST_ROWS, documents - begin)), None)
         for begin in range(0, documents, MOST_ROWS)
     ]
     keys, profile = ListKeys(np.arange(len(MENTIONS), dtype=np.int32)), ScoringProfile()
-    tok = _query(rng, False)
+    tok = make_query(rng, False)
     mentions = sum(live.segment.n_mentions for live in segments)
     timings = []
-    for query, what in ((tok, "COIL-tok"), (_query(rng, True), "COIL-full")):
+    for query, what in ((tok, "COIL-tok"), (make_query(rng, True), "COIL-full")):
         size = mentions * (N_T + 3) + (documents * (N_C + 1) if query.sentence is not None else 0)
         words = np.ones(size // 8, dtype=np.uint64)
         for used in sorted({1, threads}):
@@ -124,7 +124,8 @@ def _as_fp32(segment: Segment) -> Segment:
     )
 
 
-def _query(rng: np.random.Generator, sentence: bool) -> TokenVectors:
+def make_query(rng: np.random.Generator, sentence: bool) -> TokenVectors:
+    """A query that uses each of the made-up lists."""
     n = len(MENTIONS)
     return TokenVectors(
         token_ids=np.arange(n, dtype=np.int32),
@@ -135,7 +136,8 @@ def _query(rng: np.random.Generator, sentence: bool) -> TokenVectors:
     )
 
 
-def _segment(rng: np.random.Generator, first: int, rows: int) -> Segment:
+def make_segment(rng: np.random.Generator, first: int, rows: int) -> Segment:
+    """Made-up lists of some documents, the first of which has the ordinal `first`."""
     lists = [np.repeat(np.arange(rows, dtype=np.uint16), _counts(rng, share, rows)) for share in MENTIONS]
     lengths = np.array([len(of_list) for of_list in lists])
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

@@ -1,0 +1,75 @@
+"""The PyTorch ranker on a GPU: the same bits as NumPy, and how long a query takes.
+
+    python -m bench.gpu OUT.json [--device cuda]
+
+Needs the `gpu` extra and no model: the lists are made up, as in `coil bench`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+
+from bench.stamp import stamp
+from coil import speed
+from coil.hits.ranking import Limits, rank_with_scorer
+from coil.hits.torch_ranking import TorchRanker
+from coil.lists.segment import MOST_ROWS
+from coil.lists.snapshot import LiveSegment
+from coil.scores.scorer import score_with_numpy
+from coil.tokens.list_keys import ListKeys
+from coil.tokens.profile import ScoringProfile
+
+ROUNDS = 20
+
+
+def main() -> None:
+    """Compare, measure, write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--documents", type=int, default=1_000_000)
+    arguments = parser.parse_args()
+    import torch
+
+    rng = np.random.default_rng(0)
+    segments = [
+        LiveSegment(speed.make_segment(rng, begin, min(MOST_ROWS, arguments.documents - begin)), None)
+        for begin in range(0, arguments.documents, MOST_ROWS)
+    ]
+    keys, profile = ListKeys(np.arange(len(speed.MENTIONS), dtype=np.int32)), ScoringProfile()
+    result = stamp("torch")
+    result["device"] = torch.cuda.get_device_name() if arguments.device.startswith("cuda") else "cpu"
+    result["data"] = f"{arguments.documents:,} made-up documents, n_t 32, n_c 128, int8"
+    ranker = TorchRanker(segments, profile, keys, arguments.device)
+    few = segments[:2]
+    small = TorchRanker(few, profile, keys, arguments.device)
+    result["equal_to_numpy"] = {}
+    result["latency"] = []
+    for name, sentence in (("COIL-tok", False), ("COIL-full", True)):
+        queries = [speed.make_query(rng, sentence) for _ in range(64)]
+        ours = small.rank(queries[:4], Limits(1000))
+        theirs = rank_with_scorer(score_with_numpy, queries[:4], few, profile, keys, Limits(1000))
+        result["equal_to_numpy"][name] = [a for a, _ in ours] == [b for b, _ in theirs]
+        for batch in (1, 64):
+            for k in (10, 1000):
+                times = []
+                for number in range(ROUNDS):
+                    some = [queries[(number + i) % 64] for i in range(batch)]
+                    began = time.perf_counter()
+                    ranker.rank(some, Limits(k))
+                    times.append((time.perf_counter() - began) * 1000 / batch)
+                row = {"system": name, "batch": batch, "k": k, "ms_a_query": statistics.median(times[3:])}
+                result["latency"].append(row)
+                print(row)
+    print("equal to NumPy:", result["equal_to_numpy"], "on", result["device"])
+    arguments.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
