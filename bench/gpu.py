@@ -19,10 +19,7 @@ from bench.stamp import stamp
 from coil import speed
 from coil.hits.ranking import Limits, rank_with_scorer
 from coil.hits.torch_ranking import TorchRanker
-from coil.lists.segment import MOST_ROWS
-from coil.lists.snapshot import LiveSegment
 from coil.scores.scorer import score_with_numpy
-from coil.tokens.list_keys import ListKeys
 from coil.tokens.profile import ScoringProfile
 
 ROUNDS = 20
@@ -38,11 +35,8 @@ def main() -> None:
     import torch
 
     rng = np.random.default_rng(0)
-    segments = [
-        LiveSegment(speed.make_segment(rng, begin, min(MOST_ROWS, arguments.documents - begin)), None)
-        for begin in range(0, arguments.documents, MOST_ROWS)
-    ]
-    keys, profile = ListKeys(np.arange(len(speed.MENTIONS), dtype=np.int32)), ScoringProfile()
+    segments = speed.make_segments(rng, arguments.documents)
+    keys, profile = speed.KEYS, ScoringProfile()
     result = stamp("torch")
     result["device"] = torch.cuda.get_device_name() if arguments.device.startswith("cuda") else "cpu"
     result["data"] = f"{arguments.documents:,} made-up documents, n_t 32, n_c 128, int8"

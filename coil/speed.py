@@ -28,6 +28,7 @@ from coil.vectors.token_vectors import TokenVectors
 
 MENTIONS = (0.62, 0.41, 0.31, 0.25, 0.18, 0.12)  # of each query token, a document
 N_T, N_C = 32, 128
+KEYS = ListKeys(np.arange(len(MENTIONS), dtype=np.int32))
 LONGEST = float(127 * np.sqrt(N_C) * SCALES[110])
 
 
@@ -49,18 +50,19 @@ class Timing:
 
 
 def measure_speed(
-    documents: int, rounds: int = 15, threads: int = 2, told: Callable[[str], object] | None = None
+    documents: int,
+    rounds: int = 15,
+    threads: int = 2,
+    told: Callable[[str], object] | None = None,
+    with_numpy: bool = True,
 ) -> list[Timing]:
     """Exhaustive search over made-up lists, with and without sentence vectors; NumPy beside it."""
     native = load_native()
     if native is None:
         raise InputError("the native extension was not built", "install a C++ compiler and coil-ir again")
     rng = np.random.default_rng(0)
-    segments = [
-        LiveSegment(make_segment(rng, begin, min(MOST_ROWS, documents - begin)), None)
-        for begin in range(0, documents, MOST_ROWS)
-    ]
-    keys, profile = ListKeys(np.arange(len(MENTIONS), dtype=np.int32)), ScoringProfile()
+    segments = make_segments(rng, documents)
+    keys, profile = KEYS, ScoringProfile()
     tok = make_query(rng, False)
     mentions = sum(live.segment.n_mentions for live in segments)
     timings = []
@@ -79,6 +81,8 @@ def measure_speed(
             timings.append(_timing(name, used, search, read, mentions, size))
             if told is not None:
                 told(name)
+    if not with_numpy:
+        return timings
     size = mentions * N_T * 4
     words = np.ones(size // 8, dtype=np.uint64)
     precise = [LiveSegment(_as_fp32(live.segment), None) for live in segments]
@@ -124,16 +128,23 @@ def _as_fp32(segment: Segment) -> Segment:
     )
 
 
-def make_query(rng: np.random.Generator, sentence: bool) -> TokenVectors:
-    """A query that uses each of the made-up lists."""
-    n = len(MENTIONS)
+def make_query(rng: np.random.Generator, sentence: bool, n: int = len(MENTIONS)) -> TokenVectors:
+    """A query that uses each of the made-up lists once, or the first of them again and again."""
     return TokenVectors(
-        token_ids=np.arange(n, dtype=np.int32),
+        token_ids=(np.arange(n) % len(MENTIONS)).astype(np.int32),
         positions=np.arange(n, dtype=np.int32),
         spans=np.zeros((n, 2), np.int32),
         vectors=rng.standard_normal((n, N_T)).astype(np.float32),
         sentence=rng.standard_normal(N_C).astype(np.float32) if sentence else None,
     )
+
+
+def make_segments(rng: np.random.Generator, documents: int) -> list[LiveSegment]:
+    """Made-up lists of as many documents."""
+    return [
+        LiveSegment(make_segment(rng, begin, min(MOST_ROWS, documents - begin)), None)
+        for begin in range(0, documents, MOST_ROWS)
+    ]
 
 
 def make_segment(rng: np.random.Generator, first: int, rows: int) -> Segment:

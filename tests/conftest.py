@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,16 @@ import pytest
 # The models of the tests are tiny: more threads than one only get in each other's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["COLUMNS"] = "120"  # what a terminal of the usual width would show
+
+if built := os.environ.get("COIL_TEST_NATIVE"):  # another build of the extension, see `make sanitize`
+    import importlib.util
+
+    [found] = Path(built).glob("_native*.so")
+    spec = importlib.util.spec_from_file_location("coil._native", found)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["coil._native"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["coil._native"])
 
 from coil.cli.main import run
 from tests.tiny import PROFILE, WORDS, make_base, make_model

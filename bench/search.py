@@ -1,0 +1,204 @@
+"""The search core: against the roofline and NumPy, pruned against exhaustive, alone and in batches.
+
+    python -m bench.search --real REAL.coil --queries FILE... [--made-up 1000000]
+
+REAL.coil is an index of real text (bench.real_texts makes some). Everything is measured side by side in one
+run, one thread unless said otherwise, and compared by medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy as np
+
+from bench.stamp import stamp, write_result
+from bench.synthetic import KEYS, QUERY, make_queries, write_index
+from coil import speed
+from coil.hits.ranking import Limits, NativeRanker
+from coil.index import open_index
+from coil.lists.snapshot import Snapshot
+from coil.texts.queries import read_queries
+from coil.tokens.profile import ScoringProfile
+from coil.vectors.token_vectors import TokenVectors
+
+ROUNDS = 5
+QUERIES = 60  # of each file
+SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
+
+RESIDENT = """
+import sys
+from pathlib import Path
+from bench.synthetic import KEYS, QUERY, make_queries
+from coil.hits.ranking import Limits, NativeRanker
+from coil.lists.memory import peak_bytes, resident_bytes
+from coil.lists.snapshot import Snapshot
+from coil.tokens.profile import ScoringProfile
+before = resident_bytes()
+snapshot = Snapshot(Path(sys.argv[1]))
+ranker = NativeRanker(snapshot.segments, ScoringProfile(), KEYS)
+[query] = make_queries(1, QUERY, 32, 128)
+ranker.rank([query], Limits(1000), prune=False)
+mentions = sum(p.stop - p.start for live in snapshot.segments
+               for p in (live.segment.mentions_of(int(t)) for t in query.token_ids))
+rows = sum(live.segment.n_rows for live in snapshot.segments)
+print(before, peak_bytes(), mentions * 35 + rows * 129)
+"""
+
+
+def main() -> None:
+    """Measure and write bench/results/search.json."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--real", type=Path, required=True, help="an index of real text")
+    parser.add_argument("--queries", nargs="+", required=True, help="query files or BEIR folders")
+    parser.add_argument("--made-up", type=int, default=1_000_000, help="documents of the synthetic index")
+    arguments = parser.parse_args()
+    result = stamp()
+    result["exhaustive"] = [
+        {**asdict(timing), "share_of_roofline": round(timing.share, 3)}
+        for timing in speed.measure_speed(arguments.made_up)
+    ]
+    _show(result["exhaustive"])
+    result["pruned"] = measure_pruning(arguments.real, arguments.queries)
+    _show(result["pruned"])
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "made-up.coil"
+        write_index(folder, arguments.made_up, n_c=128)
+        result["opening_ms"] = round(1000 * _median(lambda: _open(folder)), 1)
+        result["batch"] = measure_batch(folder)
+        done = subprocess.run(
+            [sys.executable, "-c", RESIDENT, str(folder)], capture_output=True, text=True, check=True
+        )
+        before, peak, touched = (int(part) for part in done.stdout.split())
+        result["memory_mb"] = {
+            "before_opening": round(before / 1e6),
+            "peak": round(peak / 1e6),
+            "lists_touched": round(touched / 1e6),
+            "peak_over_touched": round((peak - before - touched) / 1e6),
+        }
+    _show([{"opening_ms": result["opening_ms"]}, result["batch"], result["memory_mb"]])
+    result["growth"] = measure_growth(arguments.made_up)
+    _show(result["growth"])
+    print(f"written to {write_result('search', result)}")
+
+
+def measure_pruning(folder: Path, sources: list[str]) -> list[dict[str, Any]]:
+    """Pruned against exhaustive search, query by query; the hits are compared as well."""
+    index = open_index(folder)
+    encoder = index.encoder
+    texts: list[str] = []
+    for source in sources:
+        found = [query.text for query in read_queries(source)]
+        texts += found[:: max(1, len(found) // QUERIES)][:QUERIES]
+    vectors = list(encoder.encode_queries(texts))
+    with index.pinned() as still:
+        ranker = NativeRanker(still.searcher.collection.segments, encoder.config.profile, encoder.keys)
+        rows = []
+        for k in (10, 1000):
+            for name in ("COIL-full", "COIL-tok"):
+                asked = [replace(v, sentence=None) if name == "COIL-tok" else v for v in vectors]
+                rows.append(_compare(ranker, asked, k, {"system": name, "k": k, "documents": len(index)}))
+    return rows
+
+
+def _compare(
+    ranker: NativeRanker, queries: list[TokenVectors], k: int, row: dict[str, Any]
+) -> dict[str, Any]:
+    times: dict[bool, list[float]] = {True: [], False: []}
+    scored = skipped = 0
+    limits = Limits(k)
+    for query in queries:
+        best = {True: float("inf"), False: float("inf")}
+        for _ in range(ROUNDS):
+            for prune in (False, True):
+                began = time.perf_counter()
+                found = ranker.rank([query], limits, prune)
+                best[prune] = min(best[prune], time.perf_counter() - began)
+        assert found[0][0] == ranker.rank([query], limits, prune=False)[0][0]
+        counts = found[0][1]
+        scored += counts.mentions_scored + counts.sentences_scored
+        skipped += counts.mentions_skipped + counts.sentences_skipped
+        for prune in (True, False):
+            times[prune].append(best[prune] * 1000)
+    ratios = np.array(times[False]) / np.array(times[True])
+    return {
+        **row,
+        "queries": len(queries),
+        "exhaustive_ms": round(statistics.median(times[False]), 3),
+        "pruned_ms": round(statistics.median(times[True]), 3),
+        "ratio_median": round(float(np.median(ratios)), 2),
+        "ratio_least": round(float(ratios.min()), 2),
+        "ratio_tenth": round(float(np.percentile(ratios, 10)), 2),
+        "ratio_ninetieth": round(float(np.percentile(ratios, 90)), 2),
+        "skipped": round(skipped / max(scored + skipped, 1), 3),
+    }
+
+
+def measure_batch(folder: Path) -> dict[str, Any]:
+    """64 queries in one call against one by one, exhaustive."""
+    ranker = NativeRanker(Snapshot(folder).segments, ScoringProfile(), KEYS)
+    queries = make_queries(64, QUERY, 32, 128)
+    together, alone = [], []
+    for _ in range(3):
+        began = time.perf_counter()
+        ranker.rank(queries, Limits(10), prune=False)
+        together.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        for query in queries:
+            ranker.rank([query], Limits(10), prune=False)
+        alone.append(time.perf_counter() - began)
+    ratio = statistics.median(alone) / statistics.median(together)
+    return {"batch_of_64_ms_a_query": round(min(together) / 64 * 1000, 2), "gain": round(ratio, 2)}
+
+
+def measure_growth(most: int) -> list[dict[str, Any]]:
+    """Time of an exhaustive query over collections of several sizes, and over queries of several lengths."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for documents in (size for size in SIZES if size <= most):
+        timings = speed.measure_speed(documents, rounds=7, threads=1, with_numpy=False)
+        rows += [{"documents": documents, "tokens": 6, "what": t.what, "ms": t.search_ms} for t in timings]
+    segments = speed.make_segments(rng, 300_000)
+    ranker = NativeRanker(segments, ScoringProfile(), speed.KEYS)
+    for tokens in (1, 2, 4, 8, 16, 32):
+        query = speed.make_query(rng, False, tokens)
+        ms = 1000 * _median(lambda query=query: ranker.rank([query], Limits(1000), prune=False))  # type: ignore[misc]
+        rows.append({"documents": 300_000, "tokens": tokens, "what": "COIL-tok", "ms": ms})
+    return rows
+
+
+def _open(folder: Path) -> None:
+    snapshot = Snapshot(folder)
+    NativeRanker(snapshot.segments, ScoringProfile(), KEYS)
+    snapshot.close()
+
+
+def _median(work: Callable[[], object]) -> float:
+    times = []
+    for _ in range(7):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        print(json.dumps(row))
+
+
+if __name__ == "__main__":
+    main()
