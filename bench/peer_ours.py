@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sys
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,8 +84,8 @@ class SciFact:
 
         return search, run
 
-    def write_matrices(self, path: Path) -> None:
-        """One matrix a text, of the tokens that have a list: what a MaxSim engine is given.
+    def write_matrices(self, path: Path) -> str:
+        """One matrix a text, of the tokens that have a list: what a MaxSim engine is given; their digest.
 
         Documents as the index stores them, at length 1, which such engines expect; queries as they are, since
         the length of a query's vector only says how much its token counts.
@@ -106,13 +108,17 @@ class SciFact:
             raise CoilError(
                 "a text has no token with a list", "leave it out: an empty matrix cannot be ranked"
             )
-        np.savez(
-            path,
-            documents=_unit(vectors[order]),
-            lengths=lengths,
-            queries=np.concatenate(queries),
-            query_lengths=np.array([len(query) for query in queries]),
-        )
+        arrays: dict[str, NDArray[Any]] = {
+            "documents": _unit(vectors[order]),
+            "lengths": lengths,
+            "queries": np.concatenate(queries),
+            "query_lengths": np.array([len(query) for query in queries]),
+        }
+        np.savez(path, **arrays)  # type: ignore[arg-type]
+        digest = hashlib.sha256()
+        for array in arrays.values():
+            digest.update(array.tobytes())
+        return digest.hexdigest()[:12]
 
     def _listed(self, query: TokenVectors) -> NDArray[np.float32]:
         listed: NDArray[np.float32] = query.vectors[
