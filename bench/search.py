@@ -55,7 +55,9 @@ ranker.rank([query], Limits(1000), prune=False)
 mentions = sum(p.stop - p.start for live in snapshot.segments
                for p in (live.segment.mentions_of(int(t)) for t in query.token_ids))
 rows = sum(live.segment.n_rows for live in snapshot.segments)
-print(before, peak_bytes(), mentions * 35 + rows * 129)
+status = Path("/proc/self/status").read_text()
+anonymous = int(status.split("RssAnon:")[1].split()[0]) * 1024
+print(before, peak_bytes(), mentions * 35 + rows * 129, anonymous)
 """
 
 
@@ -82,10 +84,11 @@ def main() -> None:
         done = subprocess.run(
             [sys.executable, "-c", RESIDENT, str(folder)], capture_output=True, text=True, check=True
         )
-        before, peak, touched = (int(part) for part in done.stdout.split())
+        before, peak, touched, anonymous = (int(part) for part in done.stdout.split())
         result["memory_mb"] = {
             "before_opening": round(before / 1e6),
             "peak": round(peak / 1e6),
+            "of_it_not_mapped_from_files": round(anonymous / 1e6),
             "lists_touched": round(touched / 1e6),
             "peak_over_touched": round((peak - before - touched) / 1e6),
         }

@@ -81,6 +81,9 @@ class _OnDisk:
     def document(self, ordinal: int) -> Document:
         return self._snapshot.catalog.document(ordinal)
 
+    def fetch(self, ordinals: Sequence[int]) -> list[Document]:
+        return self._snapshot.catalog.documents(ordinals)
+
     def ordinal_of(self, doc_id: str) -> int:
         return self._snapshot.catalog.place_of(doc_id)[0]
 

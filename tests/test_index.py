@@ -411,3 +411,14 @@ def test_an_index_of_format_1_opens_for_ever(tmp_path: Path) -> None:
         assert ours[1] == pytest.approx(theirs[1], abs=1e-4)  # queries had no 15 bits then
     assert not index.has("d3")
     assert index.document("d5").text == "river bank money"
+
+
+def test_an_index_of_the_present_format_opens_for_ever(tmp_path: Path) -> None:
+    """Made once and committed, with a precise form beside int8; its scores do not change by a bit."""
+    data = Path(__file__).parent / "data"
+    folder = Path(shutil.copytree(data / "golden-2.coil", tmp_path / "golden.coil"))
+    index = open_index(folder, encoder=HashEncoder())
+    index.verify()
+    found = [[[doc_id, score, list(chunk)] for doc_id, score, chunk in hits] for hits in answers(index)]
+    assert found == json.loads((data / "golden-2.json").read_text())
+    assert index.answer_many(QUERIES)[0].stats.exact_in == "fp16"

@@ -17,12 +17,14 @@ from typing import Any
 from click.testing import CliRunner
 
 from coil.cli.main import VERBS, cli
+from tools.plot import plot
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = (
     "README.md",
     "docs/commands.md",
     "docs/results.md",
+    "docs/search.md",
     "docs/service.md",
     "coil/models/default/README.md",
 )
@@ -129,6 +131,101 @@ def load() -> str:
     return "\n".join(lines) + text
 
 
+def search() -> str:
+    """The figures of the search core, each beside what was asked of it."""
+    found, marco, gpu = (result(f"bench/results/{name}.json") for name in ("search", "marco", "gpu"))
+    exhaustive = {(row["what"].split(",")[0], row["threads"]): row for row in found["exhaustive"][:-1]}
+    numpy_ms = found["exhaustive"][-1]["search_ms"]
+    tok, two = exhaustive["COIL-tok", 1], exhaustive["COIL-tok", 2]
+    pruned = {(row["system"], row["k"]): row for row in found["pruned"]}
+    memory = found["memory_mb"]
+    rows = [
+        (
+            "exhaustive int8, 1 M documents, one thread: share of the roofline",
+            "75 %",
+            f"{tok['share_of_roofline']:.0%}",
+        ),
+        ("the same against NumPy fp32 as in the paper", "10 ×", f"{numpy_ms / tok['search_ms']:.1f} ×"),
+        ("two threads over one", "1.7 ×", f"{tok['search_ms'] / two['search_ms']:.2f} ×"),
+    ]
+    for k, wanted in ((10, "3 ×"), (1000, "1.3 ×")):
+        for system in ("COIL-full", "COIL-tok"):
+            row = pruned[system, k]
+            what = f"pruned over exhaustive, {row['documents']:,} real passages, k = {k}, {system}: median"
+            rows.append((what, wanted if system == "COIL-full" else "", f"{row['ratio_median']:.2f} ×"))
+            rows.append(
+                (f"the same, the worst of {row['queries']} queries", "0.9 ×", f"{row['ratio_least']:.2f} ×")
+            )
+    rows += [
+        ("opening an index of 1 M documents", "100 ms", f"{found['opening_ms']:.0f} ms"),
+        (
+            "resident memory over lists touched, searching a mapped index",
+            "64 MB",
+            f"{memory['peak_over_touched']} MB ({memory['of_it_not_mapped_from_files']} MB not mapped from files)",
+        ),
+        ("batch of 64 queries over one by one", "", f"{found['batch']['gain']:.2f} ×"),
+    ]
+    lines = ["| what | asked for | measured |", "|---|---|---|"]
+    lines += [f"| {what} | {wanted} | {value} |" for what, wanted, value in rows]
+    lines += [
+        "",
+        f"MS MARCO's size: {marco['data']}; opened in {marco['opening_ms']:.0f} ms.",
+        "",
+        "| system | threads | k | a query | roofline | cold, from disk | the paper's CPU |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {r['system']} | {r['threads']} | {r['k']} | {r['ms']:.0f} ms | {r['roofline_ms']:.0f} ms | "
+        f"{r['cold_ms']:,} ms | {r['paper_ms']} ms |"
+        for r in marco["latency"]
+    ]
+    lines += [
+        "",
+        f"On a GPU ({gpu['device']}), {gpu['data']}, PyTorch:",
+        "",
+        "| system | batch | k | a query |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| {r['system']} | {r['batch']} | {r['k']} | {r['ms_a_query']:.1f} ms |" for r in gpu["latency"]
+    ]
+    return "\n".join(lines)
+
+
+def peers() -> str:
+    """COIL beside bm25s, faiss and fast-plaid."""
+    found = result("bench/results/peers.json")
+    lines = ["| what | asked for | measured |", "|---|---|---|"]
+    for name in ("bm25s", "faiss", "plaid"):
+        for target in found[name].get("targets", []):
+            wanted = (
+                f"at most {target['at_most']}" if "at_most" in target else f"at least {target['at_least']}"
+            )
+            lines.append(f"| {target['what']} | {wanted} | {target['measured']} |")
+    return "\n".join(lines)
+
+
+def growth() -> str:
+    """The plot of how cost grows, as SVG."""
+    rows = result("bench/results/search.json")["growth"]
+    marco = result("bench/results/marco.json")
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        if row["tokens"] == 6:
+            lines.setdefault(row["what"].split(",")[0], []).append((row["documents"], row["ms"]))
+    for row in marco["latency"]:
+        if row["threads"] == 1 and row["k"] == 1000:
+            lines[row["system"]].append((float(marco["data"].split()[0].replace(",", "")), row["ms"]))
+    return plot("Time of an exhaustive query", "documents", "ms a query, one thread", lines)
+
+
+def lengths() -> str:
+    """The same over the length of the query."""
+    rows = [row for row in result("bench/results/search.json")["growth"] if row["what"] == "COIL-tok"]
+    points = {"COIL-tok, 300 k": [(float(row["tokens"]), row["ms"]) for row in rows]}
+    return plot("Time of an exhaustive query", "query tokens", "ms a query, one thread", points)
+
+
 def recipes() -> str:
     """How the default recipe was chosen."""
     found = result("experiments/results/recipe-search.json")
@@ -149,7 +246,10 @@ PARTS: dict[str, Callable[[], str]] = {
     "recipes": recipes,
     "indexing": indexing,
     "load": load,
+    "search": search,
+    "peers": peers,
 }
+PLOTS: dict[str, Callable[[], str]] = {"docs/growth.svg": growth, "docs/lengths.svg": lengths}
 
 
 def renewed(text: str) -> str:
@@ -170,6 +270,12 @@ def main() -> None:
         before = path.read_text(encoding="utf-8")
         after = renewed(before)
         if after != before:
+            stale.append(name)
+            if "--check" not in sys.argv:
+                path.write_text(after, encoding="utf-8")
+    for name, made in PLOTS.items():
+        path, after = ROOT / name, made()
+        if not path.is_file() or path.read_text(encoding="utf-8") != after:
             stale.append(name)
             if "--check" not in sys.argv:
                 path.write_text(after, encoding="utf-8")

@@ -59,6 +59,9 @@ class _Part:
     def document(self, ordinal: int) -> Document:
         return self._collection.document(ordinal)
 
+    def fetch(self, ordinals: Sequence[int]) -> list[Document]:
+        return self._collection.fetch(ordinals)
+
     def ordinal_of(self, doc_id: str) -> int:
         return self._collection.ordinal_of(doc_id)
 

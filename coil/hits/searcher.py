@@ -285,8 +285,8 @@ class Searcher:
 
     def _fetch(self, found: Sequence[Ranked]) -> list[Hit]:
         hits = []
-        for rank, ranked in enumerate(found, start=1):
-            document = self.collection.document(ranked.ordinal)
+        documents = self.collection.fetch([ranked.ordinal for ranked in found])
+        for rank, (ranked, document) in enumerate(zip(found, documents, strict=True), start=1):
             start, end = self.collection.segments[ranked.segment].segment.row_spans[ranked.row].tolist()
             hits.append(
                 Hit(rank, document.doc_id, ranked.score, document.text, document.fields, (start, end))

@@ -24,6 +24,7 @@ from coil.texts.values import Document
 
 FORMAT = 1
 CATALOG_FILE = "catalog.sqlite"
+_AT_ONCE = 500  # documents fetched with one statement
 _PATIENCE = 30  # seconds to wait for another connection
 
 SCHEMA = """
@@ -197,10 +198,23 @@ class Catalog:
 
     def document(self, ordinal: int) -> Document:
         """A document by its inside number."""
-        row = self._first("SELECT doc_id, text, fields FROM documents WHERE ordinal = ?", (ordinal,))
-        if row is None:
-            raise DamagedCatalog(f"{self.path} names no document {ordinal}", "run `coil verify`")
-        return Document(row[0], row[1], json.loads(row[2]))
+        return self.documents([ordinal])[0]
+
+    def documents(self, ordinals: Sequence[int]) -> list[Document]:
+        """Documents by their inside numbers, in this order."""
+        found: dict[int, Document] = {}
+        for begin in range(0, len(ordinals), _AT_ONCE):
+            some = ordinals[begin : begin + _AT_ONCE]
+            marks = ", ".join("?" * len(some))
+            rows = self._read(
+                f"SELECT ordinal, doc_id, text, fields FROM documents WHERE ordinal IN ({marks})", some
+            )
+            for ordinal, doc_id, text, fields in rows:
+                found[ordinal] = Document(doc_id, text, json.loads(fields) if fields != "{}" else {})
+        for ordinal in ordinals:
+            if ordinal not in found:
+                raise DamagedCatalog(f"{self.path} names no document {ordinal}", "run `coil verify`")
+        return [found[ordinal] for ordinal in ordinals]
 
     def ordinal_of(self, doc_id: str) -> int | None:
         """The inside number of a document, None if there is none of that id."""

@@ -29,6 +29,10 @@ class Collection(Protocol):
         """A document by its inside number."""
         ...
 
+    def fetch(self, ordinals: Sequence[int]) -> list[Document]:
+        """Documents by their inside numbers, in this order."""
+        ...
+
     def ordinal_of(self, doc_id: str) -> int:
         """The inside number of a document; an unknown id is an InputError."""
         ...
@@ -73,6 +77,10 @@ class MemoryCollection:
     def document(self, ordinal: int) -> Document:
         """A document by its inside number."""
         return self.documents[ordinal]
+
+    def fetch(self, ordinals: Sequence[int]) -> list[Document]:
+        """Documents by their inside numbers, in this order."""
+        return [self.documents[ordinal] for ordinal in ordinals]
 
     def ordinal_of(self, doc_id: str) -> int:
         """The inside number of a document."""
