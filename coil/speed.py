@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,8 +120,6 @@ def _score_as_in_the_paper(
 
 def _as_fp32(segment: Segment) -> Segment:
     """The same vectors in fp32, one after another."""
-    from dataclasses import replace
-
     precise = StoredVectors(segment.vectors[:].decode(), None)
     return replace(
         segment, precise_vectors=precise, sentences=StoredVectors(segment.sentences.values[:, :0], None)
@@ -140,11 +138,22 @@ def make_query(rng: np.random.Generator, sentence: bool, n: int = len(MENTIONS))
 
 
 def make_segments(rng: np.random.Generator, documents: int) -> list[LiveSegment]:
-    """Made-up lists of as many documents."""
-    return [
-        LiveSegment(make_segment(rng, begin, min(MOST_ROWS, documents - begin)), None)
+    """Made-up lists of as many documents. Their vectors are in one piece, as a file's are when it is mapped:
+    many small arrays would be in many small pages of memory."""
+    segments = [
+        make_segment(rng, begin, min(MOST_ROWS, documents - begin))
         for begin in range(0, documents, MOST_ROWS)
     ]
+    vectors = np.concatenate([segment.vectors.values for segment in segments])
+    sentences = np.concatenate([segment.sentences.values for segment in segments])
+    found, mention, row = [], 0, 0
+    for segment in segments:
+        values = vectors[mention * N_T : (mention + segment.n_mentions) * N_T]
+        of_rows = StoredVectors(sentences[row : row + segment.n_rows], segment.sentences.scales)
+        grouped = replace(segment.vectors, values=values)
+        found.append(LiveSegment(replace(segment, vectors=grouped, sentences=of_rows), None))
+        mention, row = mention + segment.n_mentions, row + segment.n_rows
+    return found
 
 
 def make_segment(rng: np.random.Generator, first: int, rows: int) -> Segment:

@@ -161,7 +161,8 @@ def search() -> str:
         (
             "resident memory over lists touched, searching a mapped index",
             "64 MB",
-            f"{memory['peak_over_touched']} MB ({memory['of_it_not_mapped_from_files']} MB not mapped from files)",
+            f"{memory['peak_over_touched']} MB "
+            f"({memory['of_it_not_mapped_from_files']} MB not mapped from files)",
         ),
         ("batch of 64 queries over one by one", "", f"{found['batch']['gain']:.2f} ×"),
     ]
