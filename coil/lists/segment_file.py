@@ -22,6 +22,9 @@ from coil.lists.segment import Segment
 
 FORMAT = "coil-segment-2"
 FIRST_FORMAT = "coil-segment-1"  # vectors one after another, no bounds; read for ever
+_ARRAYS = {
+    "list_ids", "list_offsets", "mention_rows", "vectors", "sentences", "row_documents", "row_spans",
+}  # fmt: skip
 DTYPES: dict[str, Any] = {
     "I8": np.int8,
     "U8": np.uint8,
@@ -102,6 +105,9 @@ def open_segment(path: Path, facts: FileFacts) -> Segment:
         raise DamagedSegment(
             f"{path} has the format {metadata['format']}, this version reads {FORMAT}", "upgrade coil-ir"
         )
+    wanted = _ARRAYS if metadata["format"] == FIRST_FORMAT else {*_ARRAYS, *(f.name for f in fields(Bounds))}
+    if missing := sorted(wanted - described.keys()):
+        raise DamagedSegment(f"{path} has no array named {missing[0]!r}", "build the index again")
     arrays = {name: _map(path, 8 + len(header), tensor) for name, tensor in described.items()}
     sentences = StoredVectors(arrays["sentences"], arrays.get("sentence_scales"))
     if metadata["format"] == FIRST_FORMAT:
