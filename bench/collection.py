@@ -2,7 +2,7 @@
 
     python -m bench.collection BEIR_FOLDER [--index INDEX]
 
-INDEX is made with `coil index --long truncate` if it is not there: the in-memory figures cut documents off, too.
+INDEX is made with `coil index --long truncate` if it is not there: the figures in memory cut off, too.
 """
 
 from __future__ import annotations
@@ -33,15 +33,7 @@ def main() -> None:
         measured = json.loads(_coil("evaluate", arguments.folder, run, "--json"))["measures"]
         facts = json.loads(_coil("inspect", index, "--json"))
     name = arguments.folder.name
-    kept = (
-        "documents",
-        "mentions",
-        "lists",
-        "segments",
-        "bytes_a_mention",
-        "bytes_segments",
-        "bytes_catalog",
-    )
+    kept = ("documents", "mentions", "lists", "segments", "bytes_a_mention", "bytes_segments")
     memory = json.loads((ROOT / "experiments/results/default-model.json").read_text(encoding="utf-8"))
     in_memory = memory["collections"][name]["systems"]["COIL-full"]["means"]["nDCG@10"]
     result: dict[str, Any] = {
