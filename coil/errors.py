@@ -62,7 +62,7 @@ class DuplicateId(InputError):
         shown = doc_id if len(doc_id) <= 80 else doc_id[:77] + "..."
         super().__init__(
             f"the id {shown!r} stands twice: at {first} and again at {second}",
-            "give each document its own id, or remove one of the two",
+            "give each document its own id, or choose update or skip for duplicates (--on-duplicate)",
         )
         self.doc_id, self.first, self.second = doc_id, first, second
 

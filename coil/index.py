@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -61,6 +61,7 @@ class IndexFacts:
     longest_lists: tuple[tuple[str, int], ...]
     truncated_documents: int
     segments: int
+    unfinished: bool  # `coil index` was interrupted, and --resume can go on
     bytes_catalog: int
     bytes_segments: int
     bytes_a_mention: float
@@ -164,6 +165,12 @@ class Index:
         state = self._settings.get(BUILD)
         return Consumed.from_json(state) if state is not None else None
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether `coil index` has not come to the end of its corpus."""
+        state = self.build_state()
+        return state is not None and not state.finished
+
     # ---- searching
 
     def search(self, query: str, k: int = 10, filter: str | None = None, tok_only: bool = False) -> list[Hit]:
@@ -185,6 +192,8 @@ class Index:
         timeout: float | None = None,
     ) -> list[Answer]:
         """The same with what each query cost; after `timeout` seconds it stops with SearchTimeout."""
+        queries = [queries] if isinstance(queries, str) else list(queries)
+        _check_question(queries, k, filter)
         deadline = None if timeout is None else time.monotonic() + timeout
         allowed = None
         with self._held() as snapshot:
@@ -317,6 +326,7 @@ class Index:
         `committed` hears how many more are safe on disk, at least every `commit_every` documents; `encoded`
         hears how many more are encoded, and how many bytes of the corpus, if it is files, are read.
         """
+        _check_choice("on_duplicate", on_duplicate, OnDuplicate)
         placed = GivenDocuments(documents)
         listener = Listener(self._seen_at_once(committed), encoded)
         with self._writer() as writer:
@@ -448,6 +458,7 @@ class Index:
             longest_lists=tuple((token(list_id), length) for list_id, length in top),
             truncated_documents=catalog.n_truncated(),
             segments=len(segments),
+            unfinished=self.is_unfinished,
             bytes_catalog=sum(path.stat().st_size for path in catalog_files(self.folder)),
             bytes_segments=sum(entry.facts.bytes for entry in snapshot.entries),
             bytes_a_mention=postings / mentions if mentions else 0.0,
@@ -485,6 +496,8 @@ def create(
     whose building is not finished, and says what is done with duplicates.
     """
     folder = Path(path)
+    _check_choice("precision", precision, Precision)
+    _check_choice("long", long, Long)
     _check_free(folder)
     encoder = encoder if encoder is not None else OnnxEncoder(model)
     try:
@@ -533,6 +546,21 @@ def open_index(
 def is_index(folder: Path) -> bool:
     """Whether there is an index, whole or damaged; what a kill while making one leaves is none."""
     return folder.is_dir() and any(catalog_files(folder)) and not Catalog.is_bare(folder)
+
+
+def _check_choice(name: str, value: object, choices: Any) -> None:
+    if value not in get_args(choices):
+        raise OptionMismatch(f"{name} is {value!r}", f"choose one of {', '.join(get_args(choices))}")
+
+
+def _check_question(queries: list[str], k: object, filter: object) -> None:
+    for query in queries:
+        if not isinstance(query, str):
+            raise InputError(f"a query is a {type(query).__name__}, no text", "search for a string")
+    if not isinstance(k, int) or k < 0:
+        raise InputError(f"k is {k!r}", "ask for a whole number of hits, 0 or more")
+    if filter is not None and not isinstance(filter, str):
+        raise InputError(f"the filter is a {type(filter).__name__}, no text", "write it as 'year >= 2020'")
 
 
 def _check_free(folder: Path) -> None:

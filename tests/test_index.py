@@ -422,3 +422,44 @@ def test_an_index_of_the_present_format_opens_for_ever(tmp_path: Path) -> None:
     found = [[[doc_id, score, list(chunk)] for doc_id, score, chunk in hits] for hits in answers(index)]
     assert found == json.loads((data / "golden-2.json").read_text())
     assert index.answer_many(QUERIES)[0].stats.exact_in == "fp16"
+
+
+def test_a_closed_index_says_so(tmp_path: Path) -> None:
+    index = create(tmp_path / "a.coil", encoder=HashEncoder())
+    index.add([{"id": "a", "text": "river bank"}])
+    index.close()
+    with pytest.raises(InputError, match="closed"):
+        index.search("river")
+
+
+def test_damage_is_not_copied_into_a_file_that_counts_as_whole(tmp_path: Path) -> None:
+    index = create(tmp_path / "a.coil", encoder=HashEncoder())
+    for name in "ab":
+        index.add([{"id": name, "text": "river bank"}])
+    index.close()
+    path = sorted((tmp_path / "a.coil" / "segments").iterdir())[0]
+    damaged = bytearray(path.read_bytes())
+    damaged[-1] ^= 1
+    path.write_bytes(bytes(damaged))
+    with pytest.raises(DamagedSegment):
+        open_index(tmp_path / "a.coil", encoder=HashEncoder()).compact()
+    assert path.read_bytes() == bytes(damaged)
+
+
+@pytest.mark.parametrize("options", [{"precision": "int4"}, {"long": "x"}])
+def test_options_that_do_not_exist_are_refused(tmp_path: Path, options: Any) -> None:
+    with pytest.raises(OptionMismatch):
+        create(tmp_path / "a.coil", encoder=HashEncoder(), **options)
+    assert not (tmp_path / "a.coil").exists()
+
+
+@pytest.mark.parametrize("given", ["text", ["text"], [("a", "b")], {"id": "a", "text": "b"}])
+def test_documents_that_are_none_are_refused(tmp_path: Path, given: Any) -> None:
+    with pytest.raises(InputError, match="no dict"):
+        create(tmp_path / "a.coil", encoder=HashEncoder()).add(given)
+
+
+@pytest.mark.parametrize("asked", [{"query": None}, {"query": "a", "k": -1}, {"query": "a", "filter": 3}])
+def test_questions_that_are_none_are_refused(tmp_path: Path, asked: Any) -> None:
+    with pytest.raises(InputError):
+        create(tmp_path / "a.coil", encoder=HashEncoder()).search(**asked)

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from coil.building import open_build
 from coil.cli.progress import document_bar, tell_size, tell_time
-from coil.errors import InputError
+from coil.errors import IndexLocked, InputError
 from coil.lists.memory import default_budget, longest_line, parse_size
 from coil.texts.corpora import Documents, read_documents
 
@@ -83,10 +83,15 @@ def command(
             added = index.build(documents, before.on_duplicate, encoded, COMMIT_EVERY)
         if not len(index):
             raise InputError(f"{' '.join(corpus)} holds no documents", "check the path and the format")
-    except BaseException:
-        if not len(index):
-            index.close()
-            shutil.rmtree(out)  # nothing is lost, and a second try is not in the first one's way
+    except IndexLocked:
+        raise  # it is another process's
+    except BaseException as error:
+        kept = len(index)
+        index.close()
+        if not kept and not before.documents and not resume:
+            shutil.rmtree(out, ignore_errors=True)  # nothing is lost, and a second try finds the way free
+        elif isinstance(error, KeyboardInterrupt):
+            click.echo(f"coil: {kept:,} documents are kept in {out}; --resume goes on after them", err=True)
         raise
     facts = index.inspect()
     cut = f", {facts.truncated_documents:,} cut off" if facts.truncated_documents else ""

@@ -25,6 +25,7 @@ def command(index: Path, as_json: bool) -> None:
     config = facts.model["config"]
     rows = {
         "documents": f"{facts.documents:,} ({facts.truncated_documents:,} cut off)",
+        **({"state": "unfinished: go on with `coil index --resume`"} if facts.unfinished else {}),
         "rows": f"{facts.rows:,} in {facts.segments:,} segments, {share:.1%} deleted",
         "mentions": f"{facts.mentions:,} in {facts.lists:,} lists",
         "longest lists": longest or "none",

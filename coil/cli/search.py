@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from tqdm import tqdm
 
+from coil.explanations.columns import printable
 from coil.hits.searcher import Hit, SearchStats
 from coil.index import open_index
 from coil.texts.queries import read_queries
@@ -57,12 +58,19 @@ def command(
     """
     if (query is None) == (queries is None):
         raise click.UsageError("Give a query, or --queries FILE with --run OUT.")
+    if run is not None and queries is None:
+        raise click.UsageError("--run needs --queries FILE.")
     if queries is not None and run is None:
         raise click.UsageError("--queries needs --run OUT.trec for the result.")
     opened = open_index(index, threads=threads, device=device)
     if queries is None:
         assert query is not None
         [answer] = opened.answer_many([query], k, expression, tok_only)
+        if opened.is_unfinished:
+            click.echo(f"coil: {index} is unfinished; `coil index --resume` goes on building it", err=True)
+        if not answer.hits and k:
+            fits = ", or no document fits the filter" if expression else ""
+            click.echo(f"coil: no hits: no document shares a listed word with the query{fits}", err=True)
         for hit in answer.hits:
             click.echo(json.dumps(asdict(hit), ensure_ascii=False) if as_json else _line(hit))
         if stats:
@@ -105,5 +113,6 @@ def _told(stats: SearchStats) -> str:
 
 def _line(hit: Hit) -> str:
     start, end = hit.chunk
-    text = " ".join(hit.text[start:end].split())
-    return f"{hit.rank:>3}  {hit.score:8.3f}  {hit.doc_id}  {text[:100]}{'…' if len(text) > 100 else ''}"
+    text = printable(" ".join(hit.text[start:end].split()))
+    shown = f"{text[:100]}{'…' if len(text) > 100 else ''}"
+    return f"{hit.rank:>3}  {hit.score:8.3f}  {printable(hit.doc_id)}  {shown}"

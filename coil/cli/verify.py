@@ -13,7 +13,12 @@ from coil.index import open_index
 @click.command("verify")
 @click.argument("index", type=click.Path(path_type=Path))
 def command(index: Path) -> None:
-    """Read every byte of an index and compare it with what was written. Exit status 1 names what is wrong."""
+    """Compare every byte of the segments, which hold the vectors, with what was written, and let SQLite check
+    the catalog, which holds the texts. Exit status 1 names what is wrong.
+
+    A segment has a digest, so every changed byte is found. SQLite finds a damaged structure, but not every
+    changed letter of a text.
+    """
     opened = open_index(index)
     total = opened.inspect().bytes_segments
     with tqdm(total=total, unit="B", unit_scale=True, disable=None, desc="verifying") as bar:

@@ -6,14 +6,15 @@ Both give the same documents in the same order with the same scores, to the last
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.errors import SearchTimeout
+from coil.errors import DamagedSegment, SearchTimeout
 from coil.hits.top_k import top_k
 from coil.lists.snapshot import LiveSegment
 from coil.scores.native import WIDEST, NativeScorer
@@ -163,7 +164,8 @@ class NativeRanker:
         self._scorer = NativeScorer(instruction_set)
         self.instruction_set = self._scorer.instruction_set
         self._segments = segments
-        self._lists = [self._scorer.lists(live.segment) for live in segments]
+        with _damage_told():
+            self._lists = [self._scorer.lists(live.segment) for live in segments]
         self._masks = [mask_of(live, None) for live in segments]
         self._profile, self._keys, self._threads = profile, keys, threads
 
@@ -198,20 +200,21 @@ class NativeRanker:
         k = min(max(limits.k, 0), _n_rows(self._segments))
         if self._range_rows is None and limits.at_least == NO_THRESHOLD:  # as a rule, not in tests
             prune = prune and k * WORTH_PRUNING <= _n_rows(self._segments)
-        answers: Any = self._scorer.native.search(
-            instruction_set=self._scorer.instruction_set,
-            segments=self._lists,
-            masks=masks,
-            queries=[self._scorer.query(query, self._keys) for query in queries],
-            k=k,
-            floor=self._profile.floor,
-            prune=prune,
-            without_zero=without_zero,
-            at_least=limits.at_least,
-            threads=self._threads,
-            seconds=left,
-            range_rows=self._range_rows or self._usual_range(prune),
-        )
+        with _damage_told():
+            answers: Any = self._scorer.native.search(
+                instruction_set=self._scorer.instruction_set,
+                segments=self._lists,
+                masks=masks,
+                queries=[self._scorer.query(query, self._keys) for query in queries],
+                k=k,
+                floor=self._profile.floor,
+                prune=prune,
+                without_zero=without_zero,
+                at_least=limits.at_least,
+                threads=self._threads,
+                seconds=left,
+                range_rows=self._range_rows or self._usual_range(prune),
+            )
         if answers is None:
             raise SearchTimeout(
                 "the search took longer than it was given", "ask for less, or allow more time"
@@ -223,6 +226,15 @@ class NativeRanker:
             )
             for *columns, counts in answers
         ]
+
+
+@contextmanager
+def _damage_told() -> Iterator[None]:
+    """The kernels refuse arrays that contradict themselves."""
+    try:
+        yield
+    except ValueError as error:
+        raise DamagedSegment(f"a segment cannot be searched: {error}", "run `coil verify`") from error
 
 
 def _n_rows(segments: Sequence[LiveSegment]) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.errors import MissingSegment
+from coil.errors import InputError, MissingSegment
 from coil.lists.catalog import Catalog, SegmentEntry
 from coil.lists.segment import Segment
 from coil.lists.segment_file import open_segment
@@ -75,6 +75,8 @@ class Snapshot:
     def held(self) -> Iterator[Snapshot]:
         """Keep the files open while this is read, even if another thread closes the snapshot."""
         with self._turn:
+            if self._is_closing():
+                raise InputError("the index is closed", "open it again with coil.open")
             self._readers += 1
         try:
             yield self
@@ -89,6 +91,9 @@ class Snapshot:
     def row_lengths(self) -> list[NDArray[np.int64]]:
         """How many mentions each row of each segment has."""
         return [count_mentions(live.segment) for live in self.segments]
+
+    def _is_closing(self) -> bool:
+        return self._closing
 
     def _let_go(self) -> None:
         self.segments = []

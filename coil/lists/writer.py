@@ -7,6 +7,7 @@ own, and the next documents of a file are read by another. Order and ordinals do
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -31,7 +32,7 @@ from coil.lists.overlap import Background, read_ahead
 from coil.lists.precision import Precision
 from coil.lists.rows import Long, Rows
 from coil.lists.segment import MOST_ROWS, Segment, SegmentBuilder, merge_segments
-from coil.lists.segment_file import write_segment
+from coil.lists.segment_file import check_segment, write_segment
 from coil.lists.snapshot import SEGMENTS_FOLDER, load_segment
 from coil.texts.values import Document
 from coil.tokens.chunks import chunk_spans
@@ -39,6 +40,7 @@ from coil.vectors.encoder import Encoder
 
 FAN = 8  # this many neighbouring segments of one size class are merged into one
 WINDOW = 512  # texts encoded at a time: progress shows every other second, batches are still well filled
+COMMIT_SECONDS = 20.0  # of a build's work that an interruption costs at most, however long the documents are
 BUILD = "build"  # the setting that tells how far a build has come
 _ROW_BYTES = 800  # the Python objects around a row's vectors
 _DOCUMENT_BYTES = 500
@@ -170,16 +172,17 @@ class IndexWriter:
                 committed = background.result()
                 return self._acknowledge(committed, intake, listener) if committed is not None else 0
 
-            pending = self._fresh()
+            pending, begun = self._fresh(), time.monotonic()
             ordinal = self._catalog.next_ordinal()
             for window in windows:
                 for arrival, rows in self._encode(window):
                     crowded = len(pending.builder) + len(rows) > MOST_ROWS
                     full = crowded or pending.bytes > self._plan.collected
-                    if full or len(pending.documents) >= commit_every:
+                    late = is_build and time.monotonic() - begun > COMMIT_SECONDS and pending.documents
+                    if full or late or len(pending.documents) >= commit_every:
                         added += acknowledge()
                         background.start(partial(self._commit, pending, is_build))
-                        pending = self._fresh()
+                        pending, begun = self._fresh(), time.monotonic()
                     self._put(pending, arrival, rows, ordinal, before)
                     ordinal += 1
                 if background.finished:
@@ -321,6 +324,8 @@ class IndexWriter:
         loaded = [load_segment(self._folder, self._catalog, entry) for entry in entries]
         if len(entries) == 1 and loaded[0].alive is None:
             return
+        for entry in entries:  # or damage would be copied into a file that counts as whole
+            check_segment(self._folder / SEGMENTS_FOLDER / entry.file, entry.facts)
         alive = [
             live.alive if live.alive is not None else np.ones(live.segment.n_rows, dtype=bool)
             for live in loaded

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from coil.errors import InputError
 from coil.texts.corpora import Documents, make_document
 from coil.texts.values import Document
 
@@ -23,11 +24,14 @@ class GivenDocuments(Iterator[Document]):
     def __next__(self) -> Document:
         found = next(self._stream)
         self._number += 1
-        return (
-            found
-            if isinstance(found, Document)
-            else make_document(dict(found), "the documents given", self._number)
-        )
+        if isinstance(found, Document):
+            return found
+        if not isinstance(found, Mapping):
+            raise InputError(
+                f"document {self._number} of those given is a {type(found).__name__}, no dict",
+                'give a list of dicts such as {"id": "a", "text": "..."}',
+            )
+        return make_document(dict(found), "the documents given", self._number)
 
     @property
     def mark(self) -> int:
