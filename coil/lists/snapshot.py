@@ -75,7 +75,7 @@ class Snapshot:
     def held(self) -> Iterator[Snapshot]:
         """Keep the files open while this is read, even if another thread closes the snapshot."""
         with self._turn:
-            if self._is_closing():
+            if self._is_closed():
                 raise InputError("the index is closed", "open it again with coil.open")
             self._readers += 1
         try:
@@ -92,8 +92,9 @@ class Snapshot:
         """How many mentions each row of each segment has."""
         return [count_mentions(live.segment) for live in self.segments]
 
-    def _is_closing(self) -> bool:
-        return self._closing
+    def _is_closed(self) -> bool:
+        """A snapshot that is to be closed stays open for those who read it already."""
+        return self._closing and not self._readers
 
     def _let_go(self) -> None:
         self.segments = []
