@@ -546,11 +546,10 @@ void bound_rows(const Heads &heads, std::int64_t begin, std::int64_t end, const 
 }
 
 // The highest of each block of rows.
-template <class Value>
-void find_highest(const Value *values, std::size_t count, Value *highest) {
+void find_highest(const std::int64_t *values, std::size_t count, std::int64_t *highest) {
     for (std::size_t block = 0; block * BLOCK < count; ++block) {
         const std::size_t begin = block * BLOCK, end = std::min(begin + BLOCK, count);
-        Value best[8];
+        std::int64_t best[8];
         for (int j = 0; j < 8; ++j) best[j] = values[begin];
         std::size_t i = begin;
         for (; i + 8 <= end; i += 8)

@@ -4,8 +4,8 @@
 namespace coil {
 
 const Kernels &avx2_kernels() {
-    static const Kernels table{scan, flush, add_rows, pick_rows, bound_rows, find_highest<std::int64_t>,
-                               find_highest<float>, find_reaching, find_above};
+    static const Kernels table{scan, flush, add_rows, pick_rows, bound_rows, find_highest, find_reaching,
+                               find_above};
     return table;
 }
 

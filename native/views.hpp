@@ -71,7 +71,6 @@ struct Kernels {
                        const std::int64_t *scores, std::int64_t needed, float length, float *most, std::int64_t *looked_at);
     // The highest of each block of BLOCK rows.
     void (*find_highest)(const std::int64_t *values, std::size_t count, std::int64_t *highest);
-    void (*find_highest_bound)(const float *values, std::size_t count, float *highest);
     // Places of bounds, or of scores, that reach a threshold; `places` has room for all of them.
     std::size_t (*find_reaching)(const float *values, std::size_t count, float threshold, std::int32_t *places);
     std::size_t (*find_above)(const std::int64_t *scores, std::size_t count, std::int64_t threshold, std::int32_t *places);

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from coil.hits.certificate import rank_certified
@@ -31,6 +31,7 @@ from tests.tiny import random_texts
     floor=st.booleans(),
     whole=st.booleans(),
 )
+@example(seed=0, k=19, form="fp16", widths=(4, 0), floor=False, whole=True)
 @settings(max_examples=200, deadline=None)
 def test_the_hits_are_those_of_the_precise_form(
     seed: int, k: int, form: Any, widths: tuple[int, int], floor: bool, whole: bool

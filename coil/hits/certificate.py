@@ -39,24 +39,46 @@ def rank_certified(
         return rank(queries, limits)
     rankings = []
     for query, (found, first) in zip(queries, rank(queries, limits), strict=True):
+        best: list[Ranked] = []
         counts = first
-        candidates: list[NDArray[np.intp] | None] = [None] * len(segments)
         if len(found) == limits.k:  # otherwise there may be documents that int8 takes for 0
             widest = max((largest_difference(query, s.segment, keys) for s in segments), default=0.0)
-            at_least = found[-1].grid_score - math.ceil(2 * widest * GRID) - 1
+            apart = math.ceil(widest * GRID) + 1
             n_rows = sum(live.segment.n_rows for live in segments)
+            at_least = found[-1].grid_score - 2 * apart
             [(close, more)] = rank([query], replace(limits, k=n_rows, at_least=at_least))
-            candidates = [_rows_of(live, number, close) for number, live in enumerate(segments)]
             counts = _sum(first, more)
-        best: list[Ranked] = []
-        for number, (live, rows) in enumerate(zip(segments, candidates, strict=True)):
-            check_deadline(limits)
-            scores = score_precisely(query, live.segment, profile, keys, rows)
-            counts = replace(counts, rescored=counts.rescored + len(scores))
-            best += best_documents(number, live, scores, limits, query.sentence is None, rows)
-        best.sort(key=lambda ranked: (-ranked.grid_score, ranked.ordinal))
-        rankings.append((best[: max(limits.k, 0)], counts))
+            candidates = [_rows_of(live, number, close) for number, live in enumerate(segments)]
+            best, counts = _rescore(query, segments, candidates, profile, keys, limits, counts)
+            # The proof needs k documents that score this much. One that scores exactly 0 without a sentence
+            # part is no hit, and may have been one of them.
+            if len(best) < limits.k or best[-1].grid_score < found[-1].grid_score - apart:
+                best = []
+        if not best:
+            everything = [None] * len(segments)
+            best, counts = _rescore(query, segments, everything, profile, keys, limits, counts)
+        rankings.append((best, counts))
     return rankings
+
+
+def _rescore(
+    query: TokenVectors,
+    segments: Sequence[LiveSegment],
+    candidates: Sequence[NDArray[np.intp] | None],
+    profile: ScoringProfile,
+    keys: ListKeys,
+    limits: Limits,
+    counts: Counts,
+) -> tuple[list[Ranked], Counts]:
+    """The k best of these rows (None: of all) by their precise scores."""
+    best: list[Ranked] = []
+    for number, (live, rows) in enumerate(zip(segments, candidates, strict=True)):
+        check_deadline(limits)
+        scores = score_precisely(query, live.segment, profile, keys, rows)
+        counts = replace(counts, rescored=counts.rescored + len(scores))
+        best += best_documents(number, live, scores, limits, query.sentence is None, rows)
+    best.sort(key=lambda ranked: (-ranked.grid_score, ranked.ordinal))
+    return best[: limits.k], counts
 
 
 def _rows_of(live: LiveSegment, number: int, close: Sequence[Ranked]) -> NDArray[np.intp]:
