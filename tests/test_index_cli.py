@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from coil.cli.main import run
+from coil.index import create
+from coil.lists.lock import writer_lock
 
 Output = pytest.CaptureFixture[str]
 
@@ -177,3 +179,14 @@ def test_mistakes_are_told_in_one_line(
     assert told in error
     assert "Traceback" not in error
     assert not (tmp_path / "b.coil").exists()
+
+
+def test_a_build_that_another_process_writes_is_left_alone(
+    notes: Path, tmp_path: Path, capsys: Output
+) -> None:
+    out = tmp_path / "a.coil"
+    create(out, build_with="error").close()  # begun, nothing committed yet
+    with writer_lock(out):
+        assert run(["index", str(notes), "--out", str(out), "--resume"]) == 1
+    assert "another process" in capsys.readouterr().err
+    assert (out / "catalog.sqlite").is_file()
