@@ -132,28 +132,34 @@ class Lists {
     std::vector<std::uint8_t> checked_;  // only touched while Python holds its lock
 };
 
-static QueryVector make_vector(const float *exact, const std::int16_t *codes, float scale, int dim) {
+// A query vector in 15 bits, v ~ code * scale: the same codes as quantise_queries of coil/lists/precision.py makes.
+static QueryVector make_vector(const float *exact, int dim) {
     QueryVector q;
     const std::size_t padded = static_cast<std::size_t>((dim + 63) / 64 * 64);
     q.dim = dim;
-    q.scale = scale;
     q.exact.assign(padded, 0.0f);
     q.codes.assign(padded, 0);
     q.high.assign(padded, 0);
     q.low.assign(padded, 0);
+    float largest = 0.0f;
+    for (int d = 0; d < dim; ++d) {
+        check(std::isfinite(exact[d]), "a query vector holds NaN or infinity");
+        largest = std::max(largest, std::abs(exact[d]));
+    }
+    q.scale = largest / QUERY_LEVELS;
+    const float safe = q.scale > 0.0f ? q.scale : 1.0f;
     // Of both forms, exact and codes * scale, the longer one.
     double squares[2][2] = {}, error_squares = 0.0;  // [head, tail][exact, codes]
     for (int d = 0; d < dim; ++d) {
-        check(std::isfinite(exact[d]), "a query vector holds NaN or infinity");
-        check(codes[d] >= -16383 && codes[d] <= 16383, "a query code is out of range");
         const std::size_t at = static_cast<std::size_t>(d);
+        const std::int16_t code = static_cast<std::int16_t>(std::clamp(std::nearbyint(exact[d] / safe), -QUERY_LEVELS, QUERY_LEVELS));
         q.exact[at] = exact[d];
-        q.codes[at] = codes[d];
-        q.high[at] = static_cast<std::int8_t>(codes[d] >> 7);
-        q.low[at] = static_cast<std::int8_t>(codes[d] & 127);
-        q.code_sum += codes[d];
-        if (d < HEAD) q.head_sum += codes[d];
-        const double coded = static_cast<double>(codes[d]) * scale;
+        q.codes[at] = code;
+        q.high[at] = static_cast<std::int8_t>(code >> 7);
+        q.low[at] = static_cast<std::int8_t>(code & 127);
+        q.code_sum += code;
+        if (d < HEAD) q.head_sum += code;
+        const double coded = static_cast<double>(code) * q.scale;
         squares[d >= HEAD][0] += static_cast<double>(exact[d]) * exact[d];
         squares[d >= HEAD][1] += coded * coded;
         error_squares += (exact[d] - coded) * (exact[d] - coded);
@@ -169,21 +175,13 @@ static QueryVector make_vector(const float *exact, const std::int16_t *codes, fl
 // A query as the kernels want it: the list of each token, and its vector.
 class NativeQuery {
   public:
-    NativeQuery(Array<std::int32_t> lists, Matrix<float> vectors, Matrix<std::int16_t> codes, Array<float> scales,
-                Matrix<float> sentence, Matrix<std::int16_t> sentence_codes, Array<float> sentence_scale) {
+    NativeQuery(Array<std::int32_t> lists, Matrix<float> vectors, Array<float> sentence) {
         const std::size_t n = lists.shape(0), dim = vectors.shape(1);
-        check(dim <= MOST_DIM && sentence.shape(1) <= MOST_DIM, "vectors are too wide for the kernels");
-        check(vectors.shape(0) == n && codes.shape(0) == n && codes.shape(1) == dim && scales.shape(0) == n,
-              "lists, vectors, codes and scales differ in size");
+        check(dim <= MOST_DIM && sentence.shape(0) <= MOST_DIM, "vectors are too wide for the kernels");
+        check(vectors.shape(0) == n, "lists and vectors differ in number");
         for (std::size_t i = 0; i < n; ++i)
-            query.tokens.push_back({lists.data()[i], make_vector(vectors.data() + i * dim, codes.data() + i * dim,
-                                                                 scales.data()[i], static_cast<int>(dim))});
-        check(sentence.shape(0) <= 1 && sentence_codes.shape(0) == sentence.shape(0) &&
-                  sentence_scale.shape(0) == sentence.shape(0) && sentence_codes.shape(1) == sentence.shape(1),
-              "sentence vector, codes and scale differ in size");
-        if (sentence.shape(0))
-            query.sentence = make_vector(sentence.data(), sentence_codes.data(), sentence_scale.data()[0],
-                                         static_cast<int>(sentence.shape(1)));
+            query.tokens.push_back({lists.data()[i], make_vector(vectors.data() + i * dim, static_cast<int>(dim))});
+        if (sentence.shape(0)) query.sentence = make_vector(sentence.data(), static_cast<int>(sentence.shape(0)));
     }
     Query query;
 };
@@ -340,10 +338,8 @@ NB_MODULE(_native, m) {
              nb::arg("block_norms"), nb::arg("sentence_norms"), nb::arg("heads"), nb::arg("head_scales"),
              nb::arg("tail_norms"), nb::arg("precision"));
     nb::class_<NativeQuery>(m, "Query", "A query's lists and vectors.")
-        .def(nb::init<Array<std::int32_t>, Matrix<float>, Matrix<std::int16_t>, Array<float>, Matrix<float>,
-                      Matrix<std::int16_t>, Array<float>>(),
-             nb::arg("lists"), nb::arg("vectors"), nb::arg("codes"), nb::arg("scales"), nb::arg("sentence"),
-             nb::arg("sentence_codes"), nb::arg("sentence_scale"));
+        .def(nb::init<Array<std::int32_t>, Matrix<float>, Array<float>>(), nb::arg("lists"), nb::arg("vectors"),
+             nb::arg("sentence"));
     m.def("search", &search_segments, nb::arg("instruction_set"), nb::arg("segments"), nb::arg("masks"), nb::arg("queries"),
           nb::arg("k"), nb::arg("floor"), nb::arg("prune"), nb::arg("without_zero"), nb::arg("at_least"), nb::arg("threads"),
           nb::arg("seconds"), nb::arg("range_rows") = 16384,

@@ -31,7 +31,6 @@ inline std::vector<Range> cut(const std::vector<const SegmentView *> &segments, 
             while (end < segment.rows && segment.row_documents[end] == segment.row_documents[end - 1]) ++end;
             ranges.push_back({static_cast<int>(s), begin, end});
             begin = end;
-            if (!options.prune) size = most;
             if (ranges.size() % 2 == 0) size = std::min(size * 2, most);
         }
     }
@@ -57,36 +56,62 @@ class TopK {
 
     std::int64_t threshold() const { return threshold_.load(std::memory_order_relaxed); }
 
-    void add(std::vector<Found> &candidates) {
+    void add(const std::vector<Found> &candidates) {
         const auto better = [](const Found &a, const Found &b) { return a.before(b); };
-        if (candidates.size() > k_) {  // most of a first range need not wait for the lock
-            std::nth_element(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(k_), candidates.end(), better);
-            candidates.resize(k_);
-        }
         const std::lock_guard<std::mutex> guard(lock_);
-        for (const Found &found : candidates) {
-            if (heap_.size() < k_) {
-                heap_.push_back(found);
-                std::push_heap(heap_.begin(), heap_.end(), better);
-            } else if (found.before(heap_.front())) {
-                std::pop_heap(heap_.begin(), heap_.end(), better);
-                heap_.back() = found;
-                std::push_heap(heap_.begin(), heap_.end(), better);
-            }
-        }
-        if (heap_.size() == k_) threshold_.store(std::max(threshold(), heap_.front().score), std::memory_order_relaxed);
+        best_.insert(best_.end(), candidates.begin(), candidates.end());
+        if (best_.size() < k_) return;
+        std::nth_element(best_.begin(), best_.begin() + static_cast<std::ptrdiff_t>(k_ - 1), best_.end(), better);
+        best_.resize(k_);
+        threshold_.store(std::max(threshold(), best_.back().score), std::memory_order_relaxed);
     }
 
     std::vector<Found> sorted() {
-        std::sort(heap_.begin(), heap_.end(), [](const Found &a, const Found &b) { return a.before(b); });
-        return std::move(heap_);
+        std::sort(best_.begin(), best_.end(), [](const Found &a, const Found &b) { return a.before(b); });
+        return std::move(best_);
     }
 
   private:
     std::size_t k_;
     std::atomic<std::int64_t> threshold_;
     std::mutex lock_;
-    std::vector<Found> heap_;  // its front is the worst of the k best
+    std::vector<Found> best_;  // once there are k of them, the last is the worst
+};
+
+// Memory for scores that outlives a search: fresh memory would cost more than it takes to fill it.
+class Room {
+  public:
+    Room() {
+        const std::lock_guard<std::mutex> guard(lock());
+        if (spare().empty()) return;
+        values_ = std::move(spare().back());
+        spare().pop_back();
+    }
+    ~Room() {
+        if (values_.size() > MOST) return;
+        const std::lock_guard<std::mutex> guard(lock());
+        if (spare().size() < SPARE) spare().push_back(std::move(values_));
+    }
+    Room(const Room &) = delete;
+    Room &operator=(const Room &) = delete;
+
+    // Room for so many scores; what is in them is not said.
+    std::int64_t *of(std::int64_t count) {
+        if (values_.size() < static_cast<std::size_t>(count)) values_.resize(static_cast<std::size_t>(count));
+        return values_.data();
+    }
+
+  private:
+    static constexpr std::size_t MOST = 3 << 19, SPARE = 8;  // scores kept in one room, and rooms
+    static std::mutex &lock() {
+        static std::mutex one;
+        return one;
+    }
+    static std::vector<std::vector<std::int64_t>> &spare() {
+        static std::vector<std::vector<std::int64_t>> rooms;
+        return rooms;
+    }
+    std::vector<std::int64_t> values_;
 };
 
 // One list of a query in one segment.

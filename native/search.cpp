@@ -69,7 +69,9 @@ class Exhauster {  // for one thread
 
     void score(const SegmentView &segment, const Range &range, const std::vector<std::vector<Part>> &parts) {
         const std::int64_t rows = range.end - range.begin;
-        scores_.assign(static_cast<std::size_t>(rows) * queries_.size(), 0);
+        const std::int64_t count = rows * static_cast<std::int64_t>(queries_.size());
+        scores_ = room_.of(count);
+        std::fill(scores_, scores_ + count, 0);
         struct Use {
             std::size_t query;
             const Part *part;
@@ -113,6 +115,7 @@ class Exhauster {  // for one thread
         const std::size_t above = kernels_.find_above(scores, static_cast<std::size_t>(rows), top.threshold(), places_.data());
         candidates_.clear();
         for (std::size_t i = 0; i < above; ++i) {
+            if (i + 16 < above) __builtin_prefetch(segment.row_documents + range.begin + places_[i + 16]);
             const std::int64_t row = range.begin + places_[i], score = scores[places_[i]];
             if (options_.without_zero && score == 0 && alone(segment, row)) continue;
             if (mask == nullptr || mask[row]) add_candidate(segment, range, row, score, candidates_);
@@ -123,13 +126,14 @@ class Exhauster {  // for one thread
 
   private:
     std::int64_t *of_query(std::size_t query, std::int64_t rows) {
-        return scores_.data() + static_cast<std::int64_t>(query) * rows;
+        return scores_ + static_cast<std::int64_t>(query) * rows;
     }
 
     const Kernels &kernels_;
     const Options &options_;
     const std::vector<Query> &queries_;
-    std::vector<std::int64_t> scores_;
+    Room room_;
+    std::int64_t *scores_ = nullptr;  // [queries, rows of the range]
     std::vector<std::int32_t> places_;
     std::vector<Found> candidates_;
 
@@ -158,17 +162,14 @@ bool search_all(const Kernels &kernels, const Segments &segments, const Masks &m
     return !late;
 }
 
-// Room for the rows of the largest window.
-template <class Value>
-Value *grown(std::vector<Value> &values, const std::vector<Range> &ranges) {
+// The rows of the largest window.
+std::int64_t widest_window(const std::vector<Range> &ranges) {
     std::int64_t rows = 0, longest = 0;
     for (const Range &range : ranges) {
         rows += range.end - range.begin;
         longest = std::max(longest, range.end - range.begin);
     }
-    const std::size_t wanted = static_cast<std::size_t>(std::min(rows, WINDOW + longest));
-    if (values.size() < wanted) values.resize(wanted);
-    return values.data();
+    return std::min(rows, WINDOW + longest);
 }
 
 bool search_pruned(const Kernels &kernels, const Segments &segments, const Masks &masks, const Query &query,
@@ -176,11 +177,10 @@ bool search_pruned(const Kernels &kernels, const Segments &segments, const Masks
                    const Options &options, const Clock &clock, TopK &top, Stats &stats) {
     // Enough seeds for a threshold after the first pass, but not more than one a block.
     const std::size_t seeds = std::max<std::size_t>(FEWEST_SEEDS, 2 * static_cast<std::size_t>(options.k) / ranges.size() + 1);
-    // Kept from search to search: fresh memory would cost more than it takes to fill it.
-    static thread_local std::vector<std::int64_t> scores;
-    static thread_local std::vector<std::uint8_t> complete;
-    std::int64_t *const scores_at = grown(scores, ranges);
-    std::uint8_t *const complete_at = grown(complete, ranges);
+    const std::int64_t widest = widest_window(ranges);
+    Room room;  // scores, and behind them a byte a row
+    std::int64_t *const scores_at = room.of(widest + widest / 8 + 1);
+    std::uint8_t *const complete_at = reinterpret_cast<std::uint8_t *>(scores_at + widest);
     std::atomic<bool> late{false};
     std::mutex adding;
     for (std::size_t first = 0; first < ranges.size() && !late;) {

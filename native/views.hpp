@@ -10,6 +10,7 @@ constexpr int LANES = 16;           // mentions of a group
 constexpr int BLOCK = 64;           // mentions of a list, or rows, that share one bound
 constexpr int HEAD = 16;            // dimensions of a sentence vector that bounds look at
 constexpr int MOST_DIM = 1024;      // sums of products stay within 32 bits up to here
+constexpr float QUERY_LEVELS = 16383.0f;  // codes of query vectors reach from - to + this
 constexpr float GRID = 4294967296.0f;  // contributions are whole multiples of 2^-32, so that sums have no order
 
 enum class Kind { int8, fp16, fp32 };

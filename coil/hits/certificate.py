@@ -14,7 +14,8 @@ from dataclasses import astuple, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.hits.ranking import Counts, Limits, Ranked, Rankings, best_documents, check_deadline
+from coil.hits.ranked import Ranking
+from coil.hits.ranking import Counts, Limits, Rankings, best_documents, check_deadline
 from coil.lists.snapshot import LiveSegment
 from coil.scores.precise import largest_difference, score_precisely
 from coil.scores.products import GRID
@@ -39,7 +40,7 @@ def rank_certified(
         return rank(queries, limits)
     rankings = []
     for query, (found, first) in zip(queries, rank(queries, limits), strict=True):
-        best: list[Ranked] = []
+        best = Ranking.of([])
         counts = first
         if len(found) == limits.k:  # otherwise there may be documents that int8 takes for 0
             widest = max((largest_difference(query, s.segment, keys) for s in segments), default=0.0)
@@ -53,7 +54,7 @@ def rank_certified(
             # The proof needs k documents that score this much. One that scores exactly 0 without a sentence
             # part is no hit, and may have been one of them.
             if len(best) < limits.k or best[-1].grid_score < found[-1].grid_score - apart:
-                best = []
+                best = Ranking.of([])
         if not best:
             everything = [None] * len(segments)
             best, counts = _rescore(query, segments, everything, profile, keys, limits, counts)
@@ -69,21 +70,20 @@ def _rescore(
     keys: ListKeys,
     limits: Limits,
     counts: Counts,
-) -> tuple[list[Ranked], Counts]:
+) -> tuple[Ranking, Counts]:
     """The k best of these rows (None: of all) by their precise scores."""
-    best: list[Ranked] = []
+    best: list[Ranking] = []
     for number, (live, rows) in enumerate(zip(segments, candidates, strict=True)):
         check_deadline(limits)
         scores = score_precisely(query, live.segment, profile, keys, rows)
         counts = replace(counts, rescored=counts.rescored + len(scores))
-        best += best_documents(number, live, scores, limits, query.sentence is None, rows)
-    best.sort(key=lambda ranked: (-ranked.grid_score, ranked.ordinal))
-    return best[: limits.k], counts
+        best.append(best_documents(number, live, scores, limits, query.sentence is None, rows))
+    return Ranking.joined(best, limits.k), counts
 
 
-def _rows_of(live: LiveSegment, number: int, close: Sequence[Ranked]) -> NDArray[np.intp]:
+def _rows_of(live: LiveSegment, number: int, close: Ranking) -> NDArray[np.intp]:
     """All rows of the documents that are close: the best row may be another one in the precise form."""
-    documents = np.array([found.ordinal for found in close if found.segment == number], dtype=np.int64)
+    documents = close.ordinals[close.segments == number]
     return np.flatnonzero(np.isin(live.segment.row_documents, documents))
 
 

@@ -9,16 +9,16 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import DamagedSegment, SearchTimeout
+from coil.hits.ranked import Ranked, Ranking
 from coil.hits.top_k import top_k
 from coil.lists.snapshot import LiveSegment
 from coil.scores.native import WIDEST, NativeScorer
-from coil.scores.products import GRID
 from coil.scores.scorer import Scorer, listed_tokens
 from coil.tokens.list_keys import ListKeys
 from coil.tokens.profile import ScoringProfile
@@ -26,22 +26,8 @@ from coil.vectors.token_vectors import TokenVectors
 
 RANGE_ROWS = 16_384  # rows whose scores stay in the processor's cache while lists are read: 128 KiB
 WORTH_PRUNING = 200  # rows for each hit asked for: with fewer, too little can be ruled out
-WHOLE_ROWS = 65_536  # without pruning, long lists matter more: 512 KiB
+WHOLE_ROWS = 32_768  # without pruning, long lists matter more: 256 KiB
 NO_THRESHOLD = np.iinfo(np.int64).min
-
-
-class Ranked(NamedTuple):
-    """A document by its inside number, with the row that gave it its score (a multiple of 2^-32)."""
-
-    grid_score: int
-    ordinal: int
-    segment: int
-    row: int
-
-    @property
-    def score(self) -> float:
-        """The score as a number."""
-        return self.grid_score / GRID
 
 
 @dataclass(frozen=True)
@@ -66,7 +52,7 @@ class Limits:
     deadline: float | None = None  # of time.monotonic
 
 
-Rankings = list[tuple[list[Ranked], Counts]]
+Rankings = list[tuple[Ranking, Counts]]
 
 
 def rank_with_scorer(
@@ -88,19 +74,18 @@ def _rank_one(
     profile: ScoringProfile,
     keys: ListKeys,
     limits: Limits,
-) -> tuple[list[Ranked], Counts]:
-    found: list[Ranked] = []
+) -> tuple[Ranking, Counts]:
+    found: list[Ranking] = []
     lists = [list_id for list_id, _ in listed_tokens(query, keys)]
     mentions = sentences = 0
     for number, live in enumerate(segments):
         check_deadline(limits)
         scores = scorer(query, live.segment, profile, keys)
-        found += best_documents(number, live, scores, limits, query.sentence is None)
+        found.append(best_documents(number, live, scores, limits, query.sentence is None))
         of_lists = (live.segment.mentions_of(list_id) for list_id in lists)
         mentions += sum(part.stop - part.start for part in of_lists)
         sentences += live.segment.n_rows if query.sentence is not None else 0
-    found.sort(key=lambda ranked: (-ranked.grid_score, ranked.ordinal))
-    return found[: max(limits.k, 0)], Counts(mentions_scored=mentions, sentences_scored=sentences)
+    return Ranking.joined(found, limits.k), Counts(mentions_scored=mentions, sentences_scored=sentences)
 
 
 def best_documents(
@@ -110,14 +95,14 @@ def best_documents(
     limits: Limits,
     without_zero: bool,
     rows: NDArray[np.intp] | None = None,
-) -> list[Ranked]:
+) -> Ranking:
     """The k best documents of one segment: a document scores what its best row scores.
 
     `rows` says which rows the scores belong to, where it is not all of them.
     """
     documents = live.segment.row_documents if rows is None else live.segment.row_documents[rows]
     if not len(documents):
-        return []
+        return Ranking.of([])
     starts = np.flatnonzero(np.diff(documents, prepend=-1))  # first row of each document
     of_document = np.maximum.reduceat(scores, starts)
     mask = mask_of(live, limits.allowed)
@@ -131,7 +116,7 @@ def best_documents(
         row = int(starts[place] + np.argmax(scores[starts[place] : end]))
         of_segment = row if rows is None else int(rows[row])
         found.append(Ranked(int(of_document[place]), int(documents[row]), number, of_segment))
-    return found
+    return Ranking.of(found)
 
 
 def mask_of(live: LiveSegment, allowed: NDArray[np.int64] | None) -> NDArray[np.uint8] | None:
@@ -219,13 +204,7 @@ class NativeRanker:
             raise SearchTimeout(
                 "the search took longer than it was given", "ask for less, or allow more time"
             )
-        return [
-            (
-                list(map(Ranked, *(array.tolist() for array in columns))),
-                Counts(*counts),
-            )
-            for *columns, counts in answers
-        ]
+        return [(Ranking(*columns), Counts(*counts)) for *columns, counts in answers]
 
 
 @contextmanager

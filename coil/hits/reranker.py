@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import DuplicateId, InputError
-from coil.hits.ranking import Ranked
+from coil.hits.ranked import Ranked
 from coil.hits.searcher import Searcher
 from coil.lists.collection import Collection, MemoryCollection
 from coil.lists.precision import Precision

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from coil.errors import InputError
 from coil.hits.certificate import rank_certified
-from coil.hits.ranking import Limits, NativeRanker, Ranked, Rankings, fits_kernels, rank_with_scorer
+from coil.hits.ranked import Ranking
+from coil.hits.ranking import Counts, Limits, NativeRanker, Rankings, fits_kernels, rank_with_scorer
 from coil.hits.torch_ranking import TorchRanker
 from coil.lists.collection import Collection, MemoryCollection
 from coil.lists.segment import Segment
@@ -151,20 +152,17 @@ class Searcher:
         )
         scored = time.perf_counter()
         share = 1000 / max(len(asked), 1)
-        times = SearchStats(
-            exact_in=self.exact_in, encode_ms=(encoded - began) * share, score_ms=(scored - encoded) * share
-        )
-        answers = [Answer([], times)] * len(asked)
+        encode_ms, score_ms = (encoded - began) * share, (scored - encoded) * share
+        exact_in = self.exact_in
+        answers = [Answer([], _stats(Counts(), exact_in, encode_ms, score_ms, 0.0))] * len(asked)
         for number, (found, counts) in zip(sensible, ranked, strict=True):
             fetching = time.perf_counter()
             hits = self._fetch(found)
             fetch_ms = (time.perf_counter() - fetching) * 1000
-            answers[number] = Answer(hits, replace(times, **asdict(counts), fetch_ms=fetch_ms))
+            answers[number] = Answer(hits, _stats(counts, exact_in, encode_ms, score_ms, fetch_ms))
         return answers
 
-    def rank(
-        self, query_vectors: TokenVectors, k: int, allowed: NDArray[np.int64] | None = None
-    ) -> list[Ranked]:
+    def rank(self, query_vectors: TokenVectors, k: int, allowed: NDArray[np.int64] | None = None) -> Ranking:
         """The k best documents for a query that is already encoded: score descending, then ordinal."""
         return self.rank_many([query_vectors], Limits(k, allowed))[0][0]
 
@@ -283,16 +281,37 @@ class Searcher:
                 return live, rows
         raise InputError(f"no segment holds the document with the ordinal {ordinal}", "run `coil verify`")
 
-    def _fetch(self, found: Sequence[Ranked]) -> list[Hit]:
-        hits = []
-        documents = self.collection.fetch([ranked.ordinal for ranked in found])
-        for rank, (ranked, document) in enumerate(zip(found, documents, strict=True), start=1):
-            start, end = self.collection.segments[ranked.segment].segment.row_spans[ranked.row].tolist()
-            hits.append(
-                Hit(rank, document.doc_id, ranked.score, document.text, document.fields, (start, end))
-            )
-        return hits
+    def _fetch(self, found: Ranking) -> list[Hit]:
+        documents = self.collection.fetch(found.ordinals.tolist())
+        chunks = zip(documents, found.scores.tolist(), self._chunks(found), strict=True)
+        return [
+            Hit(rank, document.doc_id, score, document.text, document.fields, chunk)
+            for rank, (document, score, chunk) in enumerate(chunks, start=1)
+        ]
+
+    def _chunks(self, found: Ranking) -> list[tuple[int, int]]:
+        """The part of the text that each row is."""
+        spans = np.zeros((len(found), 2), dtype=np.int64)
+        for number in set(found.segments.tolist()):
+            places = np.flatnonzero(found.segments == number)
+            spans[places] = self.collection.segments[number].segment.row_spans[found.rows[places]]
+        return [(start, end) for start, end in spans.tolist()]
 
 
 def _question(query_vectors: TokenVectors, tok_only: bool) -> TokenVectors:
     return replace(query_vectors, sentence=None) if tok_only else query_vectors
+
+
+def _stats(counts: Counts, exact_in: str, encode_ms: float, score_ms: float, fetch_ms: float) -> SearchStats:
+    return SearchStats(
+        counts.mentions_scored,
+        counts.mentions_skipped,
+        counts.sentences_scored,
+        counts.sentences_skipped,
+        counts.heads_scored,
+        counts.rescored,
+        exact_in,
+        encode_ms,
+        score_ms,
+        fetch_ms,
+    )

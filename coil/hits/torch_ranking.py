@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import OptionMismatch, require
-from coil.hits.ranking import Counts, Limits, Ranked, Rankings, check_deadline, mask_of
+from coil.hits.ranked import Ranking
+from coil.hits.ranking import Counts, Limits, Rankings, check_deadline, mask_of
 from coil.lists.precision import SCALES
 from coil.lists.segment import Segment
 from coil.lists.snapshot import LiveSegment
@@ -76,7 +77,7 @@ class TorchRanker:
         return rankings
 
     def _rank_some(self, queries: Sequence[TokenVectors], limits: Limits) -> Rankings:
-        found: list[list[Ranked]] = [[] for _ in queries]
+        found: list[list[Ranking]] = [[] for _ in queries]
         counts = [[0, 0] for _ in queries]
         tokens = [
             [(list_id, QueryVector.of(vector)) for list_id, vector in listed_tokens(query, self._keys)]
@@ -88,11 +89,9 @@ class TorchRanker:
                 continue
             scores = self._scores(resident, queries, tokens, counts)
             for place, ranked in enumerate(self._best(number, live, resident, scores, queries, limits)):
-                found[place] += ranked
-        for of_query in found:
-            of_query.sort(key=lambda ranked: (-ranked.grid_score, ranked.ordinal))
+                found[place].append(ranked)
         return [
-            (of_query[: max(limits.k, 0)], Counts(mentions_scored=mentions, sentences_scored=sentences))
+            (Ranking.joined(of_query, limits.k), Counts(mentions_scored=mentions, sentences_scored=sentences))
             for of_query, (mentions, sentences) in zip(found, counts, strict=True)
         ]
 
@@ -186,13 +185,13 @@ class TorchRanker:
         scores: Tensor,
         queries: Sequence[TokenVectors],
         limits: Limits,
-    ) -> list[list[Ranked]]:
+    ) -> list[Ranking]:
         """The k best documents of a segment for each query: a document scores what its best row scores."""
         torch = self._torch
         n_documents = len(resident.documents)
         k = min(max(limits.k, 0), n_documents)
         if not k:
-            return [[] for _ in queries]
+            return [Ranking.of([]) for _ in queries]
         of_document = torch.full((len(queries), n_documents), NOTHING, dtype=torch.int64, device=self._device)
         index = resident.document_of[None].expand(len(queries), -1)
         of_document.scatter_reduce_(1, index, scores, "amax")
@@ -216,27 +215,23 @@ class TorchRanker:
             order = np.argsort(-values, kind="stable")[:k]
             at = places.cpu().numpy()[order]
             of_rows = scores[place].cpu().numpy() if len(resident.documents) != live.segment.n_rows else None
-            ranked.append(
-                [
-                    Ranked(
-                        int(value),
-                        int(resident.documents[d]),
-                        number,
-                        _row(live.segment, resident, d, of_rows),
-                    )
-                    for value, d in zip(values[order], at, strict=True)
-                ]
-            )
+            rows = _best_rows(live.segment, resident, at, of_rows)
+            of_segment = np.full(len(at), number, dtype=np.int32)
+            ranked.append(Ranking(values[order], resident.documents[at], of_segment, rows))
         return ranked
 
 
-def _row(segment: Segment, resident: _Resident, document: int, scores: NDArray[np.int64] | None) -> int:
-    """The document's best row; where each document has one row, that one."""
+def _best_rows(
+    segment: Segment, resident: _Resident, documents: NDArray[np.intp], scores: NDArray[np.int64] | None
+) -> NDArray[np.int32]:
+    """The best row of each document; where each document has one row, that one."""
     if scores is None:
-        return int(document)
-    ordinal = resident.documents[document]
-    begin, end = np.searchsorted(segment.row_documents, [ordinal, ordinal + 1])
-    return int(begin + np.argmax(scores[begin:end]))
+        return documents.astype(np.int32)
+    ordinals = resident.documents[documents]
+    begins = np.searchsorted(segment.row_documents, ordinals)
+    ends = np.searchsorted(segment.row_documents, ordinals + 1)
+    rows = (b + np.argmax(scores[b:e]) for b, e in zip(begins, ends, strict=True))
+    return np.fromiter(rows, dtype=np.int32, count=len(documents))
 
 
 def _query_sentence(query: TokenVectors) -> QueryVector:

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.lists.precision import quantise_queries
 from coil.lists.segment import Segment
-from coil.scores.scorer import listed_tokens
-from coil.tokens.list_keys import ListKeys
+from coil.tokens.list_keys import NO_LIST, ListKeys
 from coil.tokens.profile import ScoringProfile
 from coil.vectors.token_vectors import TokenVectors
 
+_NO_SENTENCE = np.zeros(0, np.float32)
 WIDEST = 1024  # dimensions; beyond, whole-number sums could overflow
 
 
@@ -68,22 +67,15 @@ class NativeScorer:
         )
 
     def query(self, query: TokenVectors, keys: ListKeys) -> Any:
-        """A query as the kernels read it."""
-        tokens = listed_tokens(query, keys)
+        """A query as the kernels read it; they make its 15-bit codes as `quantise_queries` does."""
         n_t = query.vectors.shape[1]
-        vectors = np.array([vector for _, vector in tokens], dtype=np.float32).reshape(len(tokens), n_t)
-        codes, scales = quantise_queries(vectors)
-        sentence = query.sentence if query.sentence is not None else np.zeros(0, np.float32)
-        sentences = np.asarray(sentence, dtype=np.float32).reshape(int(len(sentence) > 0), len(sentence))
-        sentence_codes, sentence_scales = quantise_queries(sentences)
+        lists = keys.of(query.token_ids)
+        listed = np.flatnonzero(lists != NO_LIST) if n_t else np.zeros(0, np.intp)
+        sentence = query.sentence if query.sentence is not None else _NO_SENTENCE
         return self.native.Query(
-            lists=np.array([list_id for list_id, _ in tokens], dtype=np.int32),
-            vectors=vectors,
-            codes=codes,
-            scales=scales,
-            sentence=sentences,
-            sentence_codes=sentence_codes,
-            sentence_scale=sentence_scales,
+            lists=lists[listed],
+            vectors=np.ascontiguousarray(query.vectors[listed], dtype=np.float32),
+            sentence=np.ascontiguousarray(sentence, dtype=np.float32),
         )
 
 
