@@ -117,7 +117,7 @@ void add_rows(const Vectors &rows, std::int64_t begin, std::int64_t end, const Q
 #if COIL_ISA == 5
     if (rows.kind == Kind::int8 && rows.dim == 128) {
         for (; row + 4 <= end; row += 4) {
-            for (int line = 0; line < 8; ++line) __builtin_prefetch(rows.data + 128 * (row + 16) + 64 * line);
+            for (int line = 0; line < 8; ++line) __builtin_prefetch(rows.data + 128 * (row + 96) + 64 * line, 0, 2);
             const std::int32_t at = static_cast<std::int32_t>(row), four[4] = {at, at + 1, at + 2, at + 3};
             std::int64_t found[4];
             four_rows_128(rows, four, q, found);
