@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from coil.errors import InputError
 from coil.hits.ranking import Limits, NativeRanker, rank_with_scorer
-from coil.lists.bounds import BLOCK, Bounds
+from coil.lists.bounds import BLOCK, Bounds, Heads
 from coil.lists.groups import GroupedVectors
 from coil.lists.precision import SCALES, StoredVectors
 from coil.lists.segment import MOST_ROWS, Segment
@@ -177,9 +177,7 @@ def make_segment(rng: np.random.Generator, first: int, rows: int) -> Segment:
             block_offsets=block_offsets,
             block_norms=np.full(int(block_offsets[-1]), LONGEST, np.float32),
             sentence_norms=np.full(-(-rows // BLOCK), LONGEST, np.float32),
-            heads=np.zeros((0, 0, 64), np.int8),
-            head_scales=np.zeros(0, np.uint8),
-            tail_norms=np.zeros(0, np.float32),
+            heads=Heads.none(),
         ),
     )
 

@@ -4,8 +4,7 @@
 namespace coil {
 
 const Kernels &avx512_kernels() {
-    static const Kernels table{scan, flush, add_rows, pick_rows, bound_rows, find_highest, find_reaching,
-                               find_above};
+    static const Kernels table{scan, flush, add_rows, pick_rows, find_open, find_highest, find_above};
     return table;
 }
 

@@ -56,10 +56,12 @@ class Lists {
           Array<std::uint8_t> sentences, std::optional<Array<std::uint8_t>> sentence_scales, int n_c,
           Array<std::int64_t> row_documents, Array<float> list_norms, Array<std::int64_t> block_offsets,
           Array<float> block_norms, Array<float> sentence_norms, Array<std::uint8_t> heads,
-          Array<std::uint8_t> head_scales, Array<float> tail_norms, const std::string &precision)
+          Array<std::uint8_t> head_scales, Array<std::uint8_t> row_norms, Array<std::uint8_t> tail_norms,
+          Array<float> head_axes, float norm_step, const std::string &precision)
         : keep_ids_(list_ids), keep_offsets_(list_offsets), keep_rows_(mention_rows), keep_documents_(row_documents),
           keep_list_norms_(list_norms), keep_block_offsets_(block_offsets), keep_block_norms_(block_norms),
-          keep_sentence_norms_(sentence_norms), keep_tails_(tail_norms), keep_{mentions, sentences, heads, head_scales} {
+          keep_sentence_norms_(sentence_norms), keep_axes_(head_axes),
+          keep_{mentions, sentences, heads, head_scales, row_norms, tail_norms} {
         if (mention_scales) keep_.push_back(*mention_scales);
         if (sentence_scales) keep_.push_back(*sentence_scales);
         const std::int64_t lists = static_cast<std::int64_t>(list_ids.shape(0));
@@ -93,12 +95,14 @@ class Lists {
               "sentence norms have another size");
         view.sentence_norms = sentence_norms.data();
         if (n_c && heads.shape(0)) {
-            const int chunks = (std::min(n_c, HEAD) + 3) / 4;
-            check(static_cast<std::int64_t>(heads.shape(0)) == (rows + LANES - 1) / LANES * chunks * 64 &&
-                      static_cast<std::int64_t>(head_scales.shape(0)) == rows &&
-                      static_cast<std::int64_t>(tail_norms.shape(0)) == rows,
+            const int dim = std::min(n_c, HEAD), chunks = (dim + 3) / 4;
+            const auto of_rows = [&](const Array<std::uint8_t> &array) { return static_cast<std::int64_t>(array.shape(0)) == rows; };
+            check(static_cast<std::int64_t>(heads.shape(0)) == (rows + LANES - 1) / LANES * chunks * 64 && of_rows(head_scales) &&
+                      of_rows(row_norms) && of_rows(tail_norms) &&
+                      static_cast<std::int64_t>(head_axes.shape(0)) == static_cast<std::int64_t>(dim) * n_c,
                   "heads have another size");
-            view.heads = {heads.data(), head_scales.data(), tail_norms.data(), chunks};
+            view.heads = {heads.data(),     head_scales.data(), row_norms.data(), tail_norms.data(),
+                          head_axes.data(), norm_step,          dim,              chunks};
         }
     }
     SegmentView view;
@@ -127,7 +131,7 @@ class Lists {
     Array<std::int64_t> keep_documents_;
     Array<float> keep_list_norms_;
     Array<std::int64_t> keep_block_offsets_;
-    Array<float> keep_block_norms_, keep_sentence_norms_, keep_tails_;
+    Array<float> keep_block_norms_, keep_sentence_norms_, keep_axes_;
     std::vector<Array<std::uint8_t>> keep_;
     std::vector<std::uint8_t> checked_;  // only touched while Python holds its lock
 };
@@ -149,7 +153,7 @@ static QueryVector make_vector(const float *exact, int dim) {
     q.scale = largest / QUERY_LEVELS;
     const float safe = q.scale > 0.0f ? q.scale : 1.0f;
     // Of both forms, exact and codes * scale, the longer one.
-    double squares[2][2] = {}, error_squares = 0.0;  // [head, tail][exact, codes]
+    double squares[2] = {}, error_squares = 0.0;
     for (int d = 0; d < dim; ++d) {
         const std::size_t at = static_cast<std::size_t>(d);
         const std::int16_t code = static_cast<std::int16_t>(std::clamp(std::nearbyint(exact[d] / safe), -QUERY_LEVELS, QUERY_LEVELS));
@@ -158,16 +162,13 @@ static QueryVector make_vector(const float *exact, int dim) {
         q.high[at] = static_cast<std::int8_t>(code >> 7);
         q.low[at] = static_cast<std::int8_t>(code & 127);
         q.code_sum += code;
-        if (d < HEAD) q.head_sum += code;
         const double coded = static_cast<double>(code) * q.scale;
-        squares[d >= HEAD][0] += static_cast<double>(exact[d]) * exact[d];
-        squares[d >= HEAD][1] += coded * coded;
+        squares[0] += static_cast<double>(exact[d]) * exact[d];
+        squares[1] += coded * coded;
         error_squares += (exact[d] - coded) * (exact[d] - coded);
     }
     const auto length = [](double square) { return static_cast<float>(std::sqrt(square) * (1 + 1e-6)); };
-    q.head_norm = length(std::max(squares[0][0], squares[0][1]));
-    q.tail_norm = length(std::max(squares[1][0], squares[1][1]));
-    q.norm = length(std::max(squares[0][0] + squares[1][0], squares[0][1] + squares[1][1]));
+    q.norm = length(std::max(squares[0], squares[1]));
     q.code_error = length(error_squares);
     return q;
 }
@@ -331,12 +332,13 @@ NB_MODULE(_native, m) {
         .def(nb::init<Array<std::int32_t>, Array<std::int64_t>, Array<std::uint16_t>, Array<std::uint8_t>,
                       std::optional<Array<std::uint8_t>>, int, Array<std::uint8_t>, std::optional<Array<std::uint8_t>>, int,
                       Array<std::int64_t>, Array<float>, Array<std::int64_t>, Array<float>, Array<float>,
-                      Array<std::uint8_t>, Array<std::uint8_t>, Array<float>, const std::string &>(),
+                      Array<std::uint8_t>, Array<std::uint8_t>, Array<std::uint8_t>, Array<std::uint8_t>, Array<float>, float,
+                      const std::string &>(),
              nb::arg("list_ids"), nb::arg("list_offsets"), nb::arg("mention_rows"), nb::arg("mentions"),
              nb::arg("mention_scales").none(), nb::arg("n_t"), nb::arg("sentences"), nb::arg("sentence_scales").none(),
              nb::arg("n_c"), nb::arg("row_documents"), nb::arg("list_norms"), nb::arg("block_offsets"),
              nb::arg("block_norms"), nb::arg("sentence_norms"), nb::arg("heads"), nb::arg("head_scales"),
-             nb::arg("tail_norms"), nb::arg("precision"));
+             nb::arg("row_norms"), nb::arg("tail_norms"), nb::arg("head_axes"), nb::arg("norm_step"), nb::arg("precision"));
     nb::class_<NativeQuery>(m, "Query", "A query's lists and vectors.")
         .def(nb::init<Array<std::int32_t>, Matrix<float>, Array<float>>(), nb::arg("lists"), nb::arg("vectors"),
              nb::arg("sentence"));

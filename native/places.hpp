@@ -20,22 +20,6 @@ void find_highest(const std::int64_t *values, std::size_t count, std::int64_t *h
     }
 }
 
-// Places of bounds that reach a threshold.
-std::size_t find_reaching(const float *values, std::size_t count, float threshold, std::int32_t *places) {
-    std::size_t found = 0, i = 0;
-#if COIL_ISA == 5
-    const __m512 bound = _mm512_set1_ps(threshold);
-    for (; i + 16 <= count; i += 16)
-        for (unsigned mask = _mm512_cmp_ps_mask(_mm512_loadu_ps(values + i), bound, _CMP_GE_OQ); mask; mask &= mask - 1)
-            places[found++] = static_cast<std::int32_t>(i) + __builtin_ctz(mask);
-#endif
-    for (; i < count; ++i) {
-        places[found] = static_cast<std::int32_t>(i);
-        found += values[i] >= threshold;
-    }
-    return found;
-}
-
 // Places of scores that reach a threshold.
 std::size_t find_above(const std::int64_t *scores, std::size_t count, std::int64_t threshold, std::int32_t *places) {
     std::size_t found = 0, i = 0;

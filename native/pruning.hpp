@@ -12,20 +12,58 @@ namespace coil {
 constexpr std::int64_t SAMPLE = 512;      // rows of a range that tell whether heads rule out enough
 constexpr std::size_t FEWEST_SEEDS = 16;  // rows of a range that are scored to the end first
 
-// A range, and where its scores are kept between the two passes.
+constexpr std::int64_t SEEDED = NONE / 2;  // instead of the list score of a row that has been scored to the end
+
+// A range, where its scores are kept between the two passes, and how many of its rows were scored to the end in the first.
 struct Kept {
     Range range;
-    std::int64_t offset;
+    std::int64_t offset, seeded;
 };
+
+// The query along a segment's main axes. With axes that stand at right angles, s·q is at most the product of the heads
+// plus that of the lengths of what is left of both; what they lack of right angles is far below the slack.
+inline HeadQuery head_query(const SegmentView &segment, const QueryVector &q) {
+    HeadQuery found;
+    const Heads &heads = segment.heads;
+    if (!heads.chunks || !q.dim) return found;
+    std::vector<double> rest(q.exact.begin(), q.exact.begin() + q.dim);
+    double along[HEAD] = {}, squares = 0.0, rest_squares = 0.0, largest = 0.0;
+    for (int h = 0; h < heads.dim; ++h) {
+        const float *axis = heads.axes + static_cast<std::int64_t>(h) * q.dim;
+        for (int d = 0; d < q.dim; ++d) along[h] += static_cast<double>(axis[d]) * q.exact[static_cast<std::size_t>(d)];
+        for (int d = 0; d < q.dim; ++d) rest[static_cast<std::size_t>(d)] -= along[h] * axis[d];
+        squares += along[h] * along[h];
+        largest = std::max(largest, std::abs(along[h]));
+    }
+    for (const double value : rest) rest_squares += value * value;
+    found.scale = static_cast<float>(largest / QUERY_LEVELS);
+    double error_squares = 0.0;
+    for (int h = 0; h < heads.dim && found.scale > 0.0f; ++h) {
+        const int code = static_cast<int>(std::clamp(std::nearbyint(along[h] / found.scale), -16383.0, 16383.0));
+        found.codes[h] = static_cast<std::int16_t>(code);
+        found.high[h] = static_cast<std::int8_t>(code >> 7);
+        found.low[h] = static_cast<std::int8_t>(code & 127);
+        found.code_sum += code;
+        const double error = along[h] - static_cast<double>(code) * found.scale;
+        error_squares += error * error;
+    }
+    const auto raised = [](double value) { return static_cast<float>(value * (1 + 1e-5)); };
+    found.norm = q.norm;
+    found.head_norm = raised(std::sqrt(squares));
+    found.tail_norm = raised(std::sqrt(rest_squares));
+    // Products are rounded, and so are the query and its head; 255 steps are the longest sentence vector.
+    found.slack = raised((q.norm * 2e-4 + q.code_error + std::sqrt(error_squares)) * 255.0 * heads.step);
+    return found;
+}
 
 class Pruner {  // for one thread
   public:
     Pruner(const Kernels &kernels, const Options &options, const Query &query, TopK &top)
         : kernels_(kernels), options_(options), query_(query), top_(top) {}
 
-    // The first pass over a range: its lists. `scores` and `complete` have room for its rows.
-    void read_lists(const SegmentView &segment, const Range &range, const std::vector<Part> &parts,
-                    const std::uint8_t *mask, std::size_t seeds, std::int64_t *scores, std::uint8_t *complete, Stats &stats) {
+    // The first pass over a range: its lists. `scores` has room for its rows. Returns how many were scored to the end.
+    std::int64_t read_lists(const SegmentView &segment, const Range &range, const std::vector<Part> &parts,
+                            const std::uint8_t *mask, std::size_t seeds, std::int64_t *scores, Stats &stats) {
         const std::int64_t rows = range.end - range.begin;
         std::fill(scores, scores + rows, 0);
         const bool dense = is_dense(segment);
@@ -34,10 +72,11 @@ class Pruner {  // for one thread
         bool touched = false;
         for (const Part &part : parts) {
             rest -= part.bound;
-            const auto [begin, end] = within(segment, part, range);
+            const auto [begin, end] = part.within(range);
             if (begin == end) continue;
             const std::int64_t threshold = top_.threshold();
-            if (threshold == NONE || rest >= threshold || end - begin < 2 * BLOCK) {
+            // Blocks are worth looking at only where the list is long: their highest scores have to be found.
+            if (threshold == NONE || rest >= threshold || (end - begin) * 4 < rows) {
                 ScanState state;
                 kernels_.scan(segment.mentions, segment.mention_rows, begin, end, part.token->vector, options_.floor,
                               static_cast<std::int32_t>(range.begin), scores, state);
@@ -48,86 +87,66 @@ class Pruner {  // for one thread
             }
             touched = true;
         }
-        if (!dense) {
-            collect(segment, range, mask, scores);
-            return;
-        }
-        std::fill(complete, complete + rows, 0);
-        score_seeds(segment, range, mask, seeds, scores, complete, stats);
+        if (dense) return score_seeds(segment, range, mask, seeds, scores, stats);
+        collect(segment, range, mask, scores);
+        return 0;
     }
 
     // The second pass: sentence products of the rows that can still reach the threshold.
-    void read_sentences(const SegmentView &segment, const Range &range, const std::uint8_t *mask, std::int64_t *scores,
-                        const std::uint8_t *complete, Stats &stats) {
+    void read_sentences(const SegmentView &segment, const HeadQuery &head, const Kept &kept, const std::uint8_t *mask,
+                        std::int64_t *scores, Stats &stats) {
         if (!is_dense(segment)) return;
-        const std::int64_t rows = range.end - range.begin, threshold = top_.threshold();
-        const std::size_t count = static_cast<std::size_t>(rows);
-        chosen_.resize(count + 16);
-        if (threshold == NONE || is_hopeless(segment, range, scores)) {
-            score_all(segment, range, mask, scores, complete, stats);
+        const Range &range = kept.range;
+        const std::int64_t rows = range.end - range.begin;
+        chosen_.resize(static_cast<std::size_t>(rows) + 16);
+        std::size_t left = static_cast<std::size_t>(rows);
+        const std::int64_t begin = range.begin, sample = std::min(begin + SAMPLE, range.end);
+        // Whether bounds rule out enough to be worth their time: by the range before, or a sample. This decides the way,
+        // never the result.
+        const auto few = [](std::size_t open, std::int64_t of) { return static_cast<std::int64_t>(open) * 3 < of; };
+        if (!worth_ && top_.threshold() != NONE) worth_ = few(find_open(segment, head, begin, sample, scores, stats), sample - begin);
+        if (worth_) left = find_open(segment, head, begin, range.end, scores, stats);
+        worth_ = few(left, rows);
+        if (!worth_) {  // reading all of them in order is quicker
+            score_all(segment, kept, mask, scores, stats);
             return;
         }
-        const std::int64_t needed = threshold - sentence_bound(segment, range);  // of the lists
-        std::size_t left;
-        if (segment.heads.chunks) {
-            most_.resize(count);
-            kernels_.bound_rows(segment.heads, range.begin, range.end, query_.sentence, scores, needed, longest(segment, range),
-                                most_.data(), &stats.heads_scored);
-            left = kernels_.find_reaching(most_.data(), count, reach_of(threshold), chosen_.data());
-        } else {
-            left = kernels_.find_above(scores, count, needed, chosen_.data());
-        }
-        std::size_t kept = 0;
-        for (std::size_t i = 0; i < left; ++i)
-            if (!complete[chosen_[i]]) chosen_[kept++] = chosen_[i] + static_cast<std::int32_t>(range.begin);
-        if (kept * 4 > count) {  // reading all of them in order is quicker
-            score_all(segment, range, mask, scores, complete, stats);
-            return;
-        }
-        add_chosen(segment, range, mask, kept, scores, stats);
-        stats.sentences_skipped += rows - static_cast<std::int64_t>(kept) - seeded(complete, rows);
+        for (std::size_t i = 0; i < left; ++i) chosen_[i] += static_cast<std::int32_t>(begin);
+        add_chosen(segment, range, mask, left, scores, stats);
+        stats.sentences_skipped += rows - static_cast<std::int64_t>(left) - kept.seeded;
     }
 
   private:
     bool is_dense(const SegmentView &segment) const { return query_.sentence.dim > 0 && segment.sentences.dim > 0; }
 
-    static float longest(const SegmentView &segment, const Range &range) {
+    static float longest(const SegmentView &segment, std::int64_t begin, std::int64_t end) {
         float length = 0.0f;
-        for (std::int64_t block = range.begin / BLOCK; block * BLOCK < range.end; ++block)
+        for (std::int64_t block = begin / BLOCK; block * BLOCK < end; ++block)
             length = std::max(length, segment.sentence_norms[block]);
         return length;
     }
 
     std::int64_t sentence_bound(const SegmentView &segment, const Range &range) const {
-        return bound_of(static_cast<double>(query_.sentence.norm) * longest(segment, range));
+        return bound_of(static_cast<double>(query_.sentence.norm) * longest(segment, range.begin, range.end));
     }
 
-    // A threshold as the bounds are given, rounded down.
-    static float reach_of(std::int64_t threshold) {
-        return std::nextafter(static_cast<float>(threshold) * (1.0f / GRID), -std::numeric_limits<float>::infinity());
-    }
-
-    // Whether bounds leave more than a fifth: by a sample, which decides the way and never the result.
-    bool is_hopeless(const SegmentView &segment, const Range &range, const std::int64_t *scores) {
-        const std::int64_t threshold = top_.threshold(), sample = std::min(SAMPLE, range.end - range.begin);
-        const std::int64_t needed = threshold - sentence_bound(segment, range);
-        std::int64_t reaching = 0;
-        if (segment.heads.chunks) {
-            std::int64_t looked_at = 0;
-            most_.resize(static_cast<std::size_t>(sample));
-            kernels_.bound_rows(segment.heads, range.begin, range.begin + sample, query_.sentence, scores, needed,
-                                longest(segment, range), most_.data(), &looked_at);
-            for (const float bound : most_) reaching += bound >= reach_of(threshold);
-        } else {
-            for (std::int64_t row = 0; row < sample; ++row) reaching += scores[row] >= needed;
+    // Rows [begin, end) that may reach the threshold, as places in chosen_.
+    std::size_t find_open(const SegmentView &segment, const HeadQuery &head, std::int64_t begin, std::int64_t end,
+                          const std::int64_t *scores, Stats &stats) {
+        const std::int64_t threshold = top_.threshold();
+        if (!segment.heads.chunks) {
+            const std::int64_t needed = threshold - bound_of(static_cast<double>(query_.sentence.norm) * longest(segment, begin, end));
+            return kernels_.find_above(scores, static_cast<std::size_t>(end - begin), std::max(needed, SEEDED / 2), chosen_.data());
         }
-        return reaching * 5 > sample;
+        const float rounded = static_cast<float>(threshold) * (1.0f / GRID);
+        const float reach = std::nextafter(rounded, -std::numeric_limits<float>::infinity());
+        return kernels_.find_open(segment.heads, begin, end, head, scores, reach, chosen_.data(), &stats.heads_scored);
     }
 
     // The rows that score best by their lists are scored to the end: the best row of each of the best blocks, with all
     // rows of its document.
-    void score_seeds(const SegmentView &segment, const Range &range, const std::uint8_t *mask, std::size_t seeds,
-                     std::int64_t *scores, std::uint8_t *complete, Stats &stats) {
+    std::int64_t score_seeds(const SegmentView &segment, const Range &range, const std::uint8_t *mask, std::size_t seeds,
+                             std::int64_t *scores, Stats &stats) {
         const std::int64_t rows = range.end - range.begin;
         find_highest(scores, rows);
         blocks_.clear();
@@ -146,32 +165,24 @@ class Pruner {  // for one thread
         for (const std::int32_t block : blocks_) {
             const std::int64_t begin = block * BLOCK, end = std::min<std::int64_t>(begin + BLOCK, rows);
             std::int64_t row = std::max_element(scores + begin, scores + end) - scores;
-            if (complete[row]) continue;  // of a document that began in the block before
             const std::int64_t ordinal = segment.row_documents[range.begin + row];
             while (row > 0 && segment.row_documents[range.begin + row - 1] == ordinal) --row;
-            for (; row < rows && segment.row_documents[range.begin + row] == ordinal; ++row) {
-                chosen_[count++] = static_cast<std::int32_t>(range.begin + row);
-                complete[row] = 1;
-            }
+            // A document that began in the block before may be there already: blocks ascend, so it is the last one.
+            const std::int32_t last = count ? chosen_[count - 1] : -1;
+            for (; row < rows && segment.row_documents[range.begin + row] == ordinal; ++row)
+                if (range.begin + row > last) chosen_[count++] = static_cast<std::int32_t>(range.begin + row);
         }
         add_chosen(segment, range, mask, count, scores, stats);
+        for (std::size_t i = 0; i < count; ++i) scores[chosen_[i] - range.begin] = SEEDED;
+        return static_cast<std::int64_t>(count);
     }
 
-    static std::int64_t seeded(const std::uint8_t *complete, std::int64_t rows) {
-        std::int64_t sum = 0;
-        for (std::int64_t row = 0; row < rows; ++row) sum += complete[row];
-        return sum;
-    }
-
-    void score_all(const SegmentView &segment, const Range &range, const std::uint8_t *mask, std::int64_t *scores,
-                   const std::uint8_t *complete, Stats &stats) {
+    void score_all(const SegmentView &segment, const Kept &kept, const std::uint8_t *mask, std::int64_t *scores, Stats &stats) {
+        const Range &range = kept.range;
         const std::int64_t rows = range.end - range.begin;
-        for (std::int64_t row = 0; row < rows; ++row)
-            if (complete[row]) scores[row] = NONE / 2;  // a seed, which has been a candidate
         kernels_.add_rows(segment.sentences, range.begin, range.end, query_.sentence, scores);
-        stats.sentences_scored += rows - seeded(complete, rows);
-        chosen_.resize(static_cast<std::size_t>(rows) + 16);
-        const std::size_t above = kernels_.find_above(scores, static_cast<std::size_t>(rows), std::max(top_.threshold(), NONE / 4),
+        stats.sentences_scored += rows - kept.seeded;
+        const std::size_t above = kernels_.find_above(scores, static_cast<std::size_t>(rows), std::max(top_.threshold(), SEEDED / 2),
                                                       chosen_.data());
         candidates_.clear();
         for (std::size_t i = 0; i < above; ++i) {
@@ -263,7 +274,7 @@ class Pruner {  // for one thread
     std::vector<std::int64_t> highest_;
     std::vector<std::int32_t> chosen_, blocks_;
     std::vector<Found> candidates_;
-    std::vector<float> most_;
+    bool worth_ = false;
 };
 
 }  // namespace coil

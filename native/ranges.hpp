@@ -16,7 +16,8 @@ constexpr std::int64_t NONE = std::numeric_limits<std::int64_t>::min();
 
 struct Range {
     int segment;
-    std::int64_t begin, end;
+    std::int64_t begin, end;  // rows
+    std::size_t number;       // among the segment's ranges
 };
 
 // Ranges never part the rows of one document.
@@ -26,10 +27,11 @@ inline std::vector<Range> cut(const std::vector<const SegmentView *> &segments, 
     std::int64_t size = std::max<std::int64_t>(most / FIRST_RANGES, 1);
     for (std::size_t s = 0; s < segments.size(); ++s) {
         const SegmentView &segment = *segments[s];
+        const std::size_t first = ranges.size();
         for (std::int64_t begin = 0; begin < segment.rows;) {
             std::int64_t end = std::min(begin + size, segment.rows);
             while (end < segment.rows && segment.row_documents[end] == segment.row_documents[end - 1]) ++end;
-            ranges.push_back({static_cast<int>(s), begin, end});
+            ranges.push_back({static_cast<int>(s), begin, end, ranges.size() - first});
             begin = end;
             if (ranges.size() % 2 == 0) size = std::min(size * 2, most);
         }
@@ -117,9 +119,12 @@ class Room {
 // One list of a query in one segment.
 struct Part {
     const QueryToken *token = nullptr;
-    std::int64_t list = -1;           // place in list_ids, -1: nobody mentions it
-    std::int64_t begin = 0, end = 0;  // mentions
+    std::int64_t list = -1;  // place in list_ids
+    std::int64_t begin = 0;  // of its mentions
     std::int64_t bound = 0;
+    std::vector<std::int64_t> cuts;  // where the mentions of each of the segment's ranges begin, and the end
+
+    std::pair<std::int64_t, std::int64_t> within(const Range &range) const { return {cuts[range.number], cuts[range.number + 1]}; }
 };
 
 inline std::int64_t find_list(const SegmentView &segment, std::int32_t list) {
@@ -128,30 +133,26 @@ inline std::int64_t find_list(const SegmentView &segment, std::int32_t list) {
     return found != end && *found == list ? found - segment.list_ids : -1;
 }
 
-inline std::vector<Part> parts_of(const SegmentView &segment, const Query &query) {
+// `ends` are the ends of the segment's ranges.
+inline std::vector<Part> parts_of(const SegmentView &segment, const Query &query, const std::vector<std::int64_t> &ends) {
     std::vector<Part> parts;
     for (const QueryToken &token : query.tokens) {
         const std::int64_t list = find_list(segment, token.list);
         if (list < 0) continue;
-        Part part{&token, list, segment.list_offsets[list], segment.list_offsets[list + 1], 0};
+        const std::uint16_t *const begin = segment.mention_rows + segment.list_offsets[list];
+        const std::uint16_t *const end = segment.mention_rows + segment.list_offsets[list + 1], *at = begin;
+        Part part{&token, list, segment.list_offsets[list], 0, {segment.list_offsets[list]}};
+        for (const std::int64_t row : ends) {
+            at = row == segment.rows ? end : std::lower_bound(at, end, row, [](std::uint16_t a, std::int64_t b) { return a < b; });
+            part.cuts.push_back(at - segment.mention_rows);
+        }
         if (segment.list_norms != nullptr)
             part.bound = bound_of(static_cast<double>(token.vector.norm) * segment.list_norms[list]);
-        parts.push_back(part);
+        parts.push_back(std::move(part));
     }
     // The most promising list first. Sums have no order, so the scores do not depend on this.
     std::stable_sort(parts.begin(), parts.end(), [](const Part &a, const Part &b) { return a.bound > b.bound; });
     return parts;
-}
-
-// The mentions of a list that belong to rows [begin, end).
-inline std::pair<std::int64_t, std::int64_t> within(const SegmentView &segment, const Part &part, const Range &range) {
-    if (range.begin == 0 && range.end == segment.rows) return {part.begin, part.end};
-    const std::uint16_t *rows = segment.mention_rows;
-    const auto *from = std::lower_bound(rows + part.begin, rows + part.end, range.begin,
-                                        [](std::uint16_t row, std::int64_t value) { return row < value; });
-    const auto *to = std::lower_bound(from, rows + part.end, range.end,
-                                      [](std::uint16_t row, std::int64_t value) { return row < value; });
-    return {from - rows, to - rows};
 }
 
 // Candidates of rows in ascending order: a document scores what its best row scores. Rows of one document come

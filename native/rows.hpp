@@ -154,67 +154,78 @@ void pick_rows(const Vectors &rows, const std::int32_t *chosen, std::size_t coun
     }
 }
 
-// What each row can score at most: its list score, the product of the heads (the first dimensions), and the product
-// of the lengths of the tails. Heads stand in groups of sixteen rows as mentions do, the last one filled up.
-void bound_rows(const Heads &heads, std::int64_t begin, std::int64_t end, const QueryVector &q, const std::int64_t *scores,
-                std::int64_t needed, float length, float *most, std::int64_t *looked_at) {
-    const float none = -std::numeric_limits<float>::infinity();
-    const float slack = (q.norm * 2e-4f + q.code_error) * length;  // products are rounded, and so is the query
+// What a row can score at most: its list score and the product of the lengths; where that is enough to reach the
+// threshold, its list score, the product of the heads, and the product of the lengths of the tails. Heads stand in groups
+// of sixteen rows as mentions do, the last one filled up.
+std::size_t find_open(const Heads &heads, std::int64_t begin, std::int64_t end, const HeadQuery &q, const std::int64_t *scores,
+                      float threshold, std::int32_t *places, std::int64_t *looked_at) {
+    const float of_norm = q.norm * heads.step, of_tail = q.tail_norm * heads.step;
     const float off = q.head_norm * 2.0f;  // sixteen roundings of half a step each are at most two steps long
+    std::size_t found = 0;
+#if COIL_ISA == 5
+    const __m512i sign = _mm512_set1_epi8(-128), shift = _mm512_set1_epi32(128 * q.code_sum);
+    const __m512 wanted = _mm512_set1_ps(threshold), slack = _mm512_set1_ps(q.slack), little = _mm512_set1_ps(1e-6f);
+    __m512i high[HEAD / 4], low[HEAD / 4];
+    for (int c = 0; c < HEAD / 4; ++c) {
+        std::int32_t h, l;
+        std::memcpy(&h, q.high + 4 * c, 4);
+        std::memcpy(&l, q.low + 4 * c, 4);
+        high[c] = _mm512_set1_epi32(h);
+        low[c] = _mm512_set1_epi32(l);
+    }
+    const auto bytes = [](const std::uint8_t *at) {
+        return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(at))));
+    };
+#endif
     for (std::int64_t group = begin / LANES; group * LANES < end; ++group) {
         const std::int64_t start = group * LANES, from = std::max(start, begin), to = std::min(start + LANES, end);
         const std::uint8_t *data = heads.data + group * 64 * heads.chunks;
 #if COIL_ISA == 5
         if (to - from == LANES) {
             const std::int64_t *sixteen = scores + (from - begin);
-            const __m512i least = _mm512_set1_epi64(needed), first = _mm512_loadu_si512(sixteen), second = _mm512_loadu_si512(sixteen + 8);
-            const unsigned open = _mm512_cmpge_epi64_mask(first, least) | static_cast<unsigned>(_mm512_cmpge_epi64_mask(second, least)) << 8;
-            if (!open) {
-                _mm512_storeu_ps(most + (from - begin), _mm512_set1_ps(none));
-                continue;
-            }
+            const __m512 score = _mm512_mul_ps(
+                _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtepi64_ps(_mm512_loadu_si512(sixteen))),
+                                   _mm512_cvtepi64_ps(_mm512_loadu_si512(sixteen + 8)), 1),
+                _mm512_set1_ps(1.0f / GRID));
+            // The roundings of this sum are far below the slack, which is counted in twice.
+            const __m512 room = _mm512_add_ps(_mm512_add_ps(score, slack), _mm512_mul_ps(_mm512_abs_ps(score), little));
+            const __m512 by_norm = _mm512_add_ps(room, _mm512_mul_ps(bytes(heads.norms + from), _mm512_set1_ps(of_norm)));
+            const __mmask16 open = _mm512_cmp_ps_mask(by_norm, wanted, _CMP_GE_OQ);
+            if (!open) continue;
             *looked_at += LANES;
-            const __m512i sign = _mm512_set1_epi8(-128);
-            __m512i high = _mm512_setzero_si512(), low = _mm512_setzero_si512();
+            __m512i sum_high = _mm512_setzero_si512(), sum_low = _mm512_setzero_si512();
             for (int c = 0; c < heads.chunks; ++c) {
-                __builtin_prefetch(data + 4 * 64 * heads.chunks + 64 * c);
-                std::int32_t h, l;
-                std::memcpy(&h, q.high.data() + 4 * c, 4);
-                std::memcpy(&l, q.low.data() + 4 * c, 4);
                 const __m512i v = _mm512_xor_si512(_mm512_loadu_si512(data + 64 * c), sign);
-                high = _mm512_dpbusd_epi32(high, v, _mm512_set1_epi32(h));
-                low = _mm512_dpbusd_epi32(low, v, _mm512_set1_epi32(l));
+                sum_high = _mm512_dpbusd_epi32(sum_high, v, high[c]);
+                sum_low = _mm512_dpbusd_epi32(sum_low, v, low[c]);
             }
-            const __m512i sum = _mm512_sub_epi32(_mm512_add_epi32(_mm512_slli_epi32(high, 7), low), _mm512_set1_epi32(128 * q.head_sum));
+            const __m512i sum = _mm512_sub_epi32(_mm512_add_epi32(_mm512_slli_epi32(sum_high, 7), sum_low), shift);
             const __m512 scale = scales_of(heads.scales + from);
             const __m512 product = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scale, _mm512_set1_ps(q.scale)));
-            const __m512 error = _mm512_add_ps(_mm512_mul_ps(scale, _mm512_set1_ps(off)), _mm512_set1_ps(slack));
-            const __m512 tail = _mm512_mul_ps(_mm512_loadu_ps(heads.tails + from), _mm512_set1_ps(q.tail_norm));
-            const __m512 score = _mm512_mul_ps(_mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtepi64_ps(first)), _mm512_cvtepi64_ps(second), 1),
-                                               _mm512_set1_ps(1.0f / GRID));
-            const __m512 room = _mm512_mul_ps(_mm512_add_ps(_mm512_abs_ps(score), _mm512_abs_ps(product)), _mm512_set1_ps(1e-6f));
-            const __m512 whole = _mm512_add_ps(_mm512_add_ps(score, product), _mm512_add_ps(_mm512_add_ps(error, room), tail));
-            _mm512_storeu_ps(most + (from - begin), _mm512_mask_mov_ps(_mm512_set1_ps(none), static_cast<__mmask16>(open), whole));
+            const __m512 rest = _mm512_add_ps(_mm512_mul_ps(scale, _mm512_set1_ps(off)),
+                                              _mm512_mul_ps(bytes(heads.tails + from), _mm512_set1_ps(of_tail)));
+            const __m512 most = _mm512_add_ps(_mm512_add_ps(room, product),
+                                              _mm512_add_ps(rest, _mm512_mul_ps(_mm512_abs_ps(product), little)));
+            for (unsigned mask = _mm512_mask_cmp_ps_mask(open, most, wanted, _CMP_GE_OQ); mask; mask &= mask - 1)
+                places[found++] = static_cast<std::int32_t>(from - begin) + __builtin_ctz(mask);
             continue;
         }
 #endif
         for (std::int64_t row = from; row < to; ++row) {
-            if (scores[row - begin] < needed) {
-                most[row - begin] = none;
-                continue;
-            }
+            const float score = static_cast<float>(scores[row - begin]) * (1.0f / GRID);
+            const float room = score + q.slack + std::abs(score) * 1e-6f;
+            if (room + static_cast<float>(heads.norms[row]) * of_norm < threshold) continue;
             ++*looked_at;
             std::int32_t sum = 0;
-            for (int c = 0; c < heads.chunks; ++c)
-                for (int d = 0; d < 4; ++d)
-                    sum += static_cast<std::int32_t>(static_cast<std::int8_t>(data[64 * c + 4 * (row - start) + d])) *
-                           q.codes[static_cast<std::size_t>(4 * c + d)];
-            const float product = static_cast<float>(sum) * (SCALES[heads.scales[row]] * q.scale);
-            const float score = static_cast<float>(scores[row - begin]) * (1.0f / GRID);
-            const float error = SCALES[heads.scales[row]] * off + slack;
-            most[row - begin] = score + product + error + (std::abs(score) + std::abs(product)) * 1e-6f + heads.tails[row] * q.tail_norm;
+            for (int d = 0; d < 4 * heads.chunks; ++d)
+                sum += static_cast<std::int32_t>(static_cast<std::int8_t>(data[64 * (d / 4) + 4 * (row - start) + d % 4])) * q.codes[d];
+            const float scale = SCALES[heads.scales[row]], product = static_cast<float>(sum) * (scale * q.scale);
+            const float rest = scale * off + static_cast<float>(heads.tails[row]) * of_tail;
+            places[found] = static_cast<std::int32_t>(row - begin);
+            found += room + product + rest + std::abs(product) * 1e-6f >= threshold;
         }
     }
+    return found;
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ class Exhauster {  // for one thread
         for (std::size_t first = 0; first < uses.size();) {
             std::size_t last = first;
             while (last < uses.size() && uses[last].part->list == uses[first].part->list) ++last;
-            const auto [begin, end] = within(segment, *uses[first].part, range);
+            const auto [begin, end] = uses[first].part->within(range);
             states.assign(last - first, ScanState{});
             const std::int64_t step = last - first > 1 ? PIECE : std::max<std::int64_t>(end - begin, 1);
             for (std::int64_t at = begin; at < end; at += step)
@@ -178,16 +178,17 @@ bool search_pruned(const Kernels &kernels, const Segments &segments, const Masks
     // Enough seeds for a threshold after the first pass, but not more than one a block.
     const std::size_t seeds = std::max<std::size_t>(FEWEST_SEEDS, 2 * static_cast<std::size_t>(options.k) / ranges.size() + 1);
     const std::int64_t widest = widest_window(ranges);
-    Room room;  // scores, and behind them a byte a row
-    std::int64_t *const scores_at = room.of(widest + widest / 8 + 1);
-    std::uint8_t *const complete_at = reinterpret_cast<std::uint8_t *>(scores_at + widest);
+    std::vector<HeadQuery> heads;
+    for (const SegmentView *segment : segments) heads.push_back(head_query(*segment, query.sentence));
+    Room room;
+    std::int64_t *const scores = room.of(widest);
     std::atomic<bool> late{false};
     std::mutex adding;
     for (std::size_t first = 0; first < ranges.size() && !late;) {
         std::vector<Kept> window;  // as many ranges as the memory between the passes holds
         std::int64_t rows = 0;
         for (; first < ranges.size() && (window.empty() || rows < WINDOW); ++first) {
-            window.push_back({ranges[first], rows});
+            window.push_back({ranges[first], rows, 0});
             rows += ranges[first].end - ranges[first].begin;
         }
         std::atomic<std::size_t> lists{0}, sentences{0};
@@ -198,15 +199,14 @@ bool search_pruned(const Kernels &kernels, const Segments &segments, const Masks
             for (std::size_t r = lists++; r < window.size() && !late; r = lists++) {
                 if (clock.is_over()) late = true;
                 const std::size_t s = static_cast<std::size_t>(window[r].range.segment);
-                pruner.read_lists(*segments[s], window[r].range, parts[s][number], masks[s], seeds,
-                                  scores_at + window[r].offset, complete_at + window[r].offset, own);
+                window[r].seeded = pruner.read_lists(*segments[s], window[r].range, parts[s][number], masks[s], seeds,
+                                                     scores + window[r].offset, own);
             }
             meeting.wait();
             for (std::size_t r = sentences++; r < window.size() && !late; r = sentences++) {
                 if (clock.is_over()) late = true;
                 const std::size_t s = static_cast<std::size_t>(window[r].range.segment);
-                pruner.read_sentences(*segments[s], window[r].range, masks[s], scores_at + window[r].offset,
-                                      complete_at + window[r].offset, own);
+                pruner.read_sentences(*segments[s], heads[s], window[r], masks[s], scores + window[r].offset, own);
             }
             const std::lock_guard<std::mutex> guard(adding);
             stats.add(own);
@@ -219,9 +219,9 @@ bool search_pruned(const Kernels &kernels, const Segments &segments, const Masks
 
 void score_rows(const Kernels &kernels, const SegmentView &segment, const Query &query, bool floor, std::int64_t *scores) {
     std::fill(scores, scores + segment.rows, 0);
-    for (const Part &part : parts_of(segment, query)) {
+    for (const Part &part : parts_of(segment, query, {segment.rows})) {
         ScanState state;
-        kernels.scan(segment.mentions, segment.mention_rows, part.begin, part.end, part.token->vector, floor, 0, scores, state);
+        kernels.scan(segment.mentions, segment.mention_rows, part.cuts[0], part.cuts[1], part.token->vector, floor, 0, scores, state);
         kernels.flush(state, 0, scores);
     }
     if (query.sentence.dim && segment.sentences.dim)
@@ -242,8 +242,10 @@ bool search(const Kernels &kernels, const Segments &segments, const Masks &masks
     std::vector<std::unique_ptr<TopK>> tops;
     for (std::size_t q = 0; q < queries.size(); ++q) tops.push_back(std::make_unique<TopK>(options.k, options.at_least));
     PartsOfQueries parts(segments.size());  // looked up once, used by every range of the segment
+    std::vector<std::vector<std::int64_t>> ends(segments.size());
+    for (const Range &range : ranges) ends[static_cast<std::size_t>(range.segment)].push_back(range.end);
     for (std::size_t s = 0; s < segments.size(); ++s)
-        for (const Query &query : queries) parts[s].push_back(parts_of(*segments[s], query));
+        for (const Query &query : queries) parts[s].push_back(parts_of(*segments[s], query, ends[s]));
     bool in_time = true;
     if (!options.prune) {
         in_time = search_all(kernels, segments, masks, queries, parts, ranges, threads, options, clock, tops, results);

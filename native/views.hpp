@@ -8,7 +8,7 @@ namespace coil {
 
 constexpr int LANES = 16;           // mentions of a group
 constexpr int BLOCK = 64;           // mentions of a list, or rows, that share one bound
-constexpr int HEAD = 16;            // dimensions of a sentence vector that bounds look at
+constexpr int HEAD = 16;            // main axes of sentence vectors that bounds look at, at most
 constexpr int MOST_DIM = 1024;      // sums of products stay within 32 bits up to here
 constexpr float QUERY_LEVELS = 16383.0f;  // codes of query vectors reach from - to + this
 constexpr float GRID = 4294967296.0f;  // contributions are whole multiples of 2^-32, so that sums have no order
@@ -26,12 +26,24 @@ struct Vectors {
     Kind kind = Kind::fp32;
 };
 
-// The first dimensions of the sentence vectors in int8, and the lengths of the rest.
+// Sentence vectors along a segment's main axes, in int8, and the lengths of the vectors and of what the axes leave.
 struct Heads {
     const std::uint8_t *data = nullptr;  // [groups of sixteen rows, chunks, 64]
     const std::uint8_t *scales = nullptr;
-    const float *tails = nullptr;
-    int chunks = 0;  // of four dimensions
+    const std::uint8_t *norms = nullptr, *tails = nullptr;  // in steps, rounded up
+    const float *axes = nullptr;                            // [dim, n_c]
+    float step = 0.0f;
+    int dim = 0, chunks = 0;  // chunks of four dimensions; 0: there are no heads
+};
+
+// A query's sentence vector along a segment's main axes.
+struct HeadQuery {
+    std::int8_t high[HEAD] = {}, low[HEAD] = {};
+    std::int16_t codes[HEAD] = {};
+    float scale = 0.0f;
+    std::int32_t code_sum = 0;
+    float norm = 0.0f, head_norm = 0.0f, tail_norm = 0.0f;  // rounded up
+    float slack = 0.0f;  // what a bound may be off, however it is rounded
 };
 
 // One vector of a query, in every form that a kernel may want.
@@ -44,8 +56,6 @@ struct QueryVector {
     std::int32_t code_sum = 0;
     float norm = 0.0f;        // length of the longer of exact and codes * scale, rounded up
     float code_error = 0.0f;  // length of exact - codes * scale, rounded up
-    float head_norm = 0.0f, tail_norm = 0.0f;  // lengths of the first HEAD dimensions and of the rest
-    std::int32_t head_sum = 0;                 // of the codes of the head
 };
 
 // A list's scan may be cut into parts; a row whose mentions lie on both sides of a cut is carried over. Its best
@@ -67,13 +77,13 @@ struct Kernels {
     // Products of chosen rows, added to scores[row - first_row].
     void (*pick_rows)(const Vectors &, const std::int32_t *chosen, std::size_t count, const QueryVector &,
                       std::int32_t first_row, std::int64_t *scores);
-    // What rows [begin, end) can score at most by their heads; -inf where scores[row - begin] < needed.
-    void (*bound_rows)(const Heads &, std::int64_t begin, std::int64_t end, const QueryVector &,
-                       const std::int64_t *scores, std::int64_t needed, float length, float *most, std::int64_t *looked_at);
+    // Places of rows [begin, end), counted from `begin`, that may reach a threshold by their lengths and heads, given
+    // the scores[row - begin] of their lists; `places` has room for all of them.
+    std::size_t (*find_open)(const Heads &, std::int64_t begin, std::int64_t end, const HeadQuery &,
+                             const std::int64_t *scores, float threshold, std::int32_t *places, std::int64_t *looked_at);
     // The highest of each block of BLOCK rows.
     void (*find_highest)(const std::int64_t *values, std::size_t count, std::int64_t *highest);
-    // Places of bounds, or of scores, that reach a threshold; `places` has room for all of them.
-    std::size_t (*find_reaching)(const float *values, std::size_t count, float threshold, std::int32_t *places);
+    // Places of scores that reach a threshold; `places` has room for all of them.
     std::size_t (*find_above)(const std::int64_t *scores, std::size_t count, std::int64_t threshold, std::int32_t *places);
 };
 

@@ -274,11 +274,16 @@ def test_bounds_hold(seed: int, n_c: int, form: Any) -> None:
         for number, bound in enumerate(of_blocks):
             assert norms[begin + 64 * number : min(begin + 64 * number + 64, end)].max() <= bound
     decoded = segment.sentences.decode().astype(np.float64)
-    head = bounds.heads.reshape(-1, -(-min(n_c, 16) // 4), 16, 4).transpose(0, 2, 1, 3).reshape(160, -1)
-    head = head[:150, : min(n_c, 16)] * SCALES[bounds.head_scales][:, None].astype(np.float64)
-    difference = np.linalg.norm(decoded[:, :16] - head, axis=1)
-    assert (difference <= 2 * SCALES[bounds.head_scales]).all()
-    assert (np.linalg.norm(decoded[:, 16:], axis=1) <= bounds.tail_norms).all()
+    heads, n_axes = bounds.heads, min(n_c, 16)
+    axes = heads.head_axes.astype(np.float64)
+    np.testing.assert_allclose(axes @ axes.T, np.eye(n_axes), atol=1e-6)  # length 1, at right angles
+    head = heads.heads.reshape(-1, -(-n_axes // 4), 16, 4).transpose(0, 2, 1, 3).reshape(160, -1)
+    head = head[:150, :n_axes] * SCALES[heads.head_scales][:, None].astype(np.float64)
+    along = decoded @ axes.T
+    assert (np.linalg.norm(along - head, axis=1) <= 2.001 * SCALES[heads.head_scales]).all()
+    step = float(heads.norm_step[0])
+    assert (np.linalg.norm(decoded - along @ axes, axis=1) <= heads.tail_norms * step + 1e-6).all()
+    assert (np.linalg.norm(decoded, axis=1) <= heads.row_norms * step).all()
     assert (np.linalg.norm(decoded, axis=1) <= np.repeat(bounds.sentence_norms, 64)[:150]).all()
 
 

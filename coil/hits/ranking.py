@@ -24,7 +24,7 @@ from coil.tokens.list_keys import ListKeys
 from coil.tokens.profile import ScoringProfile
 from coil.vectors.token_vectors import TokenVectors
 
-RANGE_ROWS = 16_384  # rows whose scores stay in the processor's cache while lists are read: 128 KiB
+RANGE_ROWS = 32_768  # rows whose scores stay in the processor's cache while lists are read: 128 KiB
 WORTH_PRUNING = 200  # rows for each hit asked for: with fewer, too little can be ruled out
 WHOLE_ROWS = 32_768  # without pruning, long lists matter more: 256 KiB
 NO_THRESHOLD = np.iinfo(np.int64).min

@@ -15,16 +15,24 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from coil.errors import DamagedSegment, MissingSegment, OutputError
-from coil.lists.bounds import Bounds, find_bounds
+from coil.lists.bounds import Bounds, Heads, find_bounds
 from coil.lists.groups import GroupedVectors, group_vectors
 from coil.lists.precision import StoredVectors
 from coil.lists.segment import Segment
 
-FORMAT = "coil-segment-2"
+FORMAT = "coil-segment-3"
+SECOND_FORMAT = "coil-segment-2"  # heads are dimensions, which are not used any more; read for ever
 FIRST_FORMAT = "coil-segment-1"  # vectors one after another, no bounds; read for ever
 _ARRAYS = {
     "list_ids", "list_offsets", "mention_rows", "vectors", "sentences", "row_documents", "row_spans",
 }  # fmt: skip
+_NORMS = [field.name for field in fields(Bounds) if field.name != "heads"]
+_HEADS = [field.name for field in fields(Heads)]
+_WANTED = {
+    FIRST_FORMAT: _ARRAYS,
+    SECOND_FORMAT: {*_ARRAYS, *_NORMS},
+    FORMAT: {*_ARRAYS, *_NORMS, *_HEADS},
+}
 DTYPES: dict[str, Any] = {
     "I8": np.int8,
     "U8": np.uint8,
@@ -101,12 +109,11 @@ def open_segment(path: Path, facts: FileFacts) -> Segment:
         raise DamagedSegment(f"{path} has another header than was written", _REMEDY)
     described = json.loads(header)
     metadata = described.pop("__metadata__")
-    if metadata["format"] not in (FORMAT, FIRST_FORMAT):
+    if metadata["format"] not in _WANTED:
         raise DamagedSegment(
             f"{path} has the format {metadata['format']}, this version reads {FORMAT}", "upgrade coil-ir"
         )
-    wanted = _ARRAYS if metadata["format"] == FIRST_FORMAT else {*_ARRAYS, *(f.name for f in fields(Bounds))}
-    if missing := sorted(wanted - described.keys()):
+    if missing := sorted(_WANTED[metadata["format"]] - described.keys()):
         raise DamagedSegment(f"{path} has no array named {missing[0]!r}", "build the index again")
     arrays = {name: _map(path, 8 + len(header), tensor) for name, tensor in described.items()}
     sentences = StoredVectors(arrays["sentences"], arrays.get("sentence_scales"))
@@ -116,7 +123,9 @@ def open_segment(path: Path, facts: FileFacts) -> Segment:
     else:
         n_t, mentions = int(metadata["n_t"]), len(arrays["mention_rows"])
         vectors = GroupedVectors(arrays["vectors"], arrays.get("vector_scales"), n_t, mentions)
-        bounds = Bounds(**{field.name: arrays[field.name] for field in fields(Bounds)})
+        own = metadata["format"] == FORMAT
+        heads = Heads(**{name: arrays[name] for name in _HEADS}) if own else Heads.none()
+        bounds = Bounds(**{name: arrays[name] for name in _NORMS}, heads=heads)
     return Segment(
         list_ids=arrays["list_ids"],
         list_offsets=arrays["list_offsets"],
@@ -185,7 +194,8 @@ def _arrays(segment: Segment) -> dict[str, NDArray[Any]]:
         "sentences": segment.sentences.values,
         "row_documents": segment.row_documents,
         "row_spans": segment.row_spans,
-        **{field.name: getattr(segment.bounds, field.name) for field in fields(Bounds)},
+        **{name: getattr(segment.bounds, name) for name in _NORMS},
+        **{name: getattr(segment.bounds.heads, name) for name in _HEADS},
     }
     if segment.vectors.scales is not None and segment.sentences.scales is not None:
         arrays |= {"vector_scales": segment.vectors.scales, "sentence_scales": segment.sentences.scales}
