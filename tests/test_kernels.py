@@ -188,6 +188,36 @@ def test_adversaries_of_pruning() -> None:
             assert ids_and_scores(found) == expected([asked], segments, Limits(k))
 
 
+@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("precision", ["int8", "fp16"])
+@pytest.mark.parametrize("hidden_in", ["head", "tail"])
+def test_the_best_rows_are_good_by_their_sentence_vectors_alone(
+    instruction_set: str, precision: Any, hidden_in: str
+) -> None:
+    """What the query is near to lies along a main axis, or where no axis is, and is just good enough."""
+    rng = np.random.default_rng(8)
+    texts = []
+    for row in range(3000):
+        text = make_vectors(rng, [row % VOCABULARY], 8, 40)
+        sentence = np.zeros(40, np.float32)
+        sentence[:16] = rng.standard_normal(16) * 2
+        if row % 300 == 299:
+            sentence[:] = 0
+            sentence[0 if hidden_in == "head" else 25] = 6 + row / 30_000
+        vectors = np.full((1, 8), 1.0 if row % 150 == 7 else 0.0, np.float32)  # known by its list alone
+        texts.append(replace(text, vectors=vectors, sentence=sentence * (row % 150 != 7)))
+    segments = [LiveSegment(s, None) for s in build_segments(texts, KEYS, 8, 40, precision)]
+    asked = np.zeros(40, np.float32)
+    asked[[0, 25]] = (4, 1) if hidden_in == "head" else (0.1, 4)
+    listed = float(asked.max()) * 6 / 8  # as good as the rows that hide would be if they were a little worse
+    query = make_vectors(rng, [7, 1], 8, 40)
+    query = replace(query, vectors=np.full((2, 8), listed, np.float32), sentence=asked)
+    ranker = NativeRanker(segments, FLOORED, KEYS, 1, instruction_set)
+    found = ranker.rank([query], Limits(10))
+    assert ids_and_scores(found) == expected([query], segments, Limits(10))
+    assert found[0][1].sentences_skipped > 2000 and any(r.ordinal % 300 == 299 for r in found[0][0])
+
+
 def test_a_row_with_sixty_thousand_mentions_and_a_query_of_ten_thousand_tokens() -> None:
     rng = np.random.default_rng(0)
     texts = [make_vectors(rng, [3] * 60_000, 8, 0), make_vectors(rng, [3, 4], 8, 0)]
