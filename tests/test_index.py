@@ -413,10 +413,11 @@ def test_an_index_of_format_1_opens_for_ever(tmp_path: Path) -> None:
     assert index.document("d5").text == "river bank money"
 
 
-def test_an_index_of_the_present_format_opens_for_ever(tmp_path: Path) -> None:
+@pytest.mark.parametrize("of_format", [2, 3])
+def test_an_index_with_bounds_opens_for_ever(tmp_path: Path, of_format: int) -> None:
     """Made once and committed, with a precise form beside int8; its scores do not change by a bit."""
     data = Path(__file__).parent / "data"
-    folder = Path(shutil.copytree(data / "golden-2.coil", tmp_path / "golden.coil"))
+    folder = Path(shutil.copytree(data / f"golden-{of_format}.coil", tmp_path / "golden.coil"))
     index = open_index(folder, encoder=HashEncoder())
     index.verify()
     found = [[[doc_id, score, list(chunk)] for doc_id, score, chunk in hits] for hits in answers(index)]
