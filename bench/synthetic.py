@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from coil.lists.bounds import BLOCK, Bounds
+from coil.lists.bounds import BLOCK, Bounds, Heads
 from coil.lists.catalog import Catalog, SegmentEntry, add_segment
 from coil.lists.groups import GroupedVectors
 from coil.lists.precision import SCALES, StoredVectors
@@ -55,7 +55,6 @@ def make_segment(rng: np.random.Generator, first: int, rows: int, n_t: int, n_c:
     longest = np.float32(127 * np.sqrt(max(n_t, n_c)) * SCALES[110])
     blocks = np.where(counts > BLOCK, -(-counts // BLOCK), 0)
     block_offsets = np.concatenate([[0], np.cumsum(blocks)]).astype(np.int64)
-    none = np.zeros(0, np.uint8)
     return Segment(
         list_ids=np.arange(LISTS, dtype=np.int32),
         list_offsets=offsets,
@@ -69,9 +68,7 @@ def make_segment(rng: np.random.Generator, first: int, rows: int, n_t: int, n_c:
             block_offsets,
             np.full(int(block_offsets[-1]), longest),
             np.full(-(-rows // BLOCK), longest),
-            np.zeros((0, 0, 64), np.int8),
-            none,
-            np.zeros(0, np.float32),
+            Heads.none(),
         ),
     )
 

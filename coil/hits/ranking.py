@@ -24,9 +24,10 @@ from coil.tokens.list_keys import ListKeys
 from coil.tokens.profile import ScoringProfile
 from coil.vectors.token_vectors import TokenVectors
 
-RANGE_ROWS = 32_768  # rows whose scores stay in the processor's cache while lists are read: 128 KiB
+RANGE_ROWS = 32_768  # rows whose scores stay in the processor's cache while lists are read: 256 KiB a query
+BATCH_ROWS = 8_192  # the same where many queries share the lists and the cache
+BATCH = 8  # queries that are many
 WORTH_PRUNING = 200  # rows for each hit asked for: with fewer, too little can be ruled out
-WHOLE_ROWS = 32_768  # without pruning, long lists matter more: 256 KiB
 NO_THRESHOLD = np.iinfo(np.int64).min
 
 
@@ -154,9 +155,9 @@ class NativeRanker:
         self._masks = [mask_of(live, None) for live in segments]
         self._profile, self._keys, self._threads = profile, keys, threads
 
-    def _usual_range(self, prune: bool) -> int:
-        few = len(self._segments) < 4 * self._threads  # ranges are what threads share
-        return RANGE_ROWS if prune or (few and self._threads > 1) else WHOLE_ROWS
+    def _usual_range(self, queries: int, prune: bool) -> int:
+        few = len(self._segments) < 4 * self._threads and self._threads > 1  # ranges are what threads share
+        return BATCH_ROWS if few or (queries >= BATCH and not prune) else RANGE_ROWS
 
     def rank(self, queries: Sequence[TokenVectors], limits: Limits, prune: bool = True) -> Rankings:
         """The k best of each query. Without pruning, a list is read once for all queries that use it."""
@@ -198,7 +199,7 @@ class NativeRanker:
                 at_least=limits.at_least,
                 threads=self._threads,
                 seconds=left,
-                range_rows=self._range_rows or self._usual_range(prune),
+                range_rows=self._range_rows or self._usual_range(len(queries), prune),
             )
         if answers is None:
             raise SearchTimeout(
