@@ -326,13 +326,15 @@ def test_pytorch_gives_the_same_bits(precision: str, n_t: int, n_c: int) -> None
     from coil.hits.torch_ranking import TorchRanker
 
     rng = np.random.default_rng(n_c)
-    for whole, floor in product([True, False], [True, False]):
-        made: Any = {"chunks": True, "deleted": 0.2, "whole_numbers": whole}
+    for whole, floor, chunks in product([True, False], [True, False], [True, False]):
+        made: Any = {"chunks": chunks, "deleted": 0.2, "whole_numbers": whole}
         segments = make_segments(rng, [70, 40], n_t, n_c, precision, **made)
+        segments = (
+            segments[::-1] if floor else segments
+        )  # merged segments need not be in the order of documents
         profile = FLOORED if floor else UNFLOORED
         queries = [make_query(rng, n_t, n_c, size, whole) for size in (1, 3, 6)]
         ranker = TorchRanker(segments, profile, KEYS, "cpu")
         for limits in (Limits(0), Limits(7), Limits(500), Limits(9, np.arange(0, 300, 3))):
-            assert ids_and_scores(ranker.rank(queries, limits)) == expected(
-                queries, segments, limits, profile
-            )
+            wanted = expected(queries, segments, limits, profile)
+            assert ids_and_scores(ranker.rank(queries, limits)) == wanted

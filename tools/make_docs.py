@@ -162,8 +162,8 @@ def search() -> str:
             (
                 f"resident memory over lists touched, searching a mapped index, {row['mapped']}",
                 "64 MB",
-                f"{row['peak_over_touched']} MB (of all, {row['of_it_not_mapped_from_files']} MB is not mapped "
-                f"from files and {row['of_it_in_2_mib_pages']} MB is in pages of 2 MiB)",
+                f"{row['peak_over_touched']} MB (of all, {row['of_it_not_mapped_from_files']} MB is not "
+                f"mapped from files and {row['of_it_in_2_mib_pages']} MB is in pages of 2 MiB)",
             )
             for row in memory
         ),

@@ -8,6 +8,7 @@ products of int8 are whole numbers that fp32 holds exactly, sums of fp16 and fp3
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,28 +27,78 @@ from coil.tokens.profile import ScoringProfile
 from coil.vectors.token_vectors import TokenVectors
 
 Tensor = Any  # torch is imported only where it is used
-AT_ONCE = 64  # queries whose scores are on the device at the same time
+AT_ONCE = 64  # queries whose scores are on the device at the same time, at most
+MOST_SCORES = 1 << 28  # on the device at the same time
 _PARTS = 16
 NOTHING = np.iinfo(np.int64).min
 
 
 class _Resident:
-    """A segment's arrays on the device."""
+    """The arrays of all segments on the device, as of one: each list in one piece, rows counted through."""
 
-    def __init__(self, torch: Any, segment: Segment, device: Any) -> None:
-        def put(array: NDArray[Any]) -> Tensor:
-            return torch.from_numpy(np.array(array)).to(device)
-
-        mentions = segment.vectors[:]
-        self.values, self.sentences = put(mentions.values), put(segment.sentences.values)
-        self.scales = None if mentions.scales is None else put(SCALES[mentions.scales])
+    def __init__(self, torch: Any, segments: Sequence[LiveSegment], device: Any) -> None:
+        self._torch, self._device = torch, device
+        parts = [live.segment for live in segments]
+        self.starts = np.cumsum([0, *(part.n_rows for part in parts)])  # first row of each segment
+        self._join_lists(parts)
+        sentences = [part.sentences for part in parts]
+        self.sentences = self._put(np.concatenate([part.values for part in sentences]))
         self.sentence_scales = (
-            None if segment.sentences.scales is None else put(SCALES[segment.sentences.scales])
+            None
+            if sentences[0].scales is None
+            else self._put(np.concatenate([SCALES[part.scales] for part in sentences]))
         )
-        self.rows = put(segment.mention_rows.astype(np.int64))
-        documents, inverse = np.unique(segment.row_documents, return_inverse=True)
-        self.documents, self.document_of = documents, put(inverse.astype(np.int64))
-        self.segment = segment
+        of_rows = np.concatenate([part.row_documents for part in parts])
+        self.documents, self.document_of_row, self.row_counts = np.unique(
+            of_rows, return_inverse=True, return_counts=True
+        )  # ascending, so that places order documents as ordinals do
+        self.document_of = self._put(self.document_of_row)
+        self.is_row_document = np.array_equal(self.document_of_row, np.arange(len(of_rows)))
+        # The rows of a document stand side by side.
+        order = np.argsort(self.document_of_row, kind="stable")
+        self.first_rows = order[np.concatenate([[0], np.cumsum(self.row_counts)[:-1]])]
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.starts[-1])
+
+    def _put(self, array: NDArray[Any]) -> Tensor:
+        return self._torch.from_numpy(np.array(array)).to(self._device)
+
+    def _join_lists(self, parts: Sequence[Segment]) -> None:
+        self.list_ids = np.unique(np.concatenate([part.list_ids for part in parts]))
+        lengths = np.zeros((len(parts), len(self.list_ids)), dtype=np.int64)
+        for number, part in enumerate(parts):
+            lengths[number, np.searchsorted(self.list_ids, part.list_ids)] = np.diff(part.list_offsets)
+        self.offsets = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))])
+        begins = self.offsets[:-1] + np.cumsum(lengths, axis=0) - lengths  # [segments, lists]
+        rows = np.zeros(int(self.offsets[-1]), dtype=np.int64)
+        stored = parts[0].vectors[:0]
+        values = np.zeros((len(rows), stored.dim), dtype=stored.values.dtype)
+        scales = None if stored.scales is None else np.zeros(len(rows), dtype=np.float32)
+        for number, part in enumerate(parts):
+            mine = lengths[number]
+            shift = np.repeat(begins[number] - (np.cumsum(mine) - mine), mine)
+            places = np.arange(part.n_mentions) + shift
+            mentions = part.vectors[:]
+            values[places] = mentions.values
+            if scales is not None:
+                scales[places] = SCALES[mentions.scales]
+            rows[places] = part.mention_rows.astype(np.int64) + self.starts[number]
+        # Mentions of a row stand side by side in a list: a run. A list is some runs, each with its row.
+        first = np.diff(rows, prepend=-1) != 0
+        first[self.offsets[:-1][np.diff(self.offsets) > 0]] = True
+        run = np.cumsum(first) - 1
+        self.run_offsets = np.concatenate([[0], np.cumsum(first)])[self.offsets]
+        self.values, self.run, self.run_rows = self._put(values), self._put(run), self._put(rows[first])
+        self.scales = None if scales is None else self._put(scales)
+
+    def find(self, list_id: int) -> tuple[slice, slice] | None:
+        """The mentions and the runs of a list."""
+        place = int(np.searchsorted(self.list_ids, list_id))
+        if place == len(self.list_ids) or self.list_ids[place] != list_id:
+            return None
+        return slice(*self.offsets[place : place + 2]), slice(*self.run_offsets[place : place + 2])
 
 
 class TorchRanker:
@@ -67,74 +118,63 @@ class TorchRanker:
             ) from error
         torch.backends.cuda.matmul.allow_tf32 = False  # whole numbers up to 2^24 must stay exact
         self._segments, self._profile, self._keys = segments, profile, keys
-        self._resident = [_Resident(torch, live.segment, self._device) for live in segments]
+        self._resident = _Resident(torch, segments, self._device) if segments else None
 
     def rank(self, queries: Sequence[TokenVectors], limits: Limits) -> Rankings:
         """The k best of each query, some queries at a time."""
         rankings: Rankings = []
-        for begin in range(0, len(queries), AT_ONCE):
-            rankings += self._rank_some(queries[begin : begin + AT_ONCE], limits)
+        if self._resident is None or not self._resident.n_rows or limits.k <= 0:
+            return [(Ranking.of([]), Counts()) for _ in queries]
+        at_once = max(1, min(AT_ONCE, MOST_SCORES // self._resident.n_rows))
+        for begin in range(0, len(queries), at_once):
+            check_deadline(limits)
+            some = queries[begin : begin + at_once]
+            counts = [[0, 0] for _ in some]
+            scores = self._scores(self._resident, some, counts)
+            found = self._best(self._resident, scores, some, limits)
+            rankings += [
+                (ranking, Counts(mentions_scored=mentions, sentences_scored=sentences))
+                for ranking, (mentions, sentences) in zip(found, counts, strict=True)
+            ]
         return rankings
 
-    def _rank_some(self, queries: Sequence[TokenVectors], limits: Limits) -> Rankings:
-        found: list[list[Ranking]] = [[] for _ in queries]
-        counts = [[0, 0] for _ in queries]
-        tokens = [
-            [(list_id, QueryVector.of(vector)) for list_id, vector in listed_tokens(query, self._keys)]
-            for query in queries
-        ]
-        for number, (live, resident) in enumerate(zip(self._segments, self._resident, strict=True)):
-            check_deadline(limits)
-            if not live.segment.n_rows:
-                continue
-            scores = self._scores(resident, queries, tokens, counts)
-            for place, ranked in enumerate(self._best(number, live, resident, scores, queries, limits)):
-                found[place].append(ranked)
-        return [
-            (Ranking.joined(of_query, limits.k), Counts(mentions_scored=mentions, sentences_scored=sentences))
-            for of_query, (mentions, sentences) in zip(found, counts, strict=True)
-        ]
-
     def _scores(
-        self,
-        resident: _Resident,
-        queries: Sequence[TokenVectors],
-        tokens: Sequence[Sequence[tuple[int, QueryVector]]],
-        counts: list[list[int]],
+        self, resident: _Resident, queries: Sequence[TokenVectors], counts: list[list[int]]
     ) -> Tensor:
         """[queries, rows] in multiples of 2^-32."""
-        torch, segment = self._torch, resident.segment
-        scores = torch.zeros((len(queries), segment.n_rows), dtype=torch.int64, device=self._device)
+        torch, n_rows = self._torch, resident.n_rows
+        scores = torch.zeros((len(queries), n_rows), dtype=torch.int64, device=self._device)
         users: dict[int, list[tuple[int, QueryVector]]] = {}
-        for place, of_query in enumerate(tokens):
-            for list_id, vector in of_query:
-                users.setdefault(list_id, []).append((place, vector))
+        for place, query in enumerate(queries):
+            for list_id, vector in listed_tokens(query, self._keys):
+                users.setdefault(list_id, []).append((place, QueryVector.of(vector)))
         for list_id, uses in users.items():
-            mentions = segment.mentions_of(list_id)
-            if mentions.stop == mentions.start:
+            found = resident.find(list_id)
+            if found is None:
                 continue
+            mentions, runs = found
             scales = None if resident.scales is None else resident.scales[mentions]
             vectors = [vector for _, vector in uses]
             products = self._products(resident.values[mentions], scales, vectors, self._sum_in_turn)
-            best = torch.full((segment.n_rows, len(uses)), -torch.inf, device=self._device)
-            index = resident.rows[mentions][:, None].expand(-1, len(uses))
-            best.scatter_reduce_(0, index, products, "amax")  # [rows, uses]
+            run = (resident.run[mentions] - int(runs.start))[:, None].expand(-1, len(uses))
+            best = torch.full((runs.stop - runs.start, len(uses)), -torch.inf, device=self._device)
+            best.scatter_reduce_(0, run, products, "amax")  # [runs, uses]
             if self._profile.floor:
                 best = best.clamp(min=0.0)
-            grid = self._to_grid(torch.where(torch.isinf(best), 0.0, best)).T
-            places = torch.tensor([place for place, _ in uses], device=self._device)
-            scores.index_add_(0, places, grid)
+            places = torch.tensor([place * n_rows for place, _ in uses], device=self._device)
+            into = resident.run_rows[runs][:, None] + places
+            scores.view(-1).scatter_add_(0, into.view(-1), self._to_grid(best).view(-1))
             for place, _ in uses:
-                counts[place][0] += mentions.stop - mentions.start
+                counts[place][0] += int(mentions.stop - mentions.start)
         dense = [place for place, query in enumerate(queries) if query.sentence is not None]
-        if dense and segment.sentences.dim:
+        if dense and resident.sentences.shape[1]:
             sentence_vectors = [_query_sentence(queries[place]) for place in dense]
             products = self._products(
                 resident.sentences, resident.sentence_scales, sentence_vectors, self._sum_in_halves
             )
             scores[torch.tensor(dense, device=self._device)] += self._to_grid(products).T
             for place in dense:
-                counts[place][1] += segment.n_rows
+                counts[place][1] += n_rows
         return scores
 
     def _products(
@@ -178,60 +218,76 @@ class TorchRanker:
         return (products.double() * GRID).round().to(self._torch.int64)
 
     def _best(
-        self,
-        number: int,
-        live: LiveSegment,
-        resident: _Resident,
-        scores: Tensor,
-        queries: Sequence[TokenVectors],
-        limits: Limits,
+        self, resident: _Resident, scores: Tensor, queries: Sequence[TokenVectors], limits: Limits
     ) -> list[Ranking]:
-        """The k best documents of a segment for each query: a document scores what its best row scores."""
+        """The k best documents for each query: a document scores what its best row scores."""
         torch = self._torch
         n_documents = len(resident.documents)
-        k = min(max(limits.k, 0), n_documents)
-        if not k:
-            return [Ranking.of([]) for _ in queries]
-        of_document = torch.full((len(queries), n_documents), NOTHING, dtype=torch.int64, device=self._device)
-        index = resident.document_of[None].expand(len(queries), -1)
-        of_document.scatter_reduce_(1, index, scores, "amax")
-        mask = mask_of(live, limits.allowed)
-        if mask is not None:
-            gone = np.ones(n_documents, dtype=bool)
-            gone[resident.document_of.cpu().numpy()[mask.astype(bool)]] = False
-            of_document[:, torch.from_numpy(gone).to(self._device)] = NOTHING
-        sparse = [place for place, query in enumerate(queries) if query.sentence is None]
-        if sparse:  # without a sentence part, a score of exactly 0 is no hit
-            chosen = of_document[sparse]
-            of_document[sparse] = torch.where(chosen == 0, NOTHING, chosen)
-        of_document = torch.where(of_document < limits.at_least, NOTHING, of_document)
+        k = min(limits.k, n_documents)
+        if resident.is_row_document:
+            of_document = scores
+        else:
+            shape = (len(queries), n_documents)
+            of_document = torch.full(shape, NOTHING, dtype=torch.int64, device=self._device)
+            index = resident.document_of[None].expand(len(queries), -1)
+            of_document.scatter_reduce_(1, index, scores, "amax")
+        gone = self._gone(resident, limits)
+        if gone is not None:
+            of_document = of_document.masked_fill(gone[None], NOTHING)
+        sparse = torch.tensor([query.sentence is None for query in queries], device=self._device)
+        # Without a sentence part, a score of exactly 0 is no hit.
+        out = (sparse[:, None] & (of_document == 0)) | (of_document < limits.at_least)
+        of_document = of_document.masked_fill(out, NOTHING)
         # Which of the documents that tie at the k-th place topk picks is open: it only tells the k-th score.
         last = torch.topk(of_document, k, dim=1).values[:, -1:]
-        kept = (of_document >= last) & (of_document > NOTHING)
-        ranked = []
-        for place in range(len(queries)):
-            places = torch.nonzero(kept[place])[:, 0]
-            values = of_document[place, places].cpu().numpy()
-            order = np.argsort(-values, kind="stable")[:k]
-            at = places.cpu().numpy()[order]
-            of_rows = scores[place].cpu().numpy() if len(resident.documents) != live.segment.n_rows else None
-            rows = _best_rows(live.segment, resident, at, of_rows)
-            of_segment = np.full(len(at), number, dtype=np.int32)
-            ranked.append(Ranking(values[order], resident.documents[at], of_segment, rows))
-        return ranked
+        kept = torch.nonzero((of_document >= last) & (of_document > NOTHING))  # by query, then by document
+        values = of_document[kept[:, 0], kept[:, 1]].cpu().numpy()
+        of_query, documents = kept.cpu().numpy().T
+        cuts = np.searchsorted(of_query, np.arange(len(queries) + 1))
+        chosen = []
+        for begin, end in pairwise(cuts):
+            chosen.append(begin + np.argsort(-values[begin:end], kind="stable")[:k])
+        picked = np.concatenate(chosen)
+        rows = self._best_rows(resident, scores, of_query[picked], documents[picked])
+        segments = np.searchsorted(resident.starts, rows, side="right") - 1
+        ranking = Ranking(
+            values[picked],
+            resident.documents[documents[picked]],
+            segments.astype(np.int32),
+            (rows - resident.starts[segments]).astype(np.int32),
+        )
+        ends = np.cumsum([0, *(len(of_one) for of_one in chosen)])
+        return [ranking[begin:end] for begin, end in pairwise(ends)]
 
+    def _gone(self, resident: _Resident, limits: Limits) -> Tensor | None:
+        """Which documents do not count, None where all do."""
+        masks = [mask_of(live, limits.allowed) for live in self._segments]
+        if all(mask is None for mask in masks):
+            return None
+        alive = [
+            np.ones(live.segment.n_rows, bool) if mask is None else mask.astype(bool)
+            for live, mask in zip(self._segments, masks, strict=True)
+        ]
+        gone = np.ones(len(resident.documents), dtype=bool)
+        gone[resident.document_of_row[np.concatenate(alive)]] = False
+        return self._torch.from_numpy(gone).to(self._device)
 
-def _best_rows(
-    segment: Segment, resident: _Resident, documents: NDArray[np.intp], scores: NDArray[np.int64] | None
-) -> NDArray[np.int32]:
-    """The best row of each document; where each document has one row, that one."""
-    if scores is None:
-        return documents.astype(np.int32)
-    ordinals = resident.documents[documents]
-    begins = np.searchsorted(segment.row_documents, ordinals)
-    ends = np.searchsorted(segment.row_documents, ordinals + 1)
-    rows = (b + np.argmax(scores[b:e]) for b, e in zip(begins, ends, strict=True))
-    return np.fromiter(rows, dtype=np.int32, count=len(documents))
+    def _best_rows(
+        self, resident: _Resident, scores: Tensor, queries: NDArray[np.int64], documents: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The row that gave each of these documents its score for each of these queries."""
+        rows: NDArray[np.int64] = resident.first_rows[documents]
+        counts = resident.row_counts[documents]
+        if not len(rows) or counts.max() == 1:
+            return rows
+        begins = np.cumsum(counts) - counts
+        every = np.repeat(rows - begins, counts) + np.arange(counts.sum())
+        place = np.repeat(queries, counts)
+        flat = self._torch.from_numpy(place * resident.n_rows + every).to(self._device)
+        found = scores.view(-1)[flat].cpu().numpy()
+        highest = np.repeat(np.maximum.reduceat(found, begins), counts)
+        at = np.where(found == highest, np.arange(len(found)), len(found))
+        return every[np.minimum.reduceat(at, begins)]
 
 
 def _query_sentence(query: TokenVectors) -> QueryVector:
