@@ -82,8 +82,8 @@ class _OnDisk:
     def document(self, ordinal: int) -> Document:
         return self._snapshot.catalog.document(ordinal)
 
-    def fetch(self, ordinals: Sequence[int]) -> list[Document]:
-        return self._snapshot.catalog.documents(ordinals)
+    def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
+        return self._snapshot.catalog.documents(ordinals, texts)
 
     def ordinal_of(self, doc_id: str) -> int:
         return self._snapshot.catalog.place_of(doc_id)[0]
@@ -190,8 +190,12 @@ class Index:
         filter: str | None = None,
         tok_only: bool = False,
         timeout: float | None = None,
+        texts: bool = True,
     ) -> list[Answer]:
-        """The same with what each query cost; after `timeout` seconds it stops with SearchTimeout."""
+        """The same with what each query cost; after `timeout` seconds it stops with SearchTimeout.
+
+        Without `texts`, hits have neither text nor fields: all that a run needs, and quicker.
+        """
         queries = [queries] if isinstance(queries, str) else list(queries)
         _check_question(queries, k, filter)
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -200,7 +204,7 @@ class Index:
             if filter is not None:
                 parsed = parse_filter(filter)
                 allowed = snapshot.catalog.select(parsed.where, parsed.parameters)
-            return self._searcher(snapshot).answer_many(queries, k, allowed, tok_only, deadline)
+            return self._searcher(snapshot).answer_many(queries, k, allowed, tok_only, deadline, texts)
 
     def search_with_bm25(self, query: str, k: int = 10, filter: str | None = None) -> list[Hit]:
         """The k best documents by BM25 over the same lists: which words occur how often, not what they mean.

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -423,6 +424,17 @@ def test_an_index_with_bounds_opens_for_ever(tmp_path: Path, of_format: int) -> 
     found = [[[doc_id, score, list(chunk)] for doc_id, score, chunk in hits] for hits in answers(index)]
     assert found == json.loads((data / "golden-2.json").read_text())
     assert index.answer_many(QUERIES)[0].stats.exact_in == "fp16"
+
+
+def test_hits_without_texts_are_the_same_hits(tmp_path: Path) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": str(n), "text": f"river bank {n}", "year": n} for n in range(30)])
+        for tok_only in (False, True):
+            [[whole], [bare]] = (
+                index.answer_many(["river"], 20, tok_only=tok_only, texts=texts) for texts in (True, False)
+            )
+            assert len(whole.hits) > 10
+            assert bare.hits == [replace(hit, text="", fields={}) for hit in whole.hits]
 
 
 def test_a_closed_index_says_so(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def command(
         def rows() -> Iterator[tuple[str, list[tuple[str, float]]]]:
             for begin in range(0, len(asked), _AT_ONCE):
                 block = asked[begin : begin + _AT_ONCE]
-                found = opened.answer_many([q.text for q in block], k, expression, tok_only)
+                found = opened.answer_many([q.text for q in block], k, expression, tok_only, texts=False)
                 for of_query, answer in zip(block, found, strict=True):
                     nonlocal cost
                     cost = cost.plus(answer.stats)

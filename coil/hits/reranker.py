@@ -59,8 +59,8 @@ class _Part:
     def document(self, ordinal: int) -> Document:
         return self._collection.document(ordinal)
 
-    def fetch(self, ordinals: Sequence[int]) -> list[Document]:
-        return self._collection.fetch(ordinals)
+    def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
+        return self._collection.fetch(ordinals, texts)
 
     def ordinal_of(self, doc_id: str) -> int:
         return self._collection.ordinal_of(doc_id)

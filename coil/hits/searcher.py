@@ -134,13 +134,15 @@ class Searcher:
         allowed: NDArray[np.int64] | None = None,
         tok_only: bool = False,
         deadline: float | None = None,
+        texts: bool = True,
     ) -> list[Answer]:
         """The k best documents for each of many queries, which are encoded in one go, and what they cost.
 
         An empty or blank query has no hits, not even through the sentence vector: nothing was asked.
         Without a sentence vector (COIL-tok) a document that scores exactly 0 is no hit. `allowed` keeps only
         the documents of these ordinals, `tok_only` leaves the sentence vector out. After `deadline`, a time
-        of `time.monotonic`, the search stops with SearchTimeout.
+        of `time.monotonic`, the search stops with SearchTimeout. Without `texts`, hits have neither text nor
+        fields: all that a run needs, and quicker.
         """
         asked = list(queries)
         began = time.perf_counter()
@@ -157,7 +159,7 @@ class Searcher:
         answers = [Answer([], _stats(Counts(), exact_in, encode_ms, score_ms, 0.0))] * len(asked)
         for number, (found, counts) in zip(sensible, ranked, strict=True):
             fetching = time.perf_counter()
-            hits = self._fetch(found)
+            hits = self._fetch(found, texts)
             fetch_ms = (time.perf_counter() - fetching) * 1000
             answers[number] = Answer(hits, _stats(counts, exact_in, encode_ms, score_ms, fetch_ms))
         return answers
@@ -281,8 +283,8 @@ class Searcher:
                 return live, rows
         raise InputError(f"no segment holds the document with the ordinal {ordinal}", "run `coil verify`")
 
-    def _fetch(self, found: Ranking) -> list[Hit]:
-        documents = self.collection.fetch(found.ordinals.tolist())
+    def _fetch(self, found: Ranking, texts: bool) -> list[Hit]:
+        documents = self.collection.fetch(found.ordinals.tolist(), texts)
         chunks = zip(documents, found.scores.tolist(), self._chunks(found), strict=True)
         return [
             Hit(rank, document.doc_id, score, document.text, document.fields, chunk)

@@ -202,14 +202,15 @@ class Catalog:
         """A document by its inside number."""
         return self.documents([ordinal])[0]
 
-    def documents(self, ordinals: Sequence[int]) -> list[Document]:
-        """Documents by their inside numbers, in this order."""
+    def documents(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
+        """Documents by their inside numbers, in this order; without texts and fields it is quicker."""
+        columns = "text, fields" if texts else "'', '{}'"
         found: dict[int, Document] = {}
         for begin in range(0, len(ordinals), _AT_ONCE):
             some = ordinals[begin : begin + _AT_ONCE]
             marks = ", ".join("?" * len(some))
             rows = self._read(
-                f"SELECT ordinal, doc_id, text, fields FROM documents WHERE ordinal IN ({marks})", some
+                f"SELECT ordinal, doc_id, {columns} FROM documents WHERE ordinal IN ({marks})", some
             )
             for ordinal, doc_id, text, fields in rows:
                 found[ordinal] = Document(doc_id, text, _fields(fields))

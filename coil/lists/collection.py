@@ -29,8 +29,8 @@ class Collection(Protocol):
         """A document by its inside number."""
         ...
 
-    def fetch(self, ordinals: Sequence[int]) -> list[Document]:
-        """Documents by their inside numbers, in this order."""
+    def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
+        """Documents by their inside numbers, in this order; without texts and fields they cost less."""
         ...
 
     def ordinal_of(self, doc_id: str) -> int:
@@ -78,9 +78,10 @@ class MemoryCollection:
         """A document by its inside number."""
         return self.documents[ordinal]
 
-    def fetch(self, ordinals: Sequence[int]) -> list[Document]:
+    def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
         """Documents by their inside numbers, in this order."""
-        return [self.documents[ordinal] for ordinal in ordinals]
+        found = [self.documents[ordinal] for ordinal in ordinals]
+        return found if texts else [Document(document.doc_id, "") for document in found]
 
     def ordinal_of(self, doc_id: str) -> int:
         """The inside number of a document."""
