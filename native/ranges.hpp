@@ -51,33 +51,38 @@ inline std::int64_t plus(std::int64_t a, std::int64_t b) {
     return sum;
 }
 
-// The k best found so far. What it needs is known to all threads as `threshold`.
+// The k best found so far, and up to `spare` more: to cut off the rest takes time, to find it useless takes less. What a
+// candidate needs is known to all threads as `threshold`.
 class TopK {
   public:
-    TopK(std::int64_t k, std::int64_t at_least) : k_(static_cast<std::size_t>(k)), threshold_(at_least) {}
+    TopK(std::int64_t k, std::int64_t spare, std::int64_t at_least)
+        : k_(static_cast<std::size_t>(k)), spare_(static_cast<std::size_t>(spare)), threshold_(at_least) {}
 
     std::int64_t threshold() const { return threshold_.load(std::memory_order_relaxed); }
 
     void add(const std::vector<Found> &candidates) {
-        const auto better = [](const Found &a, const Found &b) { return a.before(b); };
         const std::lock_guard<std::mutex> guard(lock_);
         best_.insert(best_.end(), candidates.begin(), candidates.end());
-        if (best_.size() < k_) return;
-        std::nth_element(best_.begin(), best_.begin() + static_cast<std::ptrdiff_t>(k_ - 1), best_.end(), better);
+        if (best_.size() < k_ + spare_) return;
+        std::nth_element(best_.begin(), best_.begin() + static_cast<std::ptrdiff_t>(k_ - 1), best_.end(), is_better);
         best_.resize(k_);
         threshold_.store(std::max(threshold(), best_.back().score), std::memory_order_relaxed);
     }
 
     std::vector<Found> sorted() {
-        std::sort(best_.begin(), best_.end(), [](const Found &a, const Found &b) { return a.before(b); });
+        const auto end = best_.begin() + static_cast<std::ptrdiff_t>(std::min(k_, best_.size()));
+        std::partial_sort(best_.begin(), end, best_.end(), is_better);
+        best_.erase(end, best_.end());
         return std::move(best_);
     }
 
   private:
-    std::size_t k_;
+    static bool is_better(const Found &a, const Found &b) { return a.before(b); }
+
+    std::size_t k_, spare_;
     std::atomic<std::int64_t> threshold_;
     std::mutex lock_;
-    std::vector<Found> best_;  // once there are k of them, the last is the worst
+    std::vector<Found> best_;
 };
 
 // Memory for scores that outlives a search: fresh memory would cost more than it takes to fill it.

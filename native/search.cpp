@@ -240,7 +240,8 @@ bool search(const Kernels &kernels, const Segments &segments, const Masks &masks
     const std::int64_t useful = 1 + rows * static_cast<std::int64_t>(options.prune ? 1 : queries.size()) / WORTH_A_THREAD;
     const int threads = static_cast<int>(std::min<std::int64_t>(std::max(options.threads, 1), useful));
     std::vector<std::unique_ptr<TopK>> tops;
-    for (std::size_t q = 0; q < queries.size(); ++q) tops.push_back(std::make_unique<TopK>(options.k, options.at_least));
+    const std::int64_t spare = options.prune ? 0 : options.k;  // pruning lives on thresholds
+    for (std::size_t q = 0; q < queries.size(); ++q) tops.push_back(std::make_unique<TopK>(options.k, spare, options.at_least));
     PartsOfQueries parts(segments.size());  // looked up once, used by every range of the segment
     std::vector<std::vector<std::int64_t>> ends(segments.size());
     for (const Range &range : ranges) ends[static_cast<std::size_t>(range.segment)].push_back(range.end);
