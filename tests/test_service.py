@@ -137,10 +137,11 @@ def test_bm25(server: Running, library: Index) -> None:
 
 def test_explain_and_versus(server: Running, library: Index) -> None:
     expected = json.loads(json.dumps(library.explain("river bank", "d/3").to_json()))
-    asked = {"query": "river bank", "doc_id": "d/3"}
+    asked = {"q": "river bank", "doc_id": "d/3"}
+    body = {"query": "river bank", "doc_id": "d/3"}
     assert server.client.get(f"{ONE}/explain", params=asked).json() == expected
-    assert server.client.post(f"{ONE}/explain", json=asked).json() == expected
-    both = server.client.post(f"{ONE}/explain", json={**asked, "versus": "d/4"}).json()
+    assert server.client.post(f"{ONE}/explain", json=body).json() == expected
+    both = server.client.post(f"{ONE}/explain", json={**body, "versus": "d/4"}).json()
     assert both["first"] == expected
     assert both["second"]["doc_id"] == "d/4"
     tok = server.client.get(f"{ONE}/explain", params={**asked, "tok_only": True}).json()

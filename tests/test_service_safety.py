@@ -71,7 +71,7 @@ def test_every_limit(small: Running) -> None:
     refused = [
         (client.get(f"{ONE}/search", params={"q": "a" * 51}), 422, "51 characters, 50 are allowed"),
         (client.get(f"{ONE}/bm25", params={"q": "a" * 51}), 422, "51 characters"),
-        (client.get(f"{ONE}/explain", params={"query": "a" * 51, "doc_id": "d/1"}), 422, "51 characters"),
+        (client.get(f"{ONE}/explain", params={"q": "a" * 51, "doc_id": "d/1"}), 422, "51 characters"),
         (client.get(f"{ONE}/search", params={"q": "a", "k": 21}), 422, "k is 21, 20 is the most"),
         (client.get(f"{ONE}/search", params={"q": "a", "filter": "b" * 41}), 422, "41 characters"),
         (client.post(f"{ONE}/search_batch", json={"queries": ["a"] * 4}), 422, "4 queries"),
@@ -203,8 +203,8 @@ def test_no_answer_tells_where_anything_is(tmp_path: Path, log: Log) -> None:
             client.get(f"{ONE}/search", params={"q": "river", "matches": True}),
             client.get(f"{ONE}/search", params={"q": "river", "filter": "("}),
             client.get(f"{ONE}/bm25", params={"q": "river"}),
-            client.get(f"{ONE}/explain", params={"query": "river", "doc_id": "d/1"}),
-            client.get(f"{ONE}/explain", params={"query": "river", "doc_id": "x"}),
+            client.get(f"{ONE}/explain", params={"q": "river", "doc_id": "d/1"}),
+            client.get(f"{ONE}/explain", params={"q": "river", "doc_id": "x"}),
             client.get(f"{ONE}/documents/x"),
             client.post(f"{ONE}/documents", content="{", headers=WRITE),
             client.get("/metrics"),
@@ -233,7 +233,7 @@ def test_the_log_has_ids_but_no_queries_and_never_the_token(tmp_path: Path, log:
         got = server.client.get(f"{ONE}/search", params={"q": "sesame", "filter": 'kind = "poppy"'})
         server.client.post(f"{ONE}/search", json={"query": "sesame", "k": -1})
         server.client.post(f"{ONE}/search_batch", json={"queries": ["sesame"]})
-        server.client.get(f"{ONE}/explain", params={"query": "sesame", "doc_id": "d/0"})
+        server.client.get(f"{ONE}/explain", params={"q": "sesame", "doc_id": "d/0"})
         server.client.post(f"{ONE}/documents", content="", headers=WRITE)
         server.client.post(f"{ONE}/documents", content="", headers={"Authorization": "Bearer sesame"})
     text = log.getvalue()

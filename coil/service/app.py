@@ -172,14 +172,14 @@ async def explain(
     name: str,
     request: Request,
     service: Served,
-    query: str,
+    q: str,
     doc_id: str,
     versus: str | None = None,
     tok_only: bool = False,
 ) -> Response:
     """Why a document scores what it scores; with `versus` also the explanation of another one."""
-    _note(request, service, name, query)
-    return _reply(await service.explain(name, query, doc_id, versus, tok_only))
+    _note(request, service, name, q)
+    return _reply(await service.explain(name, q, doc_id, versus, tok_only))
 
 
 async def post_explain(name: str, request: Request, service: Served, asked: ExplainRequest) -> Response:
