@@ -9,7 +9,7 @@ import pytest
 from coil.service.limits import ServiceOptions
 from tests.hash_encoder import HashEncoder
 from tests.serving import TOKEN, Running, running
-from tests.test_service import ONE, build
+from tests.test_service import ONE, WRITE, build, expect_problem
 
 
 @pytest.fixture(scope="module")
@@ -30,3 +30,27 @@ def test_a_query_has_one_name_in_addresses_and_one_in_bodies(server: Running) ->
         assert "query" in document["components"]["schemas"][shape]["properties"]
     asked = {"q": "river", "doc_id": "d/1"}
     assert server.client.get(f"{ONE}/explain", params=asked).json()["query"] == "river"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "unknown", "known"),
+    [
+        ("GET", "search?q=river&kk=5", "'kk'", "q, k, filter, tok_only, stats, matches"),
+        ("GET", "search?query=river", "'query'", "q, k, filter, tok_only, stats, matches"),
+        ("GET", "bm25?q=river&matches=true&K=1&K=2", "s 'matches', 'K'", "q, k, filter"),
+        ("GET", "explain?q=river&doc_id=d/1&vs=d/2", "'vs'", "q, doc_id, versus, tok_only"),
+        ("GET", "documents/d/1?fields=year", "'fields'", "no parameters"),
+        ("POST", "search?k=5", "'k'", "no parameters"),
+        ("DELETE", "documents/d/1?dry_run=true", "'dry_run'", "no parameters"),
+    ],
+)
+def test_an_unknown_parameter_is_refused(
+    server: Running, method: str, path: str, unknown: str, known: str
+) -> None:
+    body = {"json": {"query": "river"}} if method == "POST" else {}
+    got = server.client.request(method, f"{ONE}/{path}", headers=WRITE, **body)
+    assert got.status_code == 422, got.text
+    expect_problem(got)
+    assert got.json()["detail"].endswith(unknown)
+    assert got.json()["remedy"] == f"this address takes {known}"
+    assert server.client.get(f"{ONE}/documents/d/1").status_code == 200  # nothing was deleted

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import HTMLResponse, JSONResponse, Response
@@ -19,7 +20,7 @@ from coil.errors import CoilError, InputError, SearchTimeout
 from coil.service.answers import Asked
 from coil.service.gate import Gate
 from coil.service.page_files import PageFile, read_page
-from coil.service.problems import MEDIA_TYPE, Problem, problem_of
+from coil.service.problems import MEDIA_TYPE, Problem, problem_of, unknown_parameters
 from coil.service.reference import render_reference
 from coil.service.schemas import (
     AddedOut,
@@ -90,8 +91,18 @@ def _authorise(request: Request) -> None:
     _service(request).authorise(request.headers.get("authorization"))
 
 
+def _check_parameters(request: Request) -> None:
+    """A parameter that nobody knows is more likely a slip than a wish, as in a body."""
+    route: APIRoute = request.scope["route"]
+    known = [parameter.alias for parameter in route.dependant.query_params]
+    unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
+    if unknown:
+        raise unknown_parameters(unknown, known)
+
+
 Served = Annotated[Service, Depends(_service)]
 MayWrite = Depends(_authorise)
+KnownParameters = Depends(_check_parameters)
 
 
 def _note(request: Request, service: Service, index: str, *queries: str) -> None:
@@ -268,16 +279,17 @@ def _add_routes(app: FastAPI) -> None:
     line = {"$ref": "#/components/schemas/DocumentIn"}  # the schema of JSON lines is that of one of them
     lines = {"requestBody": {"required": True, "content": {NDJSON: {"schema": line}}}}
     one = "/v1/indexes/{name}"
-    app.get("/v1/indexes", responses=_shape(IndexNames))(list_indexes)
-    app.get(one, responses=_shape(IndexOut))(describe_index)
-    app.get(f"{one}/search", responses=_shape(SearchOut))(search)
-    app.post(f"{one}/search", responses=_shape(SearchOut))(post_search)
-    app.post(f"{one}/search_batch", responses=_shape(BatchOut))(search_batch)
-    app.get(f"{one}/bm25", responses=_shape(SearchOut))(bm25)
-    app.get(f"{one}/explain")(explain)
-    app.post(f"{one}/explain")(post_explain)
-    app.get(f"{one}/documents/{{doc_id:path}}", responses=_shape(DocumentOut))(get_document)
-    writes: dict[str, Any] = {"dependencies": [MayWrite]}
+    reads: dict[str, Any] = {"dependencies": [KnownParameters]}
+    app.get("/v1/indexes", responses=_shape(IndexNames), **reads)(list_indexes)
+    app.get(one, responses=_shape(IndexOut), **reads)(describe_index)
+    app.get(f"{one}/search", responses=_shape(SearchOut), **reads)(search)
+    app.post(f"{one}/search", responses=_shape(SearchOut), **reads)(post_search)
+    app.post(f"{one}/search_batch", responses=_shape(BatchOut), **reads)(search_batch)
+    app.get(f"{one}/bm25", responses=_shape(SearchOut), **reads)(bm25)
+    app.get(f"{one}/explain", **reads)(explain)
+    app.post(f"{one}/explain", **reads)(post_explain)
+    app.get(f"{one}/documents/{{doc_id:path}}", responses=_shape(DocumentOut), **reads)(get_document)
+    writes: dict[str, Any] = {"dependencies": [MayWrite, KnownParameters]}
     app.post(f"{one}/documents", responses=_shape(AddedOut), openapi_extra=lines, **writes)(add_documents)
     app.delete(f"{one}/documents", responses=_shape(DeletedOut), **writes)(delete_documents)
     app.delete(f"{one}/documents/{{doc_id:path}}", responses=_shape(DeletedOut), **writes)(delete_document)

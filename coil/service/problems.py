@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -71,6 +72,14 @@ def unknown_document(doc_id: str) -> Problem:
     """No document has this id."""
     detail = f"no document has the id {doc_id!r}"
     return Problem(404, "unknown_document", detail, "copy the id from a hit; letters count")
+
+
+def unknown_parameters(unknown: Sequence[str], known: Sequence[str]) -> Problem:
+    """The address carries parameters that nobody knows."""
+    several = "s" if len(unknown) > 1 else ""
+    shown = ", ".join(repr(name[:40]) for name in unknown[:5])
+    remedy = f"this address takes {', '.join(known)}" if known else "this address takes no parameters"
+    return Problem(422, "unknown_parameter", f"unknown parameter{several} {shown}", remedy)
 
 
 def problem_of(error: CoilError) -> Problem:
