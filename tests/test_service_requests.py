@@ -54,3 +54,30 @@ def test_an_unknown_parameter_is_refused(
     assert got.json()["detail"].endswith(unknown)
     assert got.json()["remedy"] == f"this address takes {known}"
     assert server.client.get(f"{ONE}/documents/d/1").status_code == 200  # nothing was deleted
+
+
+@pytest.mark.parametrize(
+    "given", [None, "text/plain", "application/x-www-form-urlencoded", "json", "text/json"]
+)
+def test_a_body_that_is_not_called_json_is_told_the_header(server: Running, given: str | None) -> None:
+    headers = {**WRITE, **({"Content-Type": given.encode()} if given is not None else {})}
+    for method, path in (
+        ("POST", "search"),
+        ("POST", "search_batch"),
+        ("POST", "explain"),
+        ("DELETE", "documents"),
+    ):
+        got = server.client.request(method, f"{ONE}/{path}", content=b'{"query": "river"}', headers=headers)
+        assert got.status_code == 415, got.text
+        expect_problem(got)
+        assert "Content-Type: application/json" in got.json()["remedy"]
+        assert ("has no Content-Type" if given is None else given) in got.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "given", ["application/json", "Application/JSON; charset=utf-8", "application/a+json"]
+)
+def test_what_is_called_json_is_read(server: Running, given: str) -> None:
+    headers = {"Content-Type": given}
+    got = server.client.post(f"{ONE}/search", content=b'{"query": "river"}', headers=headers)
+    assert got.status_code == 200, got.text

@@ -20,7 +20,7 @@ from coil.errors import CoilError, InputError, SearchTimeout
 from coil.service.answers import Asked
 from coil.service.gate import Gate
 from coil.service.page_files import PageFile, read_page
-from coil.service.problems import MEDIA_TYPE, Problem, problem_of, unknown_parameters
+from coil.service.problems import MEDIA_TYPE, Problem, not_json, problem_of, unknown_parameters
 from coil.service.reference import render_reference
 from coil.service.schemas import (
     AddedOut,
@@ -100,9 +100,18 @@ def _check_parameters(request: Request) -> None:
         raise unknown_parameters(unknown, known)
 
 
+def _check_content_type(request: Request) -> None:
+    """A body that does not say that it is JSON is not read as JSON; this says so before it is called empty."""
+    given = request.headers.get("content-type")
+    main, _, kind = (given or "").partition(";")[0].strip().lower().partition("/")
+    if main != "application" or not (kind == "json" or kind.endswith("+json")):
+        raise not_json(given)
+
+
 Served = Annotated[Service, Depends(_service)]
 MayWrite = Depends(_authorise)
 KnownParameters = Depends(_check_parameters)
+JsonBody = Depends(_check_content_type)
 
 
 def _note(request: Request, service: Service, index: str, *queries: str) -> None:
@@ -280,18 +289,20 @@ def _add_routes(app: FastAPI) -> None:
     lines = {"requestBody": {"required": True, "content": {NDJSON: {"schema": line}}}}
     one = "/v1/indexes/{name}"
     reads: dict[str, Any] = {"dependencies": [KnownParameters]}
+    asks: dict[str, Any] = {"dependencies": [KnownParameters, JsonBody]}
     app.get("/v1/indexes", responses=_shape(IndexNames), **reads)(list_indexes)
     app.get(one, responses=_shape(IndexOut), **reads)(describe_index)
     app.get(f"{one}/search", responses=_shape(SearchOut), **reads)(search)
-    app.post(f"{one}/search", responses=_shape(SearchOut), **reads)(post_search)
-    app.post(f"{one}/search_batch", responses=_shape(BatchOut), **reads)(search_batch)
+    app.post(f"{one}/search", responses=_shape(SearchOut), **asks)(post_search)
+    app.post(f"{one}/search_batch", responses=_shape(BatchOut), **asks)(search_batch)
     app.get(f"{one}/bm25", responses=_shape(SearchOut), **reads)(bm25)
     app.get(f"{one}/explain", **reads)(explain)
-    app.post(f"{one}/explain", **reads)(post_explain)
+    app.post(f"{one}/explain", **asks)(post_explain)
     app.get(f"{one}/documents/{{doc_id:path}}", responses=_shape(DocumentOut), **reads)(get_document)
     writes: dict[str, Any] = {"dependencies": [MayWrite, KnownParameters]}
     app.post(f"{one}/documents", responses=_shape(AddedOut), openapi_extra=lines, **writes)(add_documents)
-    app.delete(f"{one}/documents", responses=_shape(DeletedOut), **writes)(delete_documents)
+    deletes: dict[str, Any] = {"dependencies": [*writes["dependencies"], JsonBody]}
+    app.delete(f"{one}/documents", responses=_shape(DeletedOut), **deletes)(delete_documents)
     app.delete(f"{one}/documents/{{doc_id:path}}", responses=_shape(DeletedOut), **writes)(delete_document)
     app.get("/health")(health)
     app.get("/ready")(ready)

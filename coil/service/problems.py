@@ -74,6 +74,17 @@ def unknown_document(doc_id: str) -> Problem:
     return Problem(404, "unknown_document", detail, "copy the id from a hit; letters count")
 
 
+def not_json(given: str | None) -> Problem:
+    """The body should be JSON, but its header says otherwise, or nothing."""
+    found = f"its Content-Type is {given[:100]!r}" if given else "it has no Content-Type"
+    return Problem(
+        415,
+        "not_json",
+        f"the body should be a JSON object, but {found}",
+        "send JSON with the header `Content-Type: application/json`",
+    )
+
+
 def unknown_parameters(unknown: Sequence[str], known: Sequence[str]) -> Problem:
     """The address carries parameters that nobody knows."""
     several = "s" if len(unknown) > 1 else ""
