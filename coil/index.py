@@ -380,12 +380,16 @@ class Index:
         """Add documents; one whose id is there already takes its place."""
         return self.add(documents, on_duplicate="update")
 
-    def delete(self, doc_ids: Iterable[str]) -> int:
-        """Take documents out; returns how many of the ids were there."""
+    def delete(self, doc_ids: Iterable[str], missing: Callable[[list[str]], object] | None = None) -> int:
+        """Take documents out; returns how many of the ids were there, and `missing` hears of those that were
+        not, if there are any."""
         if isinstance(doc_ids, str):
             raise InputError("delete takes a list of ids, not one text", f"write delete([{doc_ids!r}])")
         with self._writer() as writer:
-            return writer.delete(doc_ids)
+            deleted, not_there = writer.delete(doc_ids)
+        if not_there and missing is not None:
+            missing(not_there)
+        return deleted
 
     def compact(self) -> int:
         """Rewrite the index without what was deleted; returns the number of segments left."""

@@ -167,10 +167,14 @@ def test_documents_come_and_go(writable: Running) -> None:
     assert client.request("DELETE", f"{ONE}/documents/new/ä b", headers=WRITE).json()["deleted"] == 1
     assert client.get(f"{ONE}/documents/new/ä b").status_code == 404
     assert client.request("DELETE", f"{ONE}/documents/new/ä b", headers=WRITE).status_code == 404
-    asked = {"doc_ids": ["d/1", "d/2", "nobody"]}
-    got = client.request("DELETE", f"{ONE}/documents", json=asked, headers=WRITE).json()
-    assert got == {"deleted": 2, "documents": 38}
-    assert client.get("/v1/indexes").json()["indexes"][0]["documents"] == 38
+    asked = {"doc_ids": ["nobody", "d/1", "d/2", "d/1", "nobody", "no\ud800body"]}
+    body = json.dumps(asked).encode()
+    json_body = {**WRITE, "Content-Type": "application/json"}
+    got = client.request("DELETE", f"{ONE}/documents", content=body, headers=json_body).json()
+    assert got == {"deleted": 2, "missing": ["nobody", "no\ufffdbody"], "documents": 38}
+    got = client.request("DELETE", f"{ONE}/documents", json={"doc_ids": ["d/4"]}, headers=WRITE).json()
+    assert got == {"deleted": 1, "missing": [], "documents": 37}
+    assert client.get("/v1/indexes").json()["indexes"][0]["documents"] == 37
 
 
 def test_a_bad_line_writes_nothing(writable: Running) -> None:

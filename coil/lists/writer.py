@@ -122,10 +122,16 @@ class IndexWriter:
             before = replace(before, starts=(*before.starts, (number, ordinal)))
         return self._take_in(documents, before, listener, commit_every, reads_ahead, is_build=True)
 
-    def delete(self, doc_ids: Iterable[str]) -> int:
-        """Take documents out; returns how many were there."""
+    def delete(self, doc_ids: Iterable[str]) -> tuple[int, list[str]]:
+        """Take documents out; returns how many were there, and the ids that were not, each once."""
+        deleted, missing = 0, []
         with self._catalog.change() as connection:
-            return sum(remove_document(connection, doc_id) for doc_id in doc_ids)
+            for doc_id in dict.fromkeys(doc_ids):
+                if remove_document(connection, doc_id):
+                    deleted += 1
+                else:
+                    missing.append(doc_id)
+        return deleted, missing
 
     def compact(self) -> int:
         """Rewrite segments so that nothing deleted is left and each is as full as memory allows.

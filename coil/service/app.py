@@ -229,13 +229,13 @@ async def add_documents(name: str, request: Request, service: Served) -> Respons
 
 
 async def delete_documents(name: str, request: Request, service: Served, asked: DeleteRequest) -> Response:
-    """Take documents out; ids that are not there are not counted."""
+    """Take documents out; those that are there go even if others are missing, and the answer names these."""
     _note(request, service, name)
     return _reply(await service.delete(name, asked.doc_ids))
 
 
 async def delete_document(name: str, doc_id: str, request: Request, service: Served) -> Response:
-    """Take one document out."""
+    """Take one document out; 404 if there is none of that id."""
     _note(request, service, name)
     return _reply(await service.delete_one(name, doc_id))
 

@@ -194,4 +194,5 @@ class DeletedOut(BaseModel):
     """What was taken out, and how many documents there are now."""
 
     deleted: int
+    missing: list[str] = Field(description="the ids asked for that no document has, each once")
     documents: int

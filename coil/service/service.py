@@ -208,13 +208,14 @@ class Service:
             return await _whole(served.write(change))
 
     async def delete(self, name: str, doc_ids: Sequence[str]) -> bytes:
-        """Take documents out; ids that are not there are passed over."""
+        """Take documents out; the answer names the ids that were not there."""
         served = self._index(name)
 
         def change(index: Index) -> bytes:
-            deleted = index.delete([clean(doc_id) for doc_id in doc_ids])
+            missing: list[str] = []
+            deleted = index.delete([clean(doc_id) for doc_id in doc_ids], missing.extend)
             self.meters.count_written(name, "delete", deleted)
-            return _json({"deleted": deleted, "documents": len(index)})
+            return _json({"deleted": deleted, "missing": missing, "documents": len(index)})
 
         with served.place_to_write():
             return await _whole(served.write(change))
@@ -227,7 +228,7 @@ class Service:
             if not index.delete([clean(doc_id)]):
                 raise unknown_document(doc_id)
             self.meters.count_written(name, "delete", 1)
-            return _json({"deleted": 1, "documents": len(index)})
+            return _json({"deleted": 1, "missing": [], "documents": len(index)})
 
         with served.place_to_write():
             return await _whole(served.write(change))
