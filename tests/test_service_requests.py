@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -81,3 +82,42 @@ def test_what_is_called_json_is_read(server: Running, given: str) -> None:
     headers = {"Content-Type": given}
     got = server.client.post(f"{ONE}/search", content=b'{"query": "river"}', headers=headers)
     assert got.status_code == 200, got.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/page/page.js",
+        "/health",
+        "/ready",
+        "/docs",
+        "/openapi.json",
+        "/v1/indexes",
+        ONE,
+        f"{ONE}/search?q=river&stats=false",
+        f"{ONE}/search?q=river&kk=1",
+        f"{ONE}/documents/d/1",
+        f"{ONE}/documents/nobody",
+        "/nowhere",
+        "/page/nothing.js",
+    ],
+)
+def test_head_answers_what_get_answers_without_the_body(server: Running, path: str) -> None:
+    while server.client.get("/ready").status_code != 200:
+        time.sleep(0.01)
+    asked = {"X-Request-Id": "same"}
+    full, bare = server.client.get(path, headers=asked), server.client.head(path, headers=asked)
+    assert bare.status_code == full.status_code
+    assert bare.content == b""
+    assert dict(bare.headers) | {"date": ""} == dict(full.headers) | {"date": ""}
+    assert int(bare.headers["content-length"]) == len(full.content)
+
+
+def test_head_is_counted_as_such_and_named_where_it_is_allowed(server: Running) -> None:
+    assert server.client.head("/health").status_code == 200
+    assert 'method="HEAD",route="/health"' in server.client.get("/metrics").text
+    assert server.client.put("/health").headers["allow"] == "GET, HEAD"
+    assert server.client.head(f"{ONE}/search_batch").status_code == 405
+    # The connection is still in step: an answer with a body follows.
+    assert server.client.get("/health").json() == {"status": "alive"}

@@ -344,6 +344,8 @@ async def _tell_http_error(request: Request, error: Exception) -> Response:
         return _tell(request, error)
     kind = {404: "unknown_address", 405: "wrong_method"}.get(error.status_code, "bad_request")
     headers = dict(error.headers) if error.headers else None
+    if headers is not None and headers.get("Allow") == "GET":
+        headers["Allow"] = "GET, HEAD"  # the gate answers HEAD wherever GET is answered
     remedy = "see /docs for the addresses and what they expect"
     return _tell(request, Problem(error.status_code, kind, str(error.detail), remedy, headers))
 
