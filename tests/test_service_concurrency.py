@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from coil.service.limits import Limits, ServiceOptions
 from coil.service.workers import Job, Workers
 from tests.hash_encoder import HashEncoder
 from tests.serving import TOKEN, running
-from tests.test_service import ONE, WRITE, build
+from tests.test_service import ONE, WRITE, build, expect_problem
 from tests.tiny import WORDS
 
 ADD_ELSEWHERE = """
@@ -311,7 +312,8 @@ def test_another_index_in_the_same_place_is_taken_over(tmp_path: Path) -> None:
         assert size() == 5  # nothing is there now, and the old one still serves
         assert server.client.get(f"{ONE}/search", params={"q": "river"}).status_code == 200
         unready = server.client.get("/ready")
-        assert (unready.status_code, unready.json()["detail"]) == (503, "cannot reload notes")
+        assert unready.status_code == 503
+        assert unready.json()["detail"].startswith("the index 'notes' is no longer where it was")
         (tmp_path / "newer.coil").rename(folder)
         assert size() == 7
         assert server.client.get("/ready").status_code == 200
@@ -323,6 +325,40 @@ def test_another_index_in_the_same_place_is_taken_over(tmp_path: Path) -> None:
         folder.rename(tmp_path / "older2.coil")
         (tmp_path / "other.coil").rename(folder)
         assert size() == 8
-        assert server.client.get("/ready").status_code == 503
+        unready = server.client.get("/ready")
+        assert unready.status_code == 503
+        assert unready.json()["detail"].startswith("the index 'notes' cannot be read as it is now")
     with open_index(tmp_path / "older2.coil", encoder=HashEncoder()) as index:
         assert index.has("new")
+
+
+def test_an_index_that_is_removed_is_named_and_taken_up_when_it_is_back(tmp_path: Path) -> None:
+    place = tmp_path / "hidden-place"
+    folders = [build(place / "notes.coil", 5), build(place / "papers.coil", 3)]
+    shutil.copytree(folders[0], tmp_path / "backup")
+    with running(folders, ServiceOptions(token=TOKEN), HashEncoder()) as server:
+
+        def wait_for(status: int) -> httpx.Response:
+            for _ in range(2000):
+                got = server.client.get("/ready")
+                if got.status_code == status:
+                    return got
+                time.sleep(0.005)
+            raise AssertionError(got.text)
+
+        wait_for(200)
+        shutil.rmtree(folders[0])
+        got = wait_for(503)
+        expect_problem(got)
+        assert got.headers["retry-after"] == "1"
+        assert got.json()["title"] == "not available at the moment"
+        assert got.json()["detail"].startswith("the index 'notes' is no longer where it was: ")
+        assert "put it back" in got.json()["remedy"]
+        assert "papers" not in got.text
+        assert "hidden-place" not in got.text
+        assert server.client.get(f"{ONE}/search", params={"q": "river"}).status_code == 200
+        shutil.copytree(tmp_path / "backup", folders[0])
+        wait_for(200)
+        line = b'{"id": "new", "text": "river"}'
+        written = server.client.post(f"{ONE}/documents", content=line, headers=WRITE)
+        assert written.json()["documents"] == 6

@@ -101,7 +101,7 @@ def _check_parameters(request: Request) -> None:
 
 
 def _check_content_type(request: Request) -> None:
-    """A body that does not say that it is JSON is not read as JSON; this says so before it is called empty."""
+    """A body that is not called JSON is not read as such; say so before it is found to be no object."""
     given = request.headers.get("content-type")
     main, _, kind = (given or "").partition(";")[0].strip().lower().partition("/")
     if main != "application" or not (kind == "json" or kind.endswith("+json")):
@@ -249,7 +249,7 @@ async def health() -> Response:
 
 
 async def ready(service: Served) -> Response:
-    """Every index is open and has answered a query."""
+    """Every index is open, in its place and has answered a query; if not, 503 names those that are not."""
     return _reply(await service.check_ready())
 
 

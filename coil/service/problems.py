@@ -32,8 +32,9 @@ TITLES = {
     421: "misdirected request",
     422: "a value that cannot be used",
     500: "the server failed",
-    503: "too busy",
+    503: "not available at the moment",
     504: "out of time",
+    507: "the index cannot be written",
 }
 
 

@@ -27,7 +27,7 @@ class ServedIndex:
 
     def __init__(self, name: str, index: Index, writes_waiting: int) -> None:
         self.name, self.index = name, index
-        self.fresh = True  # False while others' commits cannot be read
+        self.trouble = ""  # why others' commits cannot be read at the moment, in words fit for a client
         self._begin_to_watch()
         index.refresh()  # whatever was committed before
         self._looking = threading.Lock()
@@ -103,11 +103,12 @@ class ServedIndex:
                 if version != self._seen:
                     self.index.refresh()
                     self._seen = version
-                self.fresh = True
+                self.trouble = ""
             except (CoilError, OSError) as error:  # we go on with what we have
-                if self.fresh:
+                if not self.trouble:
                     _log.error("cannot reload", extra={"index": self.name, "reason": str(error)})
-                self.fresh = False
+                gone = isinstance(error, FileNotFoundError | NotADirectoryError)
+                self.trouble = "is no longer where it was" if gone else "cannot be read as it is now"
 
 
 def _file_of(folder: Path) -> tuple[int, int]:

@@ -68,9 +68,16 @@ class Service:
         def answer(_: float) -> bytes:
             for served in self.served.values():
                 served.look()
-            stale = [name for name, served in self.served.items() if not served.fresh]
+            stale = [
+                f"the index {name!r} {served.trouble}"
+                for name, served in self.served.items()
+                if served.trouble
+            ]
             if stale:
-                raise _unready(f"cannot reload {', '.join(stale)}")
+                raise _unready(
+                    f"{'; '.join(stale)}: queries are answered from what was read before, changes fail",
+                    "put it back, and the server takes it up again; its log says more",
+                )
             return _json({"status": "ready"})
 
         if self._stopping:
@@ -305,8 +312,8 @@ class Service:
         self._warm = True
 
 
-def _unready(reason: str) -> Problem:
-    return Problem(503, "unready", reason, "wait for it", {"Retry-After": "1"})
+def _unready(reason: str, remedy: str = "wait for it") -> Problem:
+    return Problem(503, "unready", reason, remedy, {"Retry-After": "1"})
 
 
 async def _whole(change: Future[bytes]) -> bytes:
