@@ -22,6 +22,7 @@ from coil.errors import (
     OutputError,
 )
 from coil.explanations.explanation import Explanation, explain_hit
+from coil.hits.ranking import Limits, check_deadline
 from coil.hits.reranker import AT_ONCE, Candidate, check_candidates, rank_candidates
 from coil.hits.searcher import Answer, Hit, Searcher
 from coil.lists.catalog import Catalog, catalog_files
@@ -202,12 +203,17 @@ class Index:
                 allowed = snapshot.catalog.select(parsed.where, parsed.parameters)
             return self._searcher(snapshot).answer_many(queries, k, allowed, tok_only, deadline)
 
-    def search_with_bm25(self, query: str, k: int = 10, filter: str | None = None) -> list[Hit]:
+    def search_with_bm25(
+        self, query: str, k: int = 10, filter: str | None = None, timeout: float | None = None
+    ) -> list[Hit]:
         """The k best documents by BM25 over the same lists: which words occur how often, not what they mean.
 
-        It is what the page shows beside COIL. `chunk` is the part of the text that scored best.
+        It is what the page shows beside COIL. `chunk` is the part of the text that scored best. After
+        `timeout` seconds it stops with SearchTimeout; the ranking, one of its steps, is not interrupted.
         """
+        limits = Limits(k, deadline=None if timeout is None else time.monotonic() + timeout)
         allowed = None
+        check_deadline(limits)
         with self._held() as snapshot:
             if filter is not None:
                 parsed = parse_filter(filter)
@@ -218,7 +224,11 @@ class Index:
             lists = self.encoder.keys.of(ids)
             asked = lists[lists != NO_LIST].tolist()
             hits = []
-            ranked = rank_with_bm25(snapshot.segments, snapshot.row_lengths, asked, k, allowed)
+            check_deadline(limits)
+            lengths = snapshot.row_lengths  # of a snapshot's first question every mention is counted here
+            check_deadline(limits)
+            ranked = rank_with_bm25(snapshot.segments, lengths, asked, k, allowed)
+            check_deadline(limits)
             for rank, found in enumerate(ranked, start=1):
                 document = snapshot.catalog.document(found.ordinal)
                 hits.append(

@@ -120,9 +120,9 @@ class Service:
         served = self._index(name)
         self._check(asked)
 
-        def answer(_: float) -> bytes:
+        def answer(seconds: float) -> bytes:
             with served.reading() as index:
-                return _json(answer_with_bm25(index, cleaned, asked).value)
+                return _json(answer_with_bm25(index, cleaned, asked, seconds).value)
 
         cleaned = self._query(query)
         return await self._ask_alone(answer)
@@ -131,13 +131,13 @@ class Service:
         """Why a document scores what it scores."""
         served = self._index(name)
 
-        def answer(_: float) -> bytes:
+        def answer(seconds: float) -> bytes:
             with served.reading() as index:
                 for wanted in (doc_id, versus):
                     if wanted is not None and not index.has(clean(wanted)):
                         raise unknown_document(wanted)
                 other = clean(versus) if versus is not None else None
-                return _json(explain_one(index, cleaned, clean(doc_id), other, tok_only))
+                return _json(explain_one(index, cleaned, clean(doc_id), other, tok_only, seconds))
 
         cleaned = self._query(query)
         return await self._ask_alone(answer)
