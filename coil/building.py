@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coil.errors import OptionMismatch, OutputError, UnfinishedBuild
+from coil.errors import OptionMismatch, OutputError, UnfinishedBuild, how_many
 from coil.index import Index, create, is_index, open_index
 from coil.lists.intake import Consumed, OnDuplicate
 from coil.lists.precision import Precision
@@ -38,7 +38,7 @@ def open_build(
     state = opened.build_state()
     if not resume and state is not None and not state.finished:
         raise UnfinishedBuild(
-            f"{folder} holds an unfinished build, {state.documents:,} documents so far",
+            f"{folder} holds an unfinished build, {how_many(state.documents, 'document')} so far",
             "go on with it with --resume, or remove it to start afresh",
         )
     if not resume:

@@ -20,6 +20,7 @@ from coil.errors import (
     MissingIndex,
     OptionMismatch,
     OutputError,
+    how_many,
 )
 from coil.explanations.explanation import Explanation, explain_hit
 from coil.hits.ranking import Limits, check_deadline
@@ -126,7 +127,7 @@ class Index:
             return snapshot.catalog.n_documents()
 
     def __repr__(self) -> str:
-        return f"<coil.Index {str(self.folder)!r}, {len(self):,} documents>"
+        return f"<coil.Index {str(self.folder)!r}, {how_many(len(self), 'document')}>"
 
     def close(self) -> None:
         """Let go of the files."""

@@ -194,7 +194,7 @@ def test_bad_input_is_one_line_with_its_place(kind: str, tmp_path: Path, capsys:
     assert len(error) < 1000
     put(path, '{"id": 1, "text": "a"}\n')  # mended, it can be built: nothing is in the way
     assert run(["index", str(path), "--out", str(out)]) == 0
-    assert "1 documents added" in capsys.readouterr().err
+    assert "1 document added" in capsys.readouterr().err
 
 
 def test_a_very_long_document_is_refused_by_its_place(
@@ -233,7 +233,7 @@ def test_odd_files_of_a_folder(
     (folder / "nowhere.md").symlink_to(folder / "gone")
     out = str(tmp_path / "a.coil")
     assert run(["index", str(folder), "--out", out]) == 0
-    assert "1 documents added" in capsys.readouterr().err
+    assert "1 document added" in capsys.readouterr().err
     assert "picture.txt is not text, left out" in caplog.text
     assert "nowhere.md is not a file, left out" in caplog.text
     put(folder / "secret.txt", "no")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from coil.cli.main import run
+from coil.errors import how_many
 from coil.index import create
 from coil.lists.lock import writer_lock
 
@@ -122,6 +123,26 @@ def test_runs_can_be_evaluated(index: str, tmp_path: Path, capsys: Output) -> No
     assert run(["search", index, "--queries", str(tmp_path / "queries.tsv"), "--run", out]) == 0
     assert run(["evaluate", str(tmp_path / "qrels.tsv"), out, "--json"]) == 0
     assert '"nDCG@10": 1.0' in capsys.readouterr().out
+
+
+def test_one_of_a_kind_is_told_as_one(tmp_path: Path, capsys: Output) -> None:
+    corpus, out = tmp_path / "a.jsonl", str(tmp_path / "a.coil")
+    corpus.write_text('{"id": "a", "text": "river"}\n')
+    (tmp_path / "q.tsv").write_text("q1\triver\n")
+    assert run(["index", str(corpus), "--out", out, "--dry-run"]) == 0
+    assert run(["index", str(corpus), "--out", out]) == 0
+    assert run(["verify", out]) == 0
+    assert run(["inspect", out]) == 0
+    assert run(["compact", out]) == 0
+    assert run(["search", out, "--queries", str(tmp_path / "q.tsv"), "--run", str(tmp_path / "r")]) == 0
+    assert run(["add", out, str(corpus), "--on-duplicate", "update"]) == 0
+    assert run(["delete", out, "a"]) == 0
+    told = capsys.readouterr()
+    for noun in ("documents", "mentions", "segments", "lists", "hits", "queries"):
+        assert not re.search(rf"\b1 {noun}\b", told.out + told.err), noun
+    assert "1 document added; " in told.err
+    assert "0 documents" in how_many(0, "document")
+    assert how_many(2_000, "query") == "2,000 queries"
 
 
 def test_add_update_delete_compact_verify_inspect(index: str, tmp_path: Path, capsys: Output) -> None:

@@ -144,6 +144,8 @@ def test_broken_json_is_named_by_line(tmp_path, line, reason):
         list(json_lines(path))
     assert caught.value.line == 3
     assert str(path) in str(caught.value)
+    told = str(caught.value).removeprefix(f"{path}, line 3: ")
+    assert "line" not in told, "one line number is enough"
     assert len(str(caught.value)) < 400 + len(str(path))
     assert caught.value.remedy
 

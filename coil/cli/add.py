@@ -9,6 +9,7 @@ import click
 
 from coil.cli.index import COMMIT_EVERY
 from coil.cli.progress import document_bar
+from coil.errors import how_many
 from coil.index import open_index
 from coil.lists.memory import default_budget, longest_line, parse_size
 from coil.texts.corpora import read_documents
@@ -35,4 +36,4 @@ def command(index: Path, corpus: tuple[str, ...], on_duplicate: Any, memory: str
     opened = open_index(index, memory=budget)
     with document_bar(documents, "adding") as encoded:
         added = opened.add(documents, on_duplicate, encoded=encoded, commit_every=COMMIT_EVERY)
-    click.echo(f"{added:,} documents added; {index} holds {len(opened):,}", err=True)
+    click.echo(f"{how_many(added, 'document')} added; {index} holds {len(opened):,}", err=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from coil.errors import how_many
 from coil.index import open_index
 
 
@@ -18,4 +19,4 @@ def command(index: Path) -> None:
     segments = opened.compact()
     after = opened.inspect()
     saved = (before.bytes_segments - after.bytes_segments) / 1e6
-    click.echo(f"{before.segments} segments became {segments}, {saved:.1f} MB freed", err=True)
+    click.echo(f"{how_many(before.segments, 'segment')} became {segments}, {saved:.1f} MB freed", err=True)

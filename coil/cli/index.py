@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from coil.building import open_build
 from coil.cli.progress import document_bar, tell_size, tell_time
-from coil.errors import IndexLocked, InputError
+from coil.errors import IndexLocked, InputError, how_many
 from coil.lists.memory import default_budget, longest_line, parse_size
 from coil.texts.corpora import Documents, read_documents
 
@@ -74,10 +74,10 @@ def command(
         return
     index, before = open_build(out, model, precision, long, on_duplicate, resume, memory=budget)
     if before.finished:
-        click.echo(f"{out} is finished, {len(index):,} documents: nothing to resume", err=True)
+        click.echo(f"{out} is finished, {how_many(len(index), 'document')}: nothing to resume", err=True)
         return
     if before.documents:
-        click.echo(f"{before.documents:,} documents were read before; going on after them", err=True)
+        click.echo(f"{how_many(before.documents, 'document')} read before; going on from there", err=True)
     try:
         with document_bar(documents, "indexing") as encoded:
             added = index.build(documents, before.on_duplicate, encoded, COMMIT_EVERY)
@@ -91,13 +91,13 @@ def command(
         if not kept and not before.documents and not resume:
             shutil.rmtree(out, ignore_errors=True)  # nothing is lost, and a second try finds the way free
         elif isinstance(error, KeyboardInterrupt):
-            click.echo(f"coil: {kept:,} documents are kept in {out}; --resume goes on after them", err=True)
+            click.echo(f"coil: {how_many(kept, 'document')} kept in {out}; --resume goes on from there", err=True)
         raise
     facts = index.inspect()
     cut = f", {facts.truncated_documents:,} cut off" if facts.truncated_documents else ""
     click.echo(
-        f"{added:,} documents added in {tell_time(time.monotonic() - began)}{cut}; {out} holds "
-        f"{facts.documents:,} with {facts.mentions:,} mentions in "
+        f"{how_many(added, 'document')} added in {tell_time(time.monotonic() - began)}{cut}; {out} holds "
+        f"{facts.documents:,} with {how_many(facts.mentions, 'mention')} in "
         f"{tell_size(facts.bytes_segments + facts.bytes_catalog)}",
         err=True,
     )
@@ -110,7 +110,7 @@ def _predict(documents: Documents, model: str | None, precision: Any, long: Any)
     read = tqdm(documents, unit=" documents", desc="reading", disable=None)
     expected = forecast(read, OnnxEncoder(model), precision, long)
     click.echo(
-        f"{expected.documents:,} documents, about {expected.mentions:,} mentions\n"
+        f"{how_many(expected.documents, 'document')}, about {how_many(expected.mentions, 'mention')}\n"
         f"size: about {tell_size(expected.bytes_segments + expected.bytes_catalog)} "
         f"(lists {tell_size(expected.bytes_segments)}, catalog {tell_size(expected.bytes_catalog)})\n"
         f"time: about {tell_time(expected.seconds)} on this machine as busy as it is now\n"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from coil.errors import how_many
 from coil.index import open_index
 
 
@@ -26,8 +27,8 @@ def command(index: Path, as_json: bool) -> None:
     rows = {
         "documents": f"{facts.documents:,} ({facts.truncated_documents:,} cut off)",
         **({"state": "unfinished: go on with `coil index --resume`"} if facts.unfinished else {}),
-        "rows": f"{facts.rows:,} in {facts.segments:,} segments, {share:.1%} deleted",
-        "mentions": f"{facts.mentions:,} in {facts.lists:,} lists",
+        "rows": f"{facts.rows:,} in {how_many(facts.segments, 'segment')}, {share:.1%} deleted",
+        "mentions": f"{facts.mentions:,} in {how_many(facts.lists, 'list')}",
         "longest lists": longest or "none",
         "stored as": f"{facts.precision}, {facts.bytes_a_mention:.1f} bytes a mention",
         "segments": f"{facts.bytes_segments / 1e6:.1f} MB on disk",

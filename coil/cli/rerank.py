@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 from tqdm import tqdm
 
-from coil.errors import InputError
+from coil.errors import InputError, how_many
 from coil.hits.reranker import AT_ONCE, rerank
 from coil.index import open_index
 from coil.texts.corpora import read_documents
@@ -139,7 +139,7 @@ def command(
             f"{_some(missing)}; if they should be there, check that the run was made for the same documents",
             err=True,
         )
-    click.echo(f"{lines:,} candidates of {len(candidates):,} queries in {out}", err=True)
+    click.echo(f"{how_many(lines, 'candidate')} of {how_many(len(candidates), 'query')} in {out}", err=True)
 
 
 def _check(found: bool, missing: Sequence[str], where: str) -> None:

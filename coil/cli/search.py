@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from tqdm import tqdm
 
+from coil.errors import how_many
 from coil.explanations.columns import printable
 from coil.hits.searcher import Hit, SearchStats
 from coil.index import open_index
@@ -92,7 +93,7 @@ def command(
 
         assert run is not None
         lines = write_run(run, rows())
-    click.echo(f"{lines:,} hits for {len(asked):,} queries in {run}", err=True)
+    click.echo(f"{how_many(lines, 'hit')} for {how_many(len(asked), 'query')} in {run}", err=True)
     if stats:
         click.echo(json.dumps(asdict(cost)) if as_json else _told(cost), err=True)
 

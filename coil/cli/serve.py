@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from coil.errors import InputError, require
+from coil.errors import InputError, how_many, require
 from coil.service.limits import Limits, ServiceOptions
 from coil.vectors.encoder import Encoder
 
@@ -180,7 +180,7 @@ def serve(
 
     def began() -> None:
         for name, index in served.items():
-            click.echo(f"serving {name}: {len(index.index):,} documents")
+            click.echo(f"serving {name}: {how_many(len(index.index), 'document')}")
         reach = (
             "only this machine can reach it" if address.is_loopback else "other machines can reach it, too"
         )

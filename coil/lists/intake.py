@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal, Protocol
 
-from coil.errors import ChangedCorpus, DuplicateId
+from coil.errors import ChangedCorpus, DuplicateId, how_many
 from coil.lists.catalog import Catalog
 from coil.texts.values import Document
 
@@ -167,7 +167,7 @@ class Intake:
             )
         if self.number < self._before.documents:
             raise self._changed(
-                f"the corpus has {self.number:,} documents now, but the interrupted run had read "
+                f"the corpus has {how_many(self.number, 'document')} now, but the interrupted run had read "
                 f"{self._before.documents:,}"
             )
 

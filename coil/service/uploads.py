@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Iterator
 from tempfile import SpooledTemporaryFile
 from typing import IO
 
-from coil.errors import BadLine
 from coil.texts.corpora import make_document
-from coil.texts.opening import BYTE_ORDER_MARK, decode, shorten
+from coil.texts.opening import BYTE_ORDER_MARK, decode, read_object
 from coil.texts.values import Document
 
 _BODY = "the body"
@@ -38,19 +36,5 @@ def read(file: IO[bytes]) -> Iterator[Document]:
     file.seek(0)
     for number, raw in enumerate(file, start=1):
         line = decode(raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw)
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except RecursionError as error:
-            raise BadLine(_BODY, number, "JSON nested too deeply to read", "flatten it") from error
-        except ValueError as error:
-            raise BadLine(_BODY, number, f"broken JSON: {error}", "write one JSON object a line") from error
-        if not isinstance(value, dict):
-            raise BadLine(
-                _BODY,
-                number,
-                f"a JSON object was expected, found {shorten(line)}",
-                'write one object a line, such as {"id": "a", "text": "..."}',
-            )
-        yield make_document(value, _BODY, number)
+        if line.strip():
+            yield make_document(read_object(line, _BODY, number), _BODY, number)

@@ -156,27 +156,30 @@ def decode(raw: bytes) -> str:
 def json_lines(source: Source, gauge: Gauge | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a JSON-lines source with their line numbers; blank lines are skipped."""
     for number, line in read_lines(source, gauge):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except RecursionError as error:
-            raise BadLine(name_of(source), number, "JSON nested too deeply to read", "flatten it") from error
-        except ValueError as error:  # JSONDecodeError, and numbers of more digits than Python converts
-            raise BadLine(
-                name_of(source),
-                number,
-                f"broken JSON: {error}: {shorten(line)}",
-                "write one JSON object a line",
-            ) from error
-        if not isinstance(value, dict):
-            raise BadLine(
-                name_of(source),
-                number,
-                f"a JSON object was expected, found {shorten(line)}",
-                'write one object a line, such as {"id": "a", "text": "..."}',
-            )
-        yield number, value
+        if line.strip():
+            yield number, read_object(line, name_of(source), number)
+
+
+def read_object(line: str, where: str, number: int) -> dict[str, Any]:
+    """The JSON object of a line; `where` and its number are named if there is none."""
+    try:
+        value = json.loads(line)
+    except RecursionError as error:
+        raise BadLine(where, number, "JSON nested too deeply to read", "flatten it") from error
+    except ValueError as error:  # JSONDecodeError, and numbers of more digits than Python converts
+        # Its own text says "line 1", which here is never the line that is meant.
+        what = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+        raise BadLine(
+            where, number, f"broken JSON: {what}: {shorten(line)}", "write one JSON object a line"
+        ) from error
+    if not isinstance(value, dict):
+        raise BadLine(
+            where,
+            number,
+            f"a JSON object was expected, found {shorten(line)}",
+            'write one object a line, such as {"id": "a", "text": "..."}',
+        )
+    return value
 
 
 def split_columns(line: str, *counts: int) -> list[str]:
