@@ -224,6 +224,27 @@ def test_folder(tmp_path, caplog):
     assert "nowhere.txt is not a file" in left_out[1]
 
 
+def test_a_text_file_is_a_corpus_of_one(tmp_path, monkeypatch):
+    notes = put(tmp_path / "a" / "notes.md", "# Notes\n\nA river.")
+    packed = put(tmp_path / "Other.TXT.gz", gzip.compress(b"zipped"))
+    reading = read_documents(notes, packed, str(put(tmp_path / "c.jsonl", TWO)))
+    assert reading.are_files
+    assert reading.total_bytes() == sum(path.stat().st_size for path in (notes, packed, tmp_path / "c.jsonl"))
+    expected = [Document("notes.md", "# Notes\n\nA river."), Document("Other.TXT.gz", "zipped")]
+    assert [next(reading)] == expected[:1]
+    assert reading.place == str(notes)
+    assert list(reading) == [*expected[1:], *TWO_DOCUMENTS]
+    monkeypatch.chdir(notes.parent)
+    assert list(read_documents("notes.md")) == expected[:1]
+    with pytest.raises(DuplicateId) as caught:  # two files of one name have one id
+        list(unique(read_documents(notes, put(tmp_path / "b" / "notes.md", "others"))))
+    assert (caught.value.first, caught.value.second) == (str(notes), str(tmp_path / "b" / "notes.md"))
+    with pytest.raises(InputError, match="no file"):
+        read_documents(tmp_path / "gone.md")
+    with pytest.raises(InputError, match=r"picture.txt is not text"):
+        list(read_documents(put(tmp_path / "picture.txt", b"PK\0\0\1")))
+
+
 def test_folder_without_texts(tmp_path):
     put(tmp_path / "image.png", b"x")
     with pytest.raises(InputError, match="holds neither"):

@@ -53,13 +53,14 @@ def command(
     resume: bool,
     dry_run: bool,
 ) -> None:
-    """Build an index from .jsonl, .tsv, .csv or .parquet files, folders of .txt and .md, BEIR folders, or - .
+    """Build an index from .jsonl, .tsv, .csv, .parquet, .txt and .md files, folders of texts, BEIR folders, - .
 
     A build that was killed or interrupted goes on with --resume, given the same corpus. It reads what it has
     read before once more, without encoding it, and stops with an error if that has changed.
 
     \b
       coil index notes/ --out notes.coil
+      coil index README.md CHANGES.md --out readme.coil
       coil index passages.tsv.gz --out passages.coil --dry-run
       coil index passages.tsv.gz --out passages.coil --memory 1G
       coil index passages.tsv.gz --out passages.coil --resume
@@ -91,7 +92,9 @@ def command(
         if not kept and not before.documents and not resume:
             shutil.rmtree(out, ignore_errors=True)  # nothing is lost, and a second try finds the way free
         elif isinstance(error, KeyboardInterrupt):
-            click.echo(f"coil: {how_many(kept, 'document')} kept in {out}; --resume goes on from there", err=True)
+            click.echo(
+                f"coil: {how_many(kept, 'document')} kept in {out}; --resume goes on from there", err=True
+            )
         raise
     facts = index.inspect()
     cut = f", {facts.truncated_documents:,} cut off" if facts.truncated_documents else ""
