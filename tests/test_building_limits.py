@@ -264,7 +264,7 @@ def test_standard_input_is_resumed_as_well(
     assert "--resume" in capsys.readouterr().err
     stdin(monkeypatch, lines)
     assert run(["index", "-", "--out", out, "--resume"]) == 0
-    assert "going on after them" in capsys.readouterr().err
+    assert "going on after that" in capsys.readouterr().err
     stdin(monkeypatch, lines)
     assert run(["index", "-", "--out", out, "--resume"]) == 0
     assert "is finished, 30 documents" in capsys.readouterr().err

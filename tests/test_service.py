@@ -184,6 +184,9 @@ def test_a_bad_line_writes_nothing(writable: Running) -> None:
         assert got.status_code == 422
         assert got.json()["detail"].startswith("the body, line 2")
         assert said in got.json()["detail"]
+    body = '{"id": "good", "text": "river"}\n{"id": "x", "text": "café"}'.encode("latin-1")
+    got = writable.client.post(f"{ONE}/documents", content=body, headers=WRITE)
+    assert (got.status_code, got.json()["detail"]) == (422, "the body, line 2: not UTF-8")
     assert writable.client.get(f"{ONE}/documents/good").status_code == 404
     got = writable.client.post(f"{ONE}/documents", content=b"\xef\xbb\xbf\n", headers=WRITE)
     assert got.json() == {"added": 0, "documents": 40}

@@ -53,7 +53,7 @@ def command(
     resume: bool,
     dry_run: bool,
 ) -> None:
-    """Build an index from .jsonl, .tsv, .csv, .parquet, .txt and .md files, folders of texts, BEIR folders, - .
+    """Build an index from .jsonl, .tsv, .csv, .parquet, .txt or .md files, folders of texts, BEIR folders, -.
 
     A build that was killed or interrupted goes on with --resume, given the same corpus. It reads what it has
     read before once more, without encoding it, and stops with an error if that has changed.
@@ -78,7 +78,7 @@ def command(
         click.echo(f"{out} is finished, {how_many(len(index), 'document')}: nothing to resume", err=True)
         return
     if before.documents:
-        click.echo(f"{how_many(before.documents, 'document')} read before; going on from there", err=True)
+        click.echo(f"{how_many(before.documents, 'document')} read before; going on after that", err=True)
     try:
         with document_bar(documents, "indexing") as encoded:
             added = index.build(documents, before.on_duplicate, encoded, COMMIT_EVERY)
@@ -93,7 +93,7 @@ def command(
             shutil.rmtree(out, ignore_errors=True)  # nothing is lost, and a second try finds the way free
         elif isinstance(error, KeyboardInterrupt):
             click.echo(
-                f"coil: {how_many(kept, 'document')} kept in {out}; --resume goes on from there", err=True
+                f"coil: {how_many(kept, 'document')} kept in {out}; --resume goes on after that", err=True
             )
         raise
     facts = index.inspect()

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Iterator
 from tempfile import SpooledTemporaryFile
 from typing import IO
 
+from coil.errors import BadLine
 from coil.texts.corpora import make_document
-from coil.texts.opening import BYTE_ORDER_MARK, decode, read_object
+from coil.texts.opening import BYTE_ORDER_MARK, decode, is_utf8, read_object
 from coil.texts.values import Document
 
 _BODY = "the body"
@@ -35,6 +36,8 @@ def read(file: IO[bytes]) -> Iterator[Document]:
     """The documents of a body."""
     file.seek(0)
     for number, raw in enumerate(file, start=1):
+        if not is_utf8(raw):  # a client can be told; what stands in a file may be all there is
+            raise BadLine(_BODY, number, "not UTF-8", "send JSON lines in UTF-8")
         line = decode(raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw)
         if line.strip():
             yield make_document(read_object(line, _BODY, number), _BODY, number)

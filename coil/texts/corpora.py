@@ -28,7 +28,6 @@ from coil.texts.opening import (
     Gauge,
     Source,
     check_readable,
-    decode,
     name_of,
     read_text,
 )
@@ -69,9 +68,16 @@ class Documents(Iterator[Document]):
         self._paths: list[str] = []
         self._line = 0
         self._doc_id = ""
+        self._ended = False
 
     def __next__(self) -> Document:
-        path, self._line, document = next(self._located)
+        located = next(self._located, None)
+        if located is None:
+            if not self._ended:
+                self._ended = True
+                self.gauge.warn()
+            raise StopIteration
+        path, self._line, document = located
         if not self._paths or self._paths[-1] != path:
             self._paths.append(path)
         self._doc_id = document.doc_id
@@ -247,4 +253,4 @@ def _read_text(path: Path, gauge: Gauge) -> str | None:
     data = read_text(path, gauge)
     if b"\0" in data[:_SNIFFED]:  # as git decides
         return None
-    return decode(data.removeprefix(BYTE_ORDER_MARK))
+    return gauge.decode(data.removeprefix(BYTE_ORDER_MARK), path)
