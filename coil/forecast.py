@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from coil.errors import InputError
+from coil.errors import InputError, how_many
 from coil.index import create
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
@@ -26,6 +26,7 @@ class Forecast:
     """What is expected, and what that is judged from."""
 
     documents: int
+    empty: int  # documents without text, which are left out and not among `documents`
     mentions: int
     bytes_segments: int
     bytes_catalog: int
@@ -44,14 +45,15 @@ def forecast(
 ) -> Forecast:
     """Read all documents, index a random sample of them, and scale by the number of characters."""
     began = time.monotonic()
-    sample, count, size = _sample(documents, random.Random(seed))
+    sample, count, empty, size = _sample(documents, random.Random(seed))
     reading = time.monotonic() - began
     if not count:
-        raise InputError("the corpus holds no documents", "check the path and the format")
+        what = f"nothing but {how_many(empty, 'empty document')}" if empty else "no documents"
+        raise InputError(f"the corpus holds {what}", "check the path and the format")
     with tempfile.TemporaryDirectory(prefix="coil-forecast-") as scratch:
         index = create(Path(scratch) / "sample.coil", precision=precision, long=long, encoder=encoder)
         index.fold()
-        empty = index.inspect().bytes_catalog
+        bare = index.inspect().bytes_catalog
         for _ in encoder.encode_documents([sample[0].text]):  # the first text pays for the start
             pass
         began = time.monotonic()
@@ -68,20 +70,25 @@ def forecast(
     share = sum(_size_of(document) for document in sampled) / size
     return Forecast(
         documents=count,
+        empty=empty,
         mentions=round(facts.mentions / share),
         bytes_segments=round(facts.bytes_segments / share),
-        bytes_catalog=empty + round((facts.bytes_catalog - empty) / share),
+        bytes_catalog=bare + round((facts.bytes_catalog - bare) / share),
         seconds=reading + encoding / share,
         sampled=len(sampled),
         sampled_share=share,
     )
 
 
-def _sample(documents: Texts, rng: random.Random) -> tuple[list[Document], int, int]:
-    """A random sample in random order (a reservoir), the number of documents, and the size of all."""
+def _sample(documents: Texts, rng: random.Random) -> tuple[list[Document], int, int, int]:
+    """A random sample in random order (a reservoir), the numbers of documents with and without text, and the
+    size of all."""
     sample: list[Document] = []
-    count = size = 0
+    count = empty = size = 0
     for document in GivenDocuments(documents):
+        if document.is_empty:
+            empty += 1
+            continue
         count += 1
         size += _size_of(document)
         if len(sample) < SAMPLE:
@@ -89,7 +96,7 @@ def _sample(documents: Texts, rng: random.Random) -> tuple[list[Document], int, 
         elif (place := rng.randrange(count)) < SAMPLE:
             sample[place] = document
     rng.shuffle(sample)
-    return sample, count, size
+    return sample, count, empty, size
 
 
 def _size_of(document: Document) -> int:

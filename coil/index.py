@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import shutil
 import threading
 import time
@@ -45,6 +46,9 @@ from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
 Encoded = Callable[[int, int], object]
+LeftOut = Callable[[list[str]], object]
+
+_log = logging.getLogger("coil.index")
 
 
 @dataclass(frozen=True)
@@ -331,20 +335,30 @@ class Index:
         committed: Callable[[int], object] | None = None,
         commit_every: int = MOST_ROWS,
         encoded: Encoded | None = None,
+        left_out: LeftOut | None = None,
     ) -> int:
         """Add documents: `Document`s or dicts with an id and a text, from any iterable; returns how many.
+
+        A document without text is left out, and with on_duplicate "update" one of its id that is there goes:
+        it could never be found for its words. `left_out` hears the ids of all such, or else the logger
+        `coil.index` warns of them.
 
         `committed` hears how many more are safe on disk, at least every `commit_every` documents; `encoded`
         hears how many more are encoded, and how many bytes of the corpus, if it is files, are read.
         """
         _check_choice("on_duplicate", on_duplicate, OnDuplicate)
         placed = GivenDocuments(documents)
-        listener = Listener(self._seen_at_once(committed), encoded)
+        listener = Listener(self._seen_at_once(committed), encoded, left_out or _warn_of_empty)
         with self._writer() as writer:
             return writer.add(placed, on_duplicate, listener, commit_every, placed.are_files)
 
     def build(
-        self, documents: Texts, on_duplicate: OnDuplicate, encoded: Encoded | None, commit_every: int
+        self,
+        documents: Texts,
+        on_duplicate: OnDuplicate,
+        encoded: Encoded | None,
+        commit_every: int,
+        left_out: LeftOut | None = None,
     ) -> int:
         """Add a whole corpus, or what an interrupted build of it has left; returns how many were added."""
         placed = GivenDocuments(documents)
@@ -353,7 +367,7 @@ class Index:
             added = writer.build(
                 placed,
                 replace(Consumed.from_json(state), on_duplicate=on_duplicate),
-                Listener(self._seen_at_once(None), encoded),
+                Listener(self._seen_at_once(None), encoded, left_out or _warn_of_empty),
                 commit_every,
                 placed.are_files,
             )
@@ -387,9 +401,9 @@ class Index:
         finally:
             self._snapshot = Snapshot(self.folder)
 
-    def update(self, documents: Texts) -> int:
+    def update(self, documents: Texts, left_out: LeftOut | None = None) -> int:
         """Add documents; one whose id is there already takes its place."""
-        return self.add(documents, on_duplicate="update")
+        return self.add(documents, on_duplicate="update", left_out=left_out)
 
     def delete(self, doc_ids: Iterable[str], missing: Callable[[list[str]], object] | None = None) -> int:
         """Take documents out; returns how many of the ids were there, and `missing` hears of those that were
@@ -480,6 +494,17 @@ class Index:
             token_error=max((live.segment.token_error for live in segments), default=0.0),
             sentence_error=max((live.segment.sentence_error for live in segments), default=0.0),
         )
+
+
+def tell_left_out(empty: Sequence[str]) -> str:
+    """That documents without text were left out, with the first of their ids."""
+    verbs = "is empty and was" if len(empty) == 1 else "are empty and were"
+    shown = ", ".join(repr(doc_id[:80]) for doc_id in empty[:3]) + (", ..." if len(empty) > 3 else "")
+    return f"{how_many(len(empty), 'document')} {verbs} left out: {shown}"
+
+
+def _warn_of_empty(empty: list[str]) -> None:
+    _log.warning("%s", tell_left_out(empty))
 
 
 def _hit(collection: _OnDisk, rank: int, ranked: Candidate) -> Hit:

@@ -176,6 +176,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "no text": (b'{"id": 1}\n', "a.jsonl, line 1: no text"),
     "twice": (b'{"id": 1, "text": "a"}\n{"id": "1", "text": "b"}\n', "line 1 and again at"),
     "empty": (b"", "holds no documents"),
+    "empty texts": (b'{"id": 1, "text": ""}\n{"id": 2, "text": " "}\n', "nothing but 2 empty documents"),
     "long": (
         b'{"id": 1, "text": "a"}\n{"id": 2, "text": "%s"}\n' % (b"x" * (64 << 20)),
         "a.jsonl, line 2: longer than 58,982,400 bytes",

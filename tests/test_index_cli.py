@@ -125,6 +125,24 @@ def test_runs_can_be_evaluated(index: str, tmp_path: Path, capsys: Output) -> No
     assert '"nDCG@10": 1.0' in capsys.readouterr().out
 
 
+def test_empty_documents_are_counted(tmp_path: Path, capsys: Output) -> None:
+    corpus, out = tmp_path / "a.jsonl", str(tmp_path / "a.coil")
+    corpus.write_text('{"id": "a", "text": "river"}\n{"id": "b", "text": ""}\n{"id": "c", "text": " "}\n')
+    assert run(["index", str(corpus), "--out", out, "--dry-run"]) == 0
+    told = capsys.readouterr()
+    assert told.out.startswith("1 document, about ")
+    assert "2 documents without text would be left out" in told.out
+    assert told.err == ""
+    assert run(["index", str(corpus), "--out", out]) == 0
+    assert "coil: 2 documents are empty and were left out: 'b', 'c'" in capsys.readouterr().err
+    corpus.write_text('{"id": "a", "text": ""}\n')
+    assert run(["add", out, str(corpus), "--on-duplicate", "update"]) == 0
+    told = capsys.readouterr()
+    assert "coil: 1 document is empty and was left out: 'a'" in told.err
+    assert "0 documents added; " in told.err
+    assert told.err.rstrip().endswith("holds 0")
+
+
 def test_one_of_a_kind_is_told_as_one(tmp_path: Path, capsys: Output) -> None:
     corpus, out = tmp_path / "a.jsonl", str(tmp_path / "a.coil")
     corpus.write_text('{"id": "a", "text": "river"}\n')

@@ -50,8 +50,9 @@ class Case:
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     words = st.lists(st.sampled_from(WORDS[:12]), max_size=6).map(" ".join)
+    filled = words.filter(bool)  # an index leaves empty documents out
     long_text = st.tuples(words, words).map(lambda two: " ".join([two[0], *["water flow"] * 40, two[1]]))
-    texts = draw(st.lists(st.one_of(words, words, long_text), min_size=1, max_size=8))
+    texts = draw(st.lists(st.one_of(filled, filled, long_text), min_size=1, max_size=8))
     queries = draw(st.lists(words, min_size=1, max_size=3))
     everyone = list(range(len(texts)))
     some = st.permutations(everyone).flatmap(

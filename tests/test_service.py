@@ -159,7 +159,7 @@ def test_documents_come_and_go(writable: Running) -> None:
     ]
     body = "\n\n".join(json.dumps(line) for line in lines).encode()
     got = client.post(f"{ONE}/documents", content=body, headers=WRITE)
-    assert got.json() == {"added": 2, "documents": 41}
+    assert got.json() == {"added": 2, "empty": [], "documents": 41}
     hits = client.get(f"{ONE}/search", params={"q": "mountain airport", "k": 50, "tok_only": True}).json()
     assert "new/ä b" in [hit["doc_id"] for hit in hits["hits"]]  # found at once
     assert client.get(f"{ONE}/documents/d/3").json()["text"] == "replaced text"
@@ -177,6 +177,16 @@ def test_documents_come_and_go(writable: Running) -> None:
     assert client.get("/v1/indexes").json()["indexes"][0]["documents"] == 37
 
 
+def test_documents_without_text_are_named_in_the_answer(writable: Running) -> None:
+    lines = [{"id": "a", "text": " "}, {"id": "b", "text": "river"}, {"id": "d/3", "title": "", "text": None}]
+    body = "\n".join(json.dumps(line) for line in lines).encode()
+    got = writable.client.post(f"{ONE}/documents", content=body, headers=WRITE)
+    assert got.json() == {"added": 1, "empty": ["a", "d/3"], "documents": 40}
+    assert writable.client.get(f"{ONE}/documents/d/3").status_code == 404
+    found = writable.client.get("/openapi.json").json()["components"]["schemas"]["AddedOut"]
+    assert "empty" in found["required"]
+
+
 def test_a_bad_line_writes_nothing(writable: Running) -> None:
     for bad, said in (("{", "broken JSON"), ("[1]", "object was expected"), ('{"id": "x"}', "no text")):
         body = '{"id": "good", "text": "river"}\n' + bad
@@ -189,7 +199,7 @@ def test_a_bad_line_writes_nothing(writable: Running) -> None:
     assert (got.status_code, got.json()["detail"]) == (422, "the body, line 2: not UTF-8")
     assert writable.client.get(f"{ONE}/documents/good").status_code == 404
     got = writable.client.post(f"{ONE}/documents", content=b"\xef\xbb\xbf\n", headers=WRITE)
-    assert got.json() == {"added": 0, "documents": 40}
+    assert got.json() == {"added": 0, "empty": [], "documents": 40}
 
 
 def test_health_ready_metrics_docs(server: Running) -> None:

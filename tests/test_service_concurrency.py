@@ -171,7 +171,7 @@ def test_too_many_changes_are_sent_away(tmp_path: Path) -> None:
 
         def upload() -> None:
             got = server.client.post(f"{ONE}/documents", content=slowly(), headers=WRITE)
-            assert got.json() == {"added": 1, "documents": 3}
+            assert got.json() == {"added": 1, "empty": [], "documents": 3}
 
         thread = threading.Thread(target=upload)
         thread.start()
@@ -254,7 +254,7 @@ def test_a_stop_finishes_what_was_begun(tmp_path: Path, how: signal.Signals, sta
         yield b'{"id": "last", "text": "money"}\n'
 
     got = httpx.post(f"{url}v1/indexes/notes/documents", content=body(), headers=WRITE, timeout=60)
-    assert got.json() == {"added": 3001, "documents": 3001}
+    assert got.json() == {"added": 3001, "empty": [], "documents": 3001}
     _, err = process.communicate(timeout=60)
     assert process.returncode == status, err
     assert all(json.loads(line)["level"] == "info" for line in err.splitlines() if line.startswith("{"))
@@ -319,7 +319,7 @@ def test_another_index_in_the_same_place_is_taken_over(tmp_path: Path) -> None:
         assert server.client.get("/ready").status_code == 200
         line = b'{"id": "new", "text": "river"}'
         written = server.client.post(f"{ONE}/documents", content=line, headers=WRITE)
-        assert written.json() == {"added": 1, "documents": 8}
+        assert written.json() == {"added": 1, "empty": [], "documents": 8}
         # One of another model cannot be searched with ours.
         create(tmp_path / "other.coil", encoder=HashEncoder(n_t=8)).close()
         folder.rename(tmp_path / "older2.coil")

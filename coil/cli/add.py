@@ -10,7 +10,7 @@ import click
 from coil.cli.index import COMMIT_EVERY
 from coil.cli.progress import document_bar
 from coil.errors import how_many
-from coil.index import open_index
+from coil.index import open_index, tell_left_out
 from coil.lists.memory import default_budget, longest_line, parse_size
 from coil.texts.corpora import read_documents
 
@@ -34,6 +34,11 @@ def command(index: Path, corpus: tuple[str, ...], on_duplicate: Any, memory: str
     documents = read_documents(*corpus)
     documents.gauge.longest = longest_line(budget or default_budget())
     opened = open_index(index, memory=budget)
+    empty: list[str] = []
     with document_bar(documents, "adding") as encoded:
-        added = opened.add(documents, on_duplicate, encoded=encoded, commit_every=COMMIT_EVERY)
+        added = opened.add(
+            documents, on_duplicate, encoded=encoded, commit_every=COMMIT_EVERY, left_out=empty.extend
+        )
+    if empty:
+        click.echo(f"coil: {tell_left_out(empty)}", err=True)
     click.echo(f"{how_many(added, 'document')} added; {index} holds {len(opened):,}", err=True)

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from coil.building import open_build
 from coil.cli.progress import document_bar, tell_size, tell_time
 from coil.errors import IndexLocked, InputError, how_many
+from coil.index import tell_left_out
 from coil.lists.memory import default_budget, longest_line, parse_size
 from coil.texts.corpora import Documents, read_documents
 
@@ -79,11 +80,13 @@ def command(
         return
     if before.documents:
         click.echo(f"{how_many(before.documents, 'document')} read before; going on after that", err=True)
+    empty: list[str] = []
     try:
         with document_bar(documents, "indexing") as encoded:
-            added = index.build(documents, before.on_duplicate, encoded, COMMIT_EVERY)
+            added = index.build(documents, before.on_duplicate, encoded, COMMIT_EVERY, empty.extend)
         if not len(index):
-            raise InputError(f"{' '.join(corpus)} holds no documents", "check the path and the format")
+            what = f"nothing but {how_many(len(empty), 'empty document')}" if empty else "no documents"
+            raise InputError(f"{' '.join(corpus)} holds {what}", "check the path and the format")
     except IndexLocked:
         raise  # it is another process's
     except BaseException as error:
@@ -96,6 +99,8 @@ def command(
                 f"coil: {how_many(kept, 'document')} kept in {out}; --resume goes on after that", err=True
             )
         raise
+    if empty:
+        click.echo(f"coil: {tell_left_out(empty)}", err=True)
     facts = index.inspect()
     cut = f", {facts.truncated_documents:,} cut off" if facts.truncated_documents else ""
     click.echo(
@@ -117,7 +122,12 @@ def _predict(documents: Documents, model: str | None, precision: Any, long: Any)
         f"size: about {tell_size(expected.bytes_segments + expected.bytes_catalog)} "
         f"(lists {tell_size(expected.bytes_segments)}, catalog {tell_size(expected.bytes_catalog)})\n"
         f"time: about {tell_time(expected.seconds)} on this machine as busy as it is now\n"
-        f"All documents were read, {expected.sampled:,} chosen at random were indexed "
+        + (
+            f"{how_many(expected.empty, 'document')} without text would be left out\n"
+            if expected.empty
+            else ""
+        )
+        + f"All documents were read, {expected.sampled:,} chosen at random were indexed "
         f"({expected.sampled_share:.1%} of the text), and the rest was taken to be like them. "
         "Nothing was written."
     )

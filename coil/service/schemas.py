@@ -187,6 +187,9 @@ class AddedOut(BaseModel):
     """What was written, and how many documents there are now."""
 
     added: int
+    empty: list[str] = Field(
+        description="the ids of documents without text: they are left out, and those there before are gone"
+    )
     documents: int
 
 

@@ -206,11 +206,12 @@ class Service:
             received = await uploads.receive(body)
 
             def change(index: Index) -> bytes:
+                empty: list[str] = []
                 with received:
                     uploads.check(received)
-                    added = index.update(uploads.read(received))
+                    added = index.update(uploads.read(received), empty.extend)
                 self.meters.count_written(name, "add", added)
-                return _json({"added": added, "documents": len(index)})
+                return _json({"added": added, "empty": empty, "documents": len(index)})
 
             return await _whole(served.write(change))
 
