@@ -538,7 +538,7 @@ def create(
     folder = Path(path)
     _check_choice("precision", precision, Precision)
     _check_choice("long", long, Long)
-    _check_free(folder)
+    check_free(folder)
     encoder = encoder if encoder is not None else OnnxEncoder(model)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -554,7 +554,7 @@ def create(
     if build_with is not None:
         settings[BUILD] = Consumed(on_duplicate=build_with).to_json()
     with writer_lock(folder):
-        _check_free(folder)
+        check_free(folder)
         for left in catalog_files(folder):  # of a process that was killed before it had made an index
             left.unlink()
         try:
@@ -603,7 +603,8 @@ def _check_question(queries: list[str], k: object, filter: object) -> None:
         raise InputError(f"the filter is a {type(filter).__name__}, no text", "write it as 'year >= 2020'")
 
 
-def _check_free(folder: Path) -> None:
+def check_free(folder: Path) -> None:
+    """Refuse a place where something is already."""
     taken = folder.exists() and not folder.is_dir()
     if folder.is_dir():
         left = {LOCK_FILE, *(path.name for path in catalog_files(folder))}

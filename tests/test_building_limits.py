@@ -168,6 +168,45 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: Output) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.jsonl"]
 
 
+def test_a_dry_run_refuses_what_a_run_refuses(tmp_path: Path, capsys: Output) -> None:
+    def tell(*arguments: str) -> tuple[int, str]:
+        status = run(["index", *arguments])
+        return status, capsys.readouterr().err
+
+    texts = put(tmp_path / "notes" / "a.md", "river").parent
+    twice = write_corpus(
+        tmp_path / "c.jsonl", [Document("x", "river"), *some_documents(5), Document("x", "b")]
+    )
+    for corpus in ([str(twice)], [str(texts), str(texts / "a.md")]):
+        real = tell(*corpus, "--out", str(tmp_path / "a.coil"))
+        assert real[0] == 1
+        assert "stands twice: at " in real[1]
+        assert tell(*corpus, "--out", str(tmp_path / "a.coil"), "--dry-run") == real
+        skipping = ("--on-duplicate", "skip", "--dry-run")
+        assert tell(*corpus, "--out", str(tmp_path / "a.coil"), *skipping)[0] == 0
+    good, taken, plain = str(texts), tmp_path / "b.coil", put(tmp_path / "plain", "x")
+    assert tell(good, "--out", str(taken), "--precision", "fp16")[0] == 0
+    unfinished = tmp_path / "d.coil"
+    create(unfinished, build_with="error").close()
+    for out, more in (
+        (taken, []),
+        (unfinished, []),
+        (unfinished, ["--resume", "--precision", "fp32"]),
+        (texts, []),
+        (plain, []),
+        (plain / "below.coil", []),
+    ):
+        real = tell(good, "--out", str(out), *more)
+        assert real[0] == 1
+        status, told = tell(good, "--out", str(out), "--dry-run", *more)
+        assert status == 1, out
+        if out != plain / "below.coil":  # there the system's words and ours differ
+            assert told == real[1]
+    assert tell(good, "--out", str(unfinished), "--resume", "--dry-run")[0] == 0
+    assert tell(good, "--out", str(tmp_path / "new" / "e.coil"), "--dry-run")[0] == 0
+    assert not (tmp_path / "new").exists()
+
+
 # ---- bad input, through the command line
 
 BAD: dict[str, tuple[bytes, str]] = {

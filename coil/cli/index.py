@@ -10,7 +10,7 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from coil.building import open_build
+from coil.building import check_build, open_build
 from coil.cli.progress import document_bar, tell_size, tell_time
 from coil.errors import IndexLocked, InputError, how_many
 from coil.index import tell_left_out
@@ -42,7 +42,7 @@ COMMIT_EVERY = 16_384  # documents: what a kill costs at most, about a minute of
     "[default: 2G, or half of the machine's if that is less]",
 )  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with a build that was interrupted.")
-@click.option("--dry-run", is_flag=True, help="Only tell what it would take, judged from a sample.")
+@click.option("--dry-run", is_flag=True, help="Only read the corpus, and tell what it would take or refuse.")
 def command(
     corpus: tuple[str, ...],
     out: Path,
@@ -72,7 +72,8 @@ def command(
     documents = read_documents(*corpus)  # before anything is made: a wrong path must not leave an empty index
     documents.gauge.longest = longest_line(budget or default_budget())
     if dry_run:
-        _predict(documents, model, precision or "int8", long or "chunk")
+        check_build(out, model, precision, long, on_duplicate, resume)
+        _predict(documents, model, precision or "int8", long or "chunk", on_duplicate or "error")
         return
     index, before = open_build(out, model, precision, long, on_duplicate, resume, memory=budget)
     if before.finished:
@@ -111,12 +112,13 @@ def command(
     )
 
 
-def _predict(documents: Documents, model: str | None, precision: Any, long: Any) -> None:
+def _predict(documents: Documents, model: str | None, precision: Any, long: Any, on_duplicate: Any) -> None:
     from coil.forecast import forecast
     from coil.vectors.onnx_encoder import OnnxEncoder
 
-    read = tqdm(documents, unit=" documents", desc="reading", disable=None)
-    expected = forecast(read, OnnxEncoder(model), precision, long)
+    encoder = OnnxEncoder(model)
+    with tqdm(unit=" documents", desc="reading", disable=None) as bar:
+        expected = forecast(documents, encoder, precision, long, on_duplicate=on_duplicate, read=bar.update)
     click.echo(
         f"{how_many(expected.documents, 'document')}, about {how_many(expected.mentions, 'mention')}\n"
         f"size: about {tell_size(expected.bytes_segments + expected.bytes_catalog)} "
