@@ -19,6 +19,8 @@ from coil.errors import (
     CoilError,
     InputError,
     MissingIndex,
+    MissingModelFile,
+    ModelError,
     OptionMismatch,
     OutputError,
     how_many,
@@ -65,6 +67,7 @@ class IndexFacts:
     mentions: int
     lists: int
     longest_lists: tuple[tuple[str, int], ...]
+    nameless: str  # why these have no names, if they have none
     truncated_documents: int
     segments: int
     unfinished: bool  # `coil index` was interrupted, and --resume can go on
@@ -108,9 +111,12 @@ class Index:
         memory: int | None = None,
         threads: int = 1,
         device: str | None = None,
+        model: str | Path | None = None,
     ) -> None:
-        """`memory`: bytes that the process may take while it changes the index."""
+        """`memory`: bytes that the process may take while it changes the index. `model`: where its model is,
+        if that is no longer where it was."""
         self.folder = folder
+        self._model_at = model
         self._encoder = encoder
         self._memory = memory
         self._plan: MemoryPlan | None = None
@@ -141,15 +147,26 @@ class Index:
     def encoder(self) -> Encoder:
         """The model that the index was made with, loaded when it is first needed."""
         if self._encoder is None:
-            self._encoder = OnnxEncoder(self._settings["model"])
+            self._encoder = self._load_model()
         made_with = self._settings["fingerprint"]
         if self._encoder.fingerprint != made_with:
             raise OptionMismatch(
                 f"{self.folder} was made with the model {made_with}, but the one at hand "
-                f"({self._settings['model'] or 'bundled'}) is {self._encoder.fingerprint}",
-                "open it with the model it was made with, or build it again",
+                f"({self._model_at or self._settings['model'] or 'bundled'}) is {self._encoder.fingerprint}",
+                "open it with the model it was made with (--model FOLDER), or build it again",
             )
         return self._encoder
+
+    def _load_model(self) -> Encoder:
+        if self._model_at is not None:
+            return OnnxEncoder(self._model_at)
+        try:
+            return OnnxEncoder(self._settings["model"])
+        except MissingModelFile as error:
+            raise MissingModelFile(
+                f"{self.folder} was made with a model that is no longer there: {error}",
+                "say where it is now with --model FOLDER, or coil.open(..., model=FOLDER)",
+            ) from error
 
     @property
     def model(self) -> str | None:
@@ -349,7 +366,7 @@ class Index:
         _check_choice("on_duplicate", on_duplicate, OnDuplicate)
         placed = GivenDocuments(documents)
         listener = Listener(self._seen_at_once(committed), encoded, left_out or _warn_of_empty)
-        with self._writer() as writer:
+        with self._writer(self.encoder) as writer:
             return writer.add(placed, on_duplicate, listener, commit_every, placed.are_files)
 
     def build(
@@ -363,7 +380,7 @@ class Index:
         """Add a whole corpus, or what an interrupted build of it has left; returns how many were added."""
         placed = GivenDocuments(documents)
         state = self._settings[BUILD]
-        with self._writer() as writer:
+        with self._writer(self.encoder) as writer:
             added = writer.build(
                 placed,
                 replace(Consumed.from_json(state), on_duplicate=on_duplicate),
@@ -424,10 +441,13 @@ class Index:
         return segments
 
     @contextmanager
-    def _writer(self) -> Iterator[IndexWriter]:
-        encoder = self.encoder
-        if self._plan is None:
-            self._plan = _plan(encoder, self._memory)
+    def _writer(self, encoder: Encoder | None = None) -> Iterator[IndexWriter]:
+        """`encoder`: for documents that come in; deleting and merging need no model."""
+        plan = self._plan
+        if plan is None:
+            plan = _plan(encoder, self._memory, int(self._settings["config"]["n_t"]))
+        if encoder is not None:  # a plan without a model in memory would be too bold for one with it
+            self._plan = plan
         with writer_lock(self.folder):
             catalog = Catalog.open(self.folder)
             try:
@@ -437,7 +457,7 @@ class Index:
                     encoder,
                     self._settings["precision"],
                     self._settings["long"],
-                    self._plan,
+                    plan,
                 )
             except BaseException:
                 with suppress(CoilError):  # the first error is the one to tell; the old snapshot still serves
@@ -458,8 +478,13 @@ class Index:
                 if progress is not None:
                     progress(entry.facts.bytes)
 
+    def disk_use(self) -> tuple[int, int]:
+        """How many segments there are, and how many bytes they take."""
+        with self._held() as snapshot:
+            return len(snapshot.entries), sum(entry.facts.bytes for entry in snapshot.entries)
+
     def inspect(self, longest: int = 10) -> IndexFacts:
-        """Sizes and settings."""
+        """Sizes and settings. Where the model is not at hand, the longest lists are named by number."""
         with self._held() as snapshot:
             return self._inspect(snapshot, longest)
 
@@ -473,7 +498,12 @@ class Index:
         top = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:longest]
         mentions = sum(live.segment.n_mentions for live in segments)
         postings = sum(_posting_bytes(live) for live in segments)
-        token = self.encoder.tokenizer.token
+        nameless = ""
+        token: Callable[[int], str] = "list {}".format
+        try:
+            token = self.encoder.tokenizer.token
+        except ModelError as error:
+            nameless = str(error)
         return IndexFacts(
             folder=str(self.folder),
             model={name: self._settings[name] for name in ("model", "fingerprint", "config")},
@@ -485,6 +515,7 @@ class Index:
             mentions=mentions,
             lists=len(counts),
             longest_lists=tuple((token(list_id), length) for list_id, length in top),
+            nameless=nameless,
             truncated_documents=catalog.n_truncated(),
             segments=len(segments),
             unfinished=self.is_unfinished,
@@ -571,16 +602,18 @@ def open_index(
     memory: int | None = None,
     threads: int = 1,
     device: str | None = None,
+    model: str | Path | None = None,
 ) -> Index:
     """Open an index that is there, to search and to change it.
 
-    `memory` bounds the process while it changes the index, in bytes. `threads` share a search over many
-    documents; `device`, such as "cuda", scores with PyTorch there.
+    `model` says where the model that it was made with is now, if that has moved. `memory` bounds the process
+    while it changes the index, in bytes. `threads` share a search over many documents; `device`, such as
+    "cuda", scores with PyTorch there.
     """
     folder = Path(path)
     if not folder.is_dir():
         raise MissingIndex(f"there is no index at {folder}", "make one with `coil index` or coil.create")
-    return Index(folder, encoder, memory, threads, device)
+    return Index(folder, encoder, memory, threads, device, model)
 
 
 def is_index(folder: Path) -> bool:
@@ -613,10 +646,10 @@ def check_free(folder: Path) -> None:
         raise OutputError(f"{folder} exists already", "open it with coil.open, or choose another name")
 
 
-def _plan(encoder: Encoder, memory: int | None) -> MemoryPlan:
+def _plan(encoder: Encoder | None, memory: int | None, n_t: int) -> MemoryPlan:
     if memory is None:  # a program that is large already has its reasons
         memory = max(default_budget(), resident_bytes() + (default_budget() // 2))
-    else:  # the runtime's own memory grows with the first long text
+    elif encoder is not None:  # the runtime's own memory grows with the first long text
         for _ in encoder.encode_documents(["a " * encoder.config.profile.document_length]):
             pass
-    return plan_memory(memory, resident_bytes(), encoder.config.n_t)
+    return plan_memory(memory, resident_bytes(), n_t)

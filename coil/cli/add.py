@@ -23,7 +23,12 @@ from coil.texts.corpora import read_documents
     help="What to do with an id that is there already.",
 )  # fmt: skip
 @click.option("--memory", metavar="SIZE", help="What the whole process may take, such as 512M or 4G.")
-def command(index: Path, corpus: tuple[str, ...], on_duplicate: Any, memory: str | None) -> None:
+@click.option(
+    "--model", metavar="FOLDER", help="Where the index's model is now, if it is no longer where it was."
+)
+def command(
+    index: Path, corpus: tuple[str, ...], on_duplicate: Any, memory: str | None, model: str | None
+) -> None:
     """Add documents to an index; what is committed can be searched at once.
 
     \b
@@ -33,7 +38,7 @@ def command(index: Path, corpus: tuple[str, ...], on_duplicate: Any, memory: str
     budget = parse_size(memory) if memory is not None else None
     documents = read_documents(*corpus)
     documents.gauge.longest = longest_line(budget or default_budget())
-    opened = open_index(index, memory=budget)
+    opened = open_index(index, memory=budget, model=model)
     empty: list[str] = []
     with document_bar(documents, "adding") as encoded:
         added = opened.add(

@@ -14,10 +14,13 @@ from coil.index import open_index
 
 @click.command("inspect")
 @click.argument("index", type=click.Path(path_type=Path))
+@click.option(
+    "--model", metavar="FOLDER", help="Where the index's model is now, if it is no longer where it was."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for programs.")
-def command(index: Path, as_json: bool) -> None:
-    """Show sizes, model and settings of an index."""
-    facts = open_index(index).inspect()
+def command(index: Path, model: str | None, as_json: bool) -> None:
+    """Show sizes, model and settings of an index. The model is only needed to name the longest lists."""
+    facts = open_index(index, model=model).inspect()
     if as_json:
         click.echo(json.dumps(asdict(facts)))
         return
@@ -40,3 +43,6 @@ def command(index: Path, as_json: bool) -> None:
     }
     for name, value in rows.items():
         click.echo(f"{name:>14}  {value}")
+    if facts.nameless:
+        click.echo(f"coil: the lists have no names: {facts.nameless}", err=True)
+        click.echo("  try: coil inspect --model FOLDER", err=True)

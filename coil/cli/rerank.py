@@ -37,7 +37,11 @@ SHOWN = 3  # ids named in a message
     help="Take only the first N candidates of each query; the others are left out. Default: all.",
 )  # fmt: skip
 @click.option("--tok-only", is_flag=True, help="Leave the sentence vector out: exact matches alone.")
-@click.option("--model", metavar="M", help="A model folder, or a package that carries one.")
+@click.option(
+    "--model",
+    metavar="M",
+    help="A model folder, or a package that carries one; with --index: where the index's model is now.",
+)
 @click.option(
     "--precision", type=click.Choice(["int8", "fp16", "fp32"]), default="int8", show_default=True,
     help="How vectors are stored before they are scored; as in `coil index`, so that scores are equal.",
@@ -78,7 +82,7 @@ def command(
     if bool(corpus) == (index is not None):
         raise click.UsageError("Give --corpus CORPUS or --index INDEX.")
     if index is not None:
-        for name in ("model", "precision", "long"):
+        for name in ("precision", "long"):
             if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
                 raise click.UsageError(f"--{name} goes with --corpus; an index has its own.")
     documents = read_documents(*corpus)  # before the long work: a wrong path is told at once
@@ -111,7 +115,7 @@ def command(
         yield from found.rows.items()
 
     def from_index(folder: Path) -> Answers:
-        opened = open_index(folder)
+        opened = open_index(folder, model=model)
         absent: dict[str, None] = {}  # in order, each once
         present = 0
         asked = list(candidates)

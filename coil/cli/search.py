@@ -35,6 +35,9 @@ _AT_ONCE = 64
     help="Threads that share a search; worth it from some 100,000 documents on.",
 )  # fmt: skip
 @click.option("--device", help="Score with PyTorch on this device, such as cuda (needs the gpu extra).")
+@click.option(
+    "--model", metavar="FOLDER", help="Where the index's model is now, if it is no longer where it was."
+)
 @click.option("--queries", help="Search for each query of this file instead.")
 @click.option("--run", type=click.Path(path_type=Path), help="With --queries: the TREC run to write.")
 def command(
@@ -47,6 +50,7 @@ def command(
     stats: bool,
     threads: int,
     device: str | None,
+    model: str | None,
     queries: str | None,
     run: Path | None,
 ) -> None:
@@ -63,7 +67,7 @@ def command(
         raise click.UsageError("--run needs --queries FILE.")
     if queries is not None and run is None:
         raise click.UsageError("--queries needs --run OUT.trec for the result.")
-    opened = open_index(index, threads=threads, device=device)
+    opened = open_index(index, threads=threads, device=device, model=model)
     if queries is None:
         assert query is not None
         [answer] = opened.answer_many([query], k, expression, tok_only)

@@ -31,6 +31,13 @@ DEFAULTS = Limits()
     help="Where to listen. The default is reached from this machine alone; 0.0.0.0 from all others, too.",
 )
 @click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="FOLDER",
+    help="Where a model is now that is no longer where it was; may be repeated.",
+)
+@click.option(
     "--token-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -101,6 +108,7 @@ def command(
     indexes: tuple[Path, ...],
     port: int,
     host: str,
+    models: tuple[str, ...],
     token_file: Path | None,
     origins: tuple[str, ...],
     hosts: tuple[str, ...],
@@ -144,7 +152,7 @@ def command(
         origins=origins,
         log_queries=log_queries,
     )
-    serve(indexes, host, port, options)
+    serve(indexes, host, port, options, models=models)
 
 
 def check_installed() -> None:
@@ -160,6 +168,7 @@ def serve(
     options: ServiceOptions,
     encoder: Encoder | None = None,
     open_browser: bool = False,
+    models: Sequence[str] = (),
 ) -> None:
     """Everything after the options: open the indexes, listen, answer until the end.
 
@@ -174,7 +183,7 @@ def serve(
     if is_loopback(host):
         names = tuple(name.lower() for name in (*LOOPBACK_NAMES, *options.hosts))
         options = replace(options, hosts=(*names, f"[{host}]" if ":" in host else host.lower()))
-    served = open_all(folders, options.limits.writes_waiting, encoder)
+    served = open_all(folders, options.limits.writes_waiting, encoder, models)
     listening = listen(host, port)
     address = address_of(listening)
 

@@ -21,7 +21,7 @@ def command(index: Path) -> None:
     changed letter of a text.
     """
     opened = open_index(index)
-    total = opened.inspect().bytes_segments
+    _, total = opened.disk_use()
     with tqdm(total=total, unit="B", unit_scale=True, disable=None, desc="verifying") as bar:
         opened.verify(bar.update)
     click.echo(f"{index} is whole: {how_many(len(opened), 'document')}, {total / 1e6:.1f} MB of segments")

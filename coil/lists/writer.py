@@ -75,18 +75,18 @@ class _Pending:
 
 
 class IndexWriter:
-    """Changes an index. Its maker holds the writer lock."""
+    """Changes an index. Its maker holds the writer lock. Only adding needs an encoder."""
 
     def __init__(
         self,
         folder: Path,
         catalog: Catalog,
-        encoder: Encoder,
+        encoder: Encoder | None,
         precision: Precision,
         long: Long,
         plan: MemoryPlan,
     ) -> None:
-        self._folder, self._catalog, self._encoder = folder, catalog, encoder
+        self._folder, self._catalog, self._given_encoder = folder, catalog, encoder
         self._precision, self._long, self._plan = precision, long, plan
         self._remove_strays()
 
@@ -156,6 +156,11 @@ class IndexWriter:
         return len(self._catalog.segments())
 
     # ---- adding
+
+    @property
+    def _encoder(self) -> Encoder:
+        assert self._given_encoder is not None, "who adds gives an encoder"
+        return self._given_encoder
 
     def _take_in(
         self,

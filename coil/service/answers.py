@@ -82,7 +82,7 @@ def explain_one(
 def describe(index: Index, name: str, writable: bool) -> dict[str, Any]:
     """Sizes and settings, without anything that tells where the index is."""
     facts = asdict(index.inspect())
-    del facts["folder"]
+    del facts["folder"], facts["nameless"]  # they may tell where things are
     model = dict(facts["model"])
     # A model may be given by its folder, whose last part is all that a client has to know.
     named = str(model.pop("model") or "bundled").replace("\\", "/").rstrip("/")
