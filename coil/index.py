@@ -9,11 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
-
-import numpy as np
 
 from coil.errors import (
     CoilError,
@@ -30,6 +28,7 @@ from coil.hits.ranking import Limits, check_deadline
 from coil.hits.reranker import AT_ONCE, Candidate, check_candidates, rank_candidates
 from coil.hits.searcher import Answer, Hit, Searcher
 from coil.lists.catalog import Catalog, catalog_files
+from coil.lists.facts import IndexFacts, NameList, gather_facts
 from coil.lists.filters import parse_filter
 from coil.lists.intake import Consumed, OnDuplicate
 from coil.lists.lock import LOCK_FILE, writer_lock
@@ -51,31 +50,6 @@ Encoded = Callable[[int, int], object]
 LeftOut = Callable[[list[str]], object]
 
 _log = logging.getLogger("coil.index")
-
-
-@dataclass(frozen=True)
-class IndexFacts:
-    """What `coil inspect` tells."""
-
-    folder: str
-    model: dict[str, Any]
-    precision: Precision
-    long: Long
-    documents: int
-    rows: int
-    deleted_rows: int
-    mentions: int
-    lists: int
-    longest_lists: tuple[tuple[str, int], ...]
-    nameless: str  # why these have no names, if they have none
-    truncated_documents: int
-    segments: int
-    unfinished: bool  # `coil index` was interrupted, and --resume can go on
-    bytes_catalog: int
-    bytes_segments: int
-    bytes_a_mention: float
-    token_error: float
-    sentence_error: float
 
 
 class _OnDisk:
@@ -485,46 +459,22 @@ class Index:
 
     def inspect(self, longest: int = 10) -> IndexFacts:
         """Sizes and settings. Where the model is not at hand, the longest lists are named by number."""
-        with self._held() as snapshot:
-            return self._inspect(snapshot, longest)
-
-    def _inspect(self, snapshot: Snapshot, longest: int) -> IndexFacts:
-        catalog, segments = snapshot.catalog, snapshot.segments
-        counts: dict[int, int] = {}
-        for live in segments:
-            lengths = np.diff(live.segment.list_offsets)
-            for list_id, length in zip(live.segment.list_ids.tolist(), lengths.tolist(), strict=True):
-                counts[list_id] = counts.get(list_id, 0) + length
-        top = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:longest]
-        mentions = sum(live.segment.n_mentions for live in segments)
-        postings = sum(_posting_bytes(live) for live in segments)
         nameless = ""
-        token: Callable[[int], str] = "list {}".format
+        name_list: NameList = _number_of_list
         try:
-            token = self.encoder.tokenizer.token
+            name_list = self._words_of_list()
         except ModelError as error:
             nameless = str(error)
-        return IndexFacts(
-            folder=str(self.folder),
-            model={name: self._settings[name] for name in ("model", "fingerprint", "config")},
-            precision=self._settings["precision"],
-            long=self._settings["long"],
-            documents=catalog.n_documents(),
-            rows=sum(live.segment.n_rows for live in segments),
-            deleted_rows=sum(int((~live.alive).sum()) for live in segments if live.alive is not None),
-            mentions=mentions,
-            lists=len(counts),
-            longest_lists=tuple((token(list_id), length) for list_id, length in top),
-            nameless=nameless,
-            truncated_documents=catalog.n_truncated(),
-            segments=len(segments),
-            unfinished=self.is_unfinished,
-            bytes_catalog=sum(path.stat().st_size for path in catalog_files(self.folder)),
-            bytes_segments=sum(entry.facts.bytes for entry in snapshot.entries),
-            bytes_a_mention=postings / mentions if mentions else 0.0,
-            token_error=max((live.segment.token_error for live in segments), default=0.0),
-            sentence_error=max((live.segment.sentence_error for live in segments), default=0.0),
-        )
+        with self._held() as snapshot:
+            return gather_facts(snapshot, self._settings, self.is_unfinished, longest, name_list, nameless)
+
+    def _words_of_list(self) -> NameList:
+        keys, tokenizer = self.encoder.keys, self.encoder.tokenizer
+        return lambda list_id: tuple(tokenizer.token(token) for token in keys.members(list_id).tolist())
+
+
+def _number_of_list(list_id: int) -> tuple[str, ...]:
+    return (f"list {list_id}",)
 
 
 def tell_left_out(empty: Sequence[str]) -> str:
@@ -541,15 +491,6 @@ def _warn_of_empty(empty: list[str]) -> None:
 def _hit(collection: _OnDisk, rank: int, ranked: Candidate) -> Hit:
     document = collection.document(ranked.ordinal)
     return Hit(rank, document.doc_id, ranked.score, document.text, document.fields, ranked.chunk)
-
-
-def _posting_bytes(live: LiveSegment) -> int:
-    scales = live.segment.vectors.scales
-    return (
-        live.segment.mention_rows.nbytes
-        + live.segment.vectors.values.nbytes
-        + (scales.nbytes if scales is not None else 0)
-    )
 
 
 def create(

@@ -501,3 +501,21 @@ def test_documents_without_text_are_left_out_and_told(
     assert index.has("z")
     assert caplog.messages[-1] == "1 document is empty and was left out: 'v'"
     index.close()
+
+
+def test_facts_are_those_of_the_documents_that_are_there(tmp_path: Path) -> None:
+    texts = [*random_texts(30, seed=9), "water flow " * 60]
+    documents = [Document(f"d{i}", text) for i, text in enumerate(texts)]
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([*documents, Document("other", "airport"), Document("d0x", "river river")])
+        index.update([documents[3]])
+        gone = ["other", "d0x", *(f"d{i}" for i in range(5, 15))]
+        index.delete(gone)
+        found = index.inspect()
+    with create(tmp_path / "b.coil", encoder=HashEncoder()) as fresh:
+        fresh.add([document for document in documents if document.doc_id not in gone])
+        expected = fresh.inspect()
+    assert found.deleted_rows > 10
+    assert expected.deleted_rows == 0
+    for name in ("documents", "rows", "mentions", "lists", "longest_lists", "truncated_documents"):
+        assert getattr(found, name) == getattr(expected, name), name

@@ -143,6 +143,32 @@ def test_empty_documents_are_counted(tmp_path: Path, capsys: Output) -> None:
     assert told.err.rstrip().endswith("holds 0")
 
 
+def test_inspect_counts_what_is_there_and_names_lists_by_their_words(
+    index: str, tmp_path: Path, capsys: Output
+) -> None:
+    (tmp_path / "b.tsv").write_text("b1\tA bank, banks and banking.\nb2\tEels.\n")
+    assert run(["add", index, str(tmp_path / "b.tsv")]) == 0
+    assert run(["delete", index, "otter.txt", "b2"]) == 0
+    capsys.readouterr()
+    assert run(["inspect", index]) == 0
+    shown = capsys.readouterr().out
+    assert " 3 in 2 segments, and 2 deleted rows (40.0%)" in shown
+    assert "longest lists  bank/banks/banking" in shown
+    assert "stream" not in shown
+    assert run(["inspect", index, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    words, mentions = facts["longest_lists"][0]
+    assert words[:3] == ["bank", "banks", "banking"]
+    assert mentions == 5
+    assert (facts["rows"], facts["deleted_rows"], facts["documents"]) == (3, 2, 3)
+    assert run(["compact", index]) == 0
+    capsys.readouterr()
+    assert run(["inspect", index, "--json"]) == 0
+    compact = json.loads(capsys.readouterr().out)
+    for name in ("rows", "mentions", "lists", "longest_lists"):
+        assert facts[name] == compact[name], name
+
+
 def test_one_of_a_kind_is_told_as_one(tmp_path: Path, capsys: Output) -> None:
     corpus, out = tmp_path / "a.jsonl", str(tmp_path / "a.coil")
     corpus.write_text('{"id": "a", "text": "river"}\n')
