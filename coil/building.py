@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from coil.errors import OptionMismatch, OutputError, UnfinishedBuild
-from coil.index import Index, create, is_index, open_index
+from coil.errors import OptionMismatch, OutputError, UnfinishedBuild, how_many
+from coil.index import Index, check_free, create, is_index, open_index
 from coil.lists.intake import Consumed, OnDuplicate
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
+
+
+def check_build(
+    path: str | Path,
+    model: str | Path | None = None,
+    precision: Precision | None = None,
+    long: Long | None = None,
+    on_duplicate: OnDuplicate | None = None,
+    resume: bool = False,
+) -> None:
+    """Refuse what `open_build` would refuse, without making anything."""
+    folder = Path(path)
+    if is_index(folder):
+        open_build(folder, model, precision, long, on_duplicate, resume)[0].close()
+        return
+    check_free(folder)
+    above = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise OutputError(
+            f"{folder} cannot be made: {above} is no folder to write to", "choose another place"
+        )
 
 
 def open_build(
@@ -38,7 +60,7 @@ def open_build(
     state = opened.build_state()
     if not resume and state is not None and not state.finished:
         raise UnfinishedBuild(
-            f"{folder} holds an unfinished build, {state.documents:,} documents so far",
+            f"{folder} holds an unfinished build, {how_many(state.documents, 'document')} so far",
             "go on with it with --resume, or remove it to start afresh",
         )
     if not resume:

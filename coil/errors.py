@@ -150,6 +150,12 @@ class MissingExtra(CoilError):
         self.package, self.extra = package, extra
 
 
+def how_many(count: int, noun: str) -> str:
+    """A number of things for a message: `1 document`, `2,000 documents`, `2 queries`."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
+
+
 def require(module: str, extra: str) -> ModuleType:
     """Import a module of an optional extra, or say which extra to install."""
     try:

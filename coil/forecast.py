@@ -1,15 +1,23 @@
-"""What building an index will take, judged from a sample that is really indexed, in a temporary folder."""
+"""What building an index will take, judged from a sample that is really indexed, in a temporary folder.
+
+All documents are read, so what a build would refuse in them is found: a line that cannot be read, or an id
+that stands twice. Only a single document too large for the memory is not, unless it is in the sample.
+"""
 
 from __future__ import annotations
 
 import random
+import sqlite3
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from coil.errors import InputError
+from coil.errors import DuplicateId, InputError, how_many
 from coil.index import create
+from coil.lists.intake import OnDuplicate, Places
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.texts.given import GivenDocuments, Texts
@@ -26,6 +34,7 @@ class Forecast:
     """What is expected, and what that is judged from."""
 
     documents: int
+    empty: int  # documents without text, which are left out and not among `documents`
     mentions: int
     bytes_segments: int
     bytes_catalog: int
@@ -41,17 +50,26 @@ def forecast(
     long: Long = "chunk",
     seed: int = 0,
     most_seconds: float = SECONDS,
+    on_duplicate: OnDuplicate = "error",
+    read: Callable[[int], object] | None = None,
 ) -> Forecast:
-    """Read all documents, index a random sample of them, and scale by the number of characters."""
+    """Read all documents, index a random sample of them, and scale by the number of characters.
+
+    `read` hears how many more documents are read.
+    """
     began = time.monotonic()
-    sample, count, size = _sample(documents, random.Random(seed))
+    placed = GivenDocuments(documents)
+    with tempfile.TemporaryDirectory(prefix="coil-forecast-") as scratch:
+        checked = _unique(placed, Path(scratch) / "ids.sqlite") if on_duplicate == "error" else placed
+        sample, count, empty, size = _sample(checked, random.Random(seed), read)
     reading = time.monotonic() - began
     if not count:
-        raise InputError("the corpus holds no documents", "check the path and the format")
+        what = f"nothing but {how_many(empty, 'empty document')}" if empty else "no documents"
+        raise InputError(f"the corpus holds {what}", "check the path and the format")
     with tempfile.TemporaryDirectory(prefix="coil-forecast-") as scratch:
         index = create(Path(scratch) / "sample.coil", precision=precision, long=long, encoder=encoder)
         index.fold()
-        empty = index.inspect().bytes_catalog
+        bare = index.inspect().bytes_catalog
         for _ in encoder.encode_documents([sample[0].text]):  # the first text pays for the start
             pass
         began = time.monotonic()
@@ -68,20 +86,55 @@ def forecast(
     share = sum(_size_of(document) for document in sampled) / size
     return Forecast(
         documents=count,
+        empty=empty,
         mentions=round(facts.mentions / share),
         bytes_segments=round(facts.bytes_segments / share),
-        bytes_catalog=empty + round((facts.bytes_catalog - empty) / share),
+        bytes_catalog=bare + round((facts.bytes_catalog - bare) / share),
         seconds=reading + encoding / share,
         sampled=len(sampled),
         sampled_share=share,
     )
 
 
-def _sample(documents: Texts, rng: random.Random) -> tuple[list[Document], int, int]:
-    """A random sample in random order (a reservoir), the number of documents, and the size of all."""
+def _unique(documents: GivenDocuments, path: Path) -> Iterator[Document]:
+    """The same documents; the second one of an id is a DuplicateId with both places, as in a build.
+
+    The ids are kept in a file, for they may be more than memory holds.
+    """
+    places, number = Places(), 0
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = OFF")
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("CREATE TABLE seen (doc_id TEXT PRIMARY KEY, number INTEGER) WITHOUT ROWID")
+        connection.execute("BEGIN")
+        for document in documents:
+            doc_id = document.doc_id
+            row = connection.execute("SELECT number FROM seen WHERE doc_id = ?", (doc_id,)).fetchone()
+            if row is not None:
+                mark, exact = places.of(row[0])
+                first = documents.place_of(mark, doc_id)
+                second = documents.place_of(documents.mark, doc_id)
+                raise DuplicateId(doc_id, first if exact else f"a place after {first}", second)
+            if not document.is_empty:
+                number += 1
+                places.note(number, documents.mark)
+                connection.execute("INSERT INTO seen VALUES (?, ?)", (doc_id, number))
+            yield document
+
+
+def _sample(
+    documents: Iterable[Document], rng: random.Random, read: Callable[[int], object] | None
+) -> tuple[list[Document], int, int, int]:
+    """A random sample in random order (a reservoir), the numbers of documents with and without text, and the
+    size of all."""
     sample: list[Document] = []
-    count = size = 0
-    for document in GivenDocuments(documents):
+    count = empty = size = 0
+    for document in documents:
+        if read is not None:
+            read(1)
+        if document.is_empty:
+            empty += 1
+            continue
         count += 1
         size += _size_of(document)
         if len(sample) < SAMPLE:
@@ -89,7 +142,7 @@ def _sample(documents: Texts, rng: random.Random) -> tuple[list[Document], int, 
         elif (place := rng.randrange(count)) < SAMPLE:
             sample[place] = document
     rng.shuffle(sample)
-    return sample, count, size
+    return sample, count, empty, size
 
 
 def _size_of(document: Document) -> int:

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import copy
+import logging
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
-
-import numpy as np
 
 from coil.errors import (
     CoilError,
     InputError,
     MissingIndex,
+    MissingModelFile,
+    ModelError,
     OptionMismatch,
     OutputError,
+    how_many,
 )
 from coil.explanations.explanation import Explanation, explain_hit
+from coil.hits.ranking import Limits, check_deadline
 from coil.hits.reranker import AT_ONCE, Candidate, check_candidates, rank_candidates
 from coil.hits.searcher import Answer, Hit, Searcher
 from coil.lists.catalog import Catalog, catalog_files
+from coil.lists.facts import IndexFacts, NameList, gather_facts
 from coil.lists.filters import parse_filter
 from coil.lists.intake import Consumed, OnDuplicate
 from coil.lists.lock import LOCK_FILE, writer_lock
@@ -43,30 +47,9 @@ from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
 Encoded = Callable[[int, int], object]
+LeftOut = Callable[[list[str]], object]
 
-
-@dataclass(frozen=True)
-class IndexFacts:
-    """What `coil inspect` tells."""
-
-    folder: str
-    model: dict[str, Any]
-    precision: Precision
-    long: Long
-    documents: int
-    rows: int
-    deleted_rows: int
-    mentions: int
-    lists: int
-    longest_lists: tuple[tuple[str, int], ...]
-    truncated_documents: int
-    segments: int
-    unfinished: bool  # `coil index` was interrupted, and --resume can go on
-    bytes_catalog: int
-    bytes_segments: int
-    bytes_a_mention: float
-    token_error: float
-    sentence_error: float
+_log = logging.getLogger("coil.index")
 
 
 class _OnDisk:
@@ -102,9 +85,12 @@ class Index:
         memory: int | None = None,
         threads: int = 1,
         device: str | None = None,
+        model: str | Path | None = None,
     ) -> None:
-        """`memory`: bytes that the process may take while it changes the index."""
+        """`memory`: bytes that the process may take while it changes the index. `model`: where its model is,
+        if that is no longer where it was."""
         self.folder = folder
+        self._model_at = model
         self._encoder = encoder
         self._memory = memory
         self._plan: MemoryPlan | None = None
@@ -125,7 +111,7 @@ class Index:
             return snapshot.catalog.n_documents()
 
     def __repr__(self) -> str:
-        return f"<coil.Index {str(self.folder)!r}, {len(self):,} documents>"
+        return f"<coil.Index {str(self.folder)!r}, {how_many(len(self), 'document')}>"
 
     def close(self) -> None:
         """Let go of the files."""
@@ -135,15 +121,26 @@ class Index:
     def encoder(self) -> Encoder:
         """The model that the index was made with, loaded when it is first needed."""
         if self._encoder is None:
-            self._encoder = OnnxEncoder(self._settings["model"])
+            self._encoder = self._load_model()
         made_with = self._settings["fingerprint"]
         if self._encoder.fingerprint != made_with:
             raise OptionMismatch(
                 f"{self.folder} was made with the model {made_with}, but the one at hand "
-                f"({self._settings['model'] or 'bundled'}) is {self._encoder.fingerprint}",
-                "open it with the model it was made with, or build it again",
+                f"({self._model_at or self._settings['model'] or 'bundled'}) is {self._encoder.fingerprint}",
+                "open it with the model it was made with (--model FOLDER), or build it again",
             )
         return self._encoder
+
+    def _load_model(self) -> Encoder:
+        if self._model_at is not None:
+            return OnnxEncoder(self._model_at)
+        try:
+            return OnnxEncoder(self._settings["model"])
+        except MissingModelFile as error:
+            raise MissingModelFile(
+                f"{self.folder} was made with a model that is no longer there: {error}",
+                "say where it is now with --model FOLDER, or coil.open(..., model=FOLDER)",
+            ) from error
 
     @property
     def model(self) -> str | None:
@@ -206,12 +203,17 @@ class Index:
                 allowed = snapshot.catalog.select(parsed.where, parsed.parameters)
             return self._searcher(snapshot).answer_many(queries, k, allowed, tok_only, deadline, texts)
 
-    def search_with_bm25(self, query: str, k: int = 10, filter: str | None = None) -> list[Hit]:
+    def search_with_bm25(
+        self, query: str, k: int = 10, filter: str | None = None, timeout: float | None = None
+    ) -> list[Hit]:
         """The k best documents by BM25 over the same lists: which words occur how often, not what they mean.
 
-        It is what the page shows beside COIL. `chunk` is the part of the text that scored best.
+        It is what the page shows beside COIL. `chunk` is the part of the text that scored best. After
+        `timeout` seconds it stops with SearchTimeout; the ranking, one of its steps, is not interrupted.
         """
+        limits = Limits(k, deadline=None if timeout is None else time.monotonic() + timeout)
         allowed = None
+        check_deadline(limits)
         with self._held() as snapshot:
             if filter is not None:
                 parsed = parse_filter(filter)
@@ -222,7 +224,11 @@ class Index:
             lists = self.encoder.keys.of(ids)
             asked = lists[lists != NO_LIST].tolist()
             hits = []
-            ranked = rank_with_bm25(snapshot.segments, snapshot.row_lengths, asked, k, allowed)
+            check_deadline(limits)
+            lengths = snapshot.row_lengths  # of a snapshot's first question every mention is counted here
+            check_deadline(limits)
+            ranked = rank_with_bm25(snapshot.segments, lengths, asked, k, allowed)
+            check_deadline(limits)
             for rank, found in enumerate(ranked, start=1):
                 document = snapshot.catalog.document(found.ordinal)
                 hits.append(
@@ -324,29 +330,39 @@ class Index:
         committed: Callable[[int], object] | None = None,
         commit_every: int = MOST_ROWS,
         encoded: Encoded | None = None,
+        left_out: LeftOut | None = None,
     ) -> int:
         """Add documents: `Document`s or dicts with an id and a text, from any iterable; returns how many.
+
+        A document without text is left out, and with on_duplicate "update" one of its id that is there goes:
+        it could never be found for its words. `left_out` hears the ids of all such, or else the logger
+        `coil.index` warns of them.
 
         `committed` hears how many more are safe on disk, at least every `commit_every` documents; `encoded`
         hears how many more are encoded, and how many bytes of the corpus, if it is files, are read.
         """
         _check_choice("on_duplicate", on_duplicate, OnDuplicate)
         placed = GivenDocuments(documents)
-        listener = Listener(self._seen_at_once(committed), encoded)
-        with self._writer() as writer:
+        listener = Listener(self._seen_at_once(committed), encoded, left_out or _warn_of_empty)
+        with self._writer(self.encoder) as writer:
             return writer.add(placed, on_duplicate, listener, commit_every, placed.are_files)
 
     def build(
-        self, documents: Texts, on_duplicate: OnDuplicate, encoded: Encoded | None, commit_every: int
+        self,
+        documents: Texts,
+        on_duplicate: OnDuplicate,
+        encoded: Encoded | None,
+        commit_every: int,
+        left_out: LeftOut | None = None,
     ) -> int:
         """Add a whole corpus, or what an interrupted build of it has left; returns how many were added."""
         placed = GivenDocuments(documents)
         state = self._settings[BUILD]
-        with self._writer() as writer:
+        with self._writer(self.encoder) as writer:
             added = writer.build(
                 placed,
                 replace(Consumed.from_json(state), on_duplicate=on_duplicate),
-                Listener(self._seen_at_once(None), encoded),
+                Listener(self._seen_at_once(None), encoded, left_out or _warn_of_empty),
                 commit_every,
                 placed.are_files,
             )
@@ -380,16 +396,20 @@ class Index:
         finally:
             self._snapshot = Snapshot(self.folder)
 
-    def update(self, documents: Texts) -> int:
+    def update(self, documents: Texts, left_out: LeftOut | None = None) -> int:
         """Add documents; one whose id is there already takes its place."""
-        return self.add(documents, on_duplicate="update")
+        return self.add(documents, on_duplicate="update", left_out=left_out)
 
-    def delete(self, doc_ids: Iterable[str]) -> int:
-        """Take documents out; returns how many of the ids were there."""
+    def delete(self, doc_ids: Iterable[str], missing: Callable[[list[str]], object] | None = None) -> int:
+        """Take documents out; returns how many of the ids were there, and `missing` hears of those that were
+        not, if there are any."""
         if isinstance(doc_ids, str):
             raise InputError("delete takes a list of ids, not one text", f"write delete([{doc_ids!r}])")
         with self._writer() as writer:
-            return writer.delete(doc_ids)
+            deleted, not_there = writer.delete(doc_ids)
+        if not_there and missing is not None:
+            missing(not_there)
+        return deleted
 
     def compact(self) -> int:
         """Rewrite the index without what was deleted; returns the number of segments left."""
@@ -399,10 +419,13 @@ class Index:
         return segments
 
     @contextmanager
-    def _writer(self) -> Iterator[IndexWriter]:
-        encoder = self.encoder
-        if self._plan is None:
-            self._plan = _plan(encoder, self._memory)
+    def _writer(self, encoder: Encoder | None = None) -> Iterator[IndexWriter]:
+        """`encoder`: for documents that come in; deleting and merging need no model."""
+        plan = self._plan
+        if plan is None:
+            plan = _plan(encoder, self._memory, int(self._settings["config"]["n_t"]))
+        if encoder is not None:  # a plan without a model in memory would be too bold for one with it
+            self._plan = plan
         with writer_lock(self.folder):
             catalog = Catalog.open(self.folder)
             try:
@@ -412,7 +435,7 @@ class Index:
                     encoder,
                     self._settings["precision"],
                     self._settings["long"],
-                    self._plan,
+                    plan,
                 )
             except BaseException:
                 with suppress(CoilError):  # the first error is the one to tell; the old snapshot still serves
@@ -433,56 +456,45 @@ class Index:
                 if progress is not None:
                     progress(entry.facts.bytes)
 
-    def inspect(self, longest: int = 10) -> IndexFacts:
-        """Sizes and settings."""
+    def disk_use(self) -> tuple[int, int]:
+        """How many segments there are, and how many bytes they take."""
         with self._held() as snapshot:
-            return self._inspect(snapshot, longest)
+            return len(snapshot.entries), sum(entry.facts.bytes for entry in snapshot.entries)
 
-    def _inspect(self, snapshot: Snapshot, longest: int) -> IndexFacts:
-        catalog, segments = snapshot.catalog, snapshot.segments
-        counts: dict[int, int] = {}
-        for live in segments:
-            lengths = np.diff(live.segment.list_offsets)
-            for list_id, length in zip(live.segment.list_ids.tolist(), lengths.tolist(), strict=True):
-                counts[list_id] = counts.get(list_id, 0) + length
-        top = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:longest]
-        mentions = sum(live.segment.n_mentions for live in segments)
-        postings = sum(_posting_bytes(live) for live in segments)
-        token = self.encoder.tokenizer.token
-        return IndexFacts(
-            folder=str(self.folder),
-            model={name: self._settings[name] for name in ("model", "fingerprint", "config")},
-            precision=self._settings["precision"],
-            long=self._settings["long"],
-            documents=catalog.n_documents(),
-            rows=sum(live.segment.n_rows for live in segments),
-            deleted_rows=sum(int((~live.alive).sum()) for live in segments if live.alive is not None),
-            mentions=mentions,
-            lists=len(counts),
-            longest_lists=tuple((token(list_id), length) for list_id, length in top),
-            truncated_documents=catalog.n_truncated(),
-            segments=len(segments),
-            unfinished=self.is_unfinished,
-            bytes_catalog=sum(path.stat().st_size for path in catalog_files(self.folder)),
-            bytes_segments=sum(entry.facts.bytes for entry in snapshot.entries),
-            bytes_a_mention=postings / mentions if mentions else 0.0,
-            token_error=max((live.segment.token_error for live in segments), default=0.0),
-            sentence_error=max((live.segment.sentence_error for live in segments), default=0.0),
-        )
+    def inspect(self, longest: int = 10) -> IndexFacts:
+        """Sizes and settings. Where the model is not at hand, the longest lists are named by number."""
+        nameless = ""
+        name_list: NameList = _number_of_list
+        try:
+            name_list = self._words_of_list()
+        except ModelError as error:
+            nameless = str(error)
+        with self._held() as snapshot:
+            return gather_facts(snapshot, self._settings, self.is_unfinished, longest, name_list, nameless)
+
+    def _words_of_list(self) -> NameList:
+        keys, tokenizer = self.encoder.keys, self.encoder.tokenizer
+        return lambda list_id: tuple(tokenizer.token(token) for token in keys.members(list_id).tolist())
+
+
+def _number_of_list(list_id: int) -> tuple[str, ...]:
+    return (f"list {list_id}",)
+
+
+def tell_left_out(empty: Sequence[str]) -> str:
+    """That documents without text were left out, with the first of their ids."""
+    verbs = "is empty and was" if len(empty) == 1 else "are empty and were"
+    shown = ", ".join(repr(doc_id[:80]) for doc_id in empty[:3]) + (", ..." if len(empty) > 3 else "")
+    return f"{how_many(len(empty), 'document')} {verbs} left out: {shown}"
+
+
+def _warn_of_empty(empty: list[str]) -> None:
+    _log.warning("%s", tell_left_out(empty))
 
 
 def _hit(collection: _OnDisk, rank: int, ranked: Candidate) -> Hit:
     document = collection.document(ranked.ordinal)
     return Hit(rank, document.doc_id, ranked.score, document.text, document.fields, ranked.chunk)
-
-
-def _posting_bytes(live: LiveSegment) -> int:
-    scales = live.segment.vectors.scales
-    return (
-        live.segment.mention_rows.nbytes
-        + live.segment.vectors.values.nbytes
-        + (scales.nbytes if scales is not None else 0)
-    )
 
 
 def create(
@@ -502,7 +514,7 @@ def create(
     folder = Path(path)
     _check_choice("precision", precision, Precision)
     _check_choice("long", long, Long)
-    _check_free(folder)
+    check_free(folder)
     encoder = encoder if encoder is not None else OnnxEncoder(model)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -518,7 +530,7 @@ def create(
     if build_with is not None:
         settings[BUILD] = Consumed(on_duplicate=build_with).to_json()
     with writer_lock(folder):
-        _check_free(folder)
+        check_free(folder)
         for left in catalog_files(folder):  # of a process that was killed before it had made an index
             left.unlink()
         try:
@@ -535,16 +547,18 @@ def open_index(
     memory: int | None = None,
     threads: int = 1,
     device: str | None = None,
+    model: str | Path | None = None,
 ) -> Index:
     """Open an index that is there, to search and to change it.
 
-    `memory` bounds the process while it changes the index, in bytes. `threads` share a search over many
-    documents; `device`, such as "cuda", scores with PyTorch there.
+    `model` says where the model that it was made with is now, if that has moved. `memory` bounds the process
+    while it changes the index, in bytes. `threads` share a search over many documents; `device`, such as
+    "cuda", scores with PyTorch there.
     """
     folder = Path(path)
     if not folder.is_dir():
         raise MissingIndex(f"there is no index at {folder}", "make one with `coil index` or coil.create")
-    return Index(folder, encoder, memory, threads, device)
+    return Index(folder, encoder, memory, threads, device, model)
 
 
 def is_index(folder: Path) -> bool:
@@ -567,7 +581,8 @@ def _check_question(queries: list[str], k: object, filter: object) -> None:
         raise InputError(f"the filter is a {type(filter).__name__}, no text", "write it as 'year >= 2020'")
 
 
-def _check_free(folder: Path) -> None:
+def check_free(folder: Path) -> None:
+    """Refuse a place where something is already."""
     taken = folder.exists() and not folder.is_dir()
     if folder.is_dir():
         left = {LOCK_FILE, *(path.name for path in catalog_files(folder))}
@@ -576,10 +591,10 @@ def _check_free(folder: Path) -> None:
         raise OutputError(f"{folder} exists already", "open it with coil.open, or choose another name")
 
 
-def _plan(encoder: Encoder, memory: int | None) -> MemoryPlan:
+def _plan(encoder: Encoder | None, memory: int | None, n_t: int) -> MemoryPlan:
     if memory is None:  # a program that is large already has its reasons
         memory = max(default_budget(), resident_bytes() + (default_budget() // 2))
-    else:  # the runtime's own memory grows with the first long text
+    elif encoder is not None:  # the runtime's own memory grows with the first long text
         for _ in encoder.encode_documents(["a " * encoder.config.profile.document_length]):
             pass
-    return plan_memory(memory, resident_bytes(), encoder.config.n_t)
+    return plan_memory(memory, resident_bytes(), n_t)

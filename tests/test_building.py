@@ -56,7 +56,7 @@ def no_stray_threads() -> Iterator[None]:
     stops=st.lists(st.integers(0, 30), max_size=3),
 )
 def test_a_resumed_build_equals_one_in_one_go(ids: list[int], mode: str, stops: list[int]) -> None:
-    texts = random_texts(len(ids), longest=8, seed=len(ids)) if ids else []
+    texts = random_texts(len(ids), longest=8, seed=len(ids), shortest=0) if ids else []
     documents = [Document(f"d{i}", text) for i, text in zip(ids, texts, strict=True)]
     with tempfile.TemporaryDirectory() as scratch:
         corpus = write_corpus(Path(scratch) / "corpus.jsonl", documents)

@@ -168,6 +168,45 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: Output) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.jsonl"]
 
 
+def test_a_dry_run_refuses_what_a_run_refuses(tmp_path: Path, capsys: Output) -> None:
+    def tell(*arguments: str) -> tuple[int, str]:
+        status = run(["index", *arguments])
+        return status, capsys.readouterr().err
+
+    texts = put(tmp_path / "notes" / "a.md", "river").parent
+    twice = write_corpus(
+        tmp_path / "c.jsonl", [Document("x", "river"), *some_documents(5), Document("x", "b")]
+    )
+    for corpus in ([str(twice)], [str(texts), str(texts / "a.md")]):
+        real = tell(*corpus, "--out", str(tmp_path / "a.coil"))
+        assert real[0] == 1
+        assert "stands twice: at " in real[1]
+        assert tell(*corpus, "--out", str(tmp_path / "a.coil"), "--dry-run") == real
+        skipping = ("--on-duplicate", "skip", "--dry-run")
+        assert tell(*corpus, "--out", str(tmp_path / "a.coil"), *skipping)[0] == 0
+    good, taken, plain = str(texts), tmp_path / "b.coil", put(tmp_path / "plain", "x")
+    assert tell(good, "--out", str(taken), "--precision", "fp16")[0] == 0
+    unfinished = tmp_path / "d.coil"
+    create(unfinished, build_with="error").close()
+    for out, more in (
+        (taken, []),
+        (unfinished, []),
+        (unfinished, ["--resume", "--precision", "fp32"]),
+        (texts, []),
+        (plain, []),
+        (plain / "below.coil", []),
+    ):
+        real = tell(good, "--out", str(out), *more)
+        assert real[0] == 1
+        status, told = tell(good, "--out", str(out), "--dry-run", *more)
+        assert status == 1, out
+        if out != plain / "below.coil":  # there the system's words and ours differ
+            assert told == real[1]
+    assert tell(good, "--out", str(unfinished), "--resume", "--dry-run")[0] == 0
+    assert tell(good, "--out", str(tmp_path / "new" / "e.coil"), "--dry-run")[0] == 0
+    assert not (tmp_path / "new").exists()
+
+
 # ---- bad input, through the command line
 
 BAD: dict[str, tuple[bytes, str]] = {
@@ -176,6 +215,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "no text": (b'{"id": 1}\n', "a.jsonl, line 1: no text"),
     "twice": (b'{"id": 1, "text": "a"}\n{"id": "1", "text": "b"}\n', "line 1 and again at"),
     "empty": (b"", "holds no documents"),
+    "empty texts": (b'{"id": 1, "text": ""}\n{"id": 2, "text": " "}\n', "nothing but 2 empty documents"),
     "long": (
         b'{"id": 1, "text": "a"}\n{"id": 2, "text": "%s"}\n' % (b"x" * (64 << 20)),
         "a.jsonl, line 2: longer than 58,982,400 bytes",
@@ -194,7 +234,7 @@ def test_bad_input_is_one_line_with_its_place(kind: str, tmp_path: Path, capsys:
     assert len(error) < 1000
     put(path, '{"id": 1, "text": "a"}\n')  # mended, it can be built: nothing is in the way
     assert run(["index", str(path), "--out", str(out)]) == 0
-    assert "1 documents added" in capsys.readouterr().err
+    assert "1 document added" in capsys.readouterr().err
 
 
 def test_a_very_long_document_is_refused_by_its_place(
@@ -233,7 +273,7 @@ def test_odd_files_of_a_folder(
     (folder / "nowhere.md").symlink_to(folder / "gone")
     out = str(tmp_path / "a.coil")
     assert run(["index", str(folder), "--out", out]) == 0
-    assert "1 documents added" in capsys.readouterr().err
+    assert "1 document added" in capsys.readouterr().err
     assert "picture.txt is not text, left out" in caplog.text
     assert "nowhere.md is not a file, left out" in caplog.text
     put(folder / "secret.txt", "no")
@@ -264,7 +304,7 @@ def test_standard_input_is_resumed_as_well(
     assert "--resume" in capsys.readouterr().err
     stdin(monkeypatch, lines)
     assert run(["index", "-", "--out", out, "--resume"]) == 0
-    assert "going on after them" in capsys.readouterr().err
+    assert "going on after that" in capsys.readouterr().err
     stdin(monkeypatch, lines)
     assert run(["index", "-", "--out", out, "--resume"]) == 0
     assert "is finished, 30 documents" in capsys.readouterr().err

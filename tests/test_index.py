@@ -70,7 +70,8 @@ class Changes(RuleBasedStateMachine):
         self.index.update(documents)
         for document in documents:
             self.model.pop(document.doc_id, None)
-            self.model[document.doc_id] = document.text
+            if document.text:  # without text it is left out, and what was there is gone
+                self.model[document.doc_id] = document.text
 
     @rule(text=texts)
     def add_a_long_one(self, text: str) -> None:
@@ -476,3 +477,58 @@ def test_documents_that_are_none_are_refused(tmp_path: Path, given: Any) -> None
 def test_questions_that_are_none_are_refused(tmp_path: Path, asked: Any) -> None:
     with pytest.raises(InputError):
         create(tmp_path / "a.coil", encoder=HashEncoder()).search(**asked)
+
+
+# ---- documents without text
+
+BLANK = ["", " \n\t", "\u00a0\u200b\ufeff", "\x07"]
+
+
+def test_documents_without_text_are_left_out_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    documents = [Document("river", "river bank"), *(Document(f"e{i}", text) for i, text in enumerate(BLANK))]
+    index = create(tmp_path / "a.coil", encoder=HashEncoder())
+    assert index.add(documents) == 1
+    assert caplog.messages == ["4 documents are empty and were left out: 'e0', 'e1', 'e2', ..."]
+    assert len(index) == 1
+    assert not index.has("e0")
+    assert [hit.doc_id for hit in index.search("the a of", k=10)] == ["river"]  # nobody else has a sentence
+    left_out: list[str] = []
+    assert index.update([Document("river", ""), Document("new", "money")], left_out.extend) == 1
+    assert left_out == ["river"]
+    assert not index.has("river"), "what it said before is no longer true"
+    assert index.update([Document("new", " ")]) == 0  # nothing but a removal
+    assert len(index) == 0
+    assert index.search("money") == []
+    index.verify()
+    # The last one of an id counts, whether it has text or not.
+    index.update([Document("x", "river"), Document("x", ""), Document("x", "money"), Document("y", "loan")])
+    index.update([Document("y", "bank"), Document("y", "")])
+    assert [(hit.doc_id, hit.text) for hit in index.search("money")] == [("x", "money")]
+    # An empty one does not stand in the way of another, but one with text does.
+    assert index.add([Document("z", ""), Document("z", "loan")]) == 1
+    with pytest.raises(DuplicateId, match="document 2 of those given and again at document 3"):
+        index.add([Document("w", ""), Document("w", "loan"), Document("w", "")])
+    assert index.add([Document("z", ""), Document("v", "")], on_duplicate="skip") == 0
+    assert index.has("z")
+    assert caplog.messages[-1] == "1 document is empty and was left out: 'v'"
+    index.close()
+
+
+def test_facts_are_those_of_the_documents_that_are_there(tmp_path: Path) -> None:
+    texts = [*random_texts(30, seed=9), "water flow " * 60]
+    documents = [Document(f"d{i}", text) for i, text in enumerate(texts)]
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([*documents, Document("other", "airport"), Document("d0x", "river river")])
+        index.update([documents[3]])
+        gone = ["other", "d0x", *(f"d{i}" for i in range(5, 15))]
+        index.delete(gone)
+        found = index.inspect()
+    with create(tmp_path / "b.coil", encoder=HashEncoder()) as fresh:
+        fresh.add([document for document in documents if document.doc_id not in gone])
+        expected = fresh.inspect()
+    assert found.deleted_rows > 10
+    assert expected.deleted_rows == 0
+    for name in ("documents", "rows", "mentions", "lists", "longest_lists", "truncated_documents"):
+        assert getattr(found, name) == getattr(expected, name), name

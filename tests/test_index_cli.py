@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from coil.cli.main import run
+from coil.errors import how_many
 from coil.index import create
 from coil.lists.lock import writer_lock
 
@@ -122,6 +123,70 @@ def test_runs_can_be_evaluated(index: str, tmp_path: Path, capsys: Output) -> No
     assert run(["search", index, "--queries", str(tmp_path / "queries.tsv"), "--run", out]) == 0
     assert run(["evaluate", str(tmp_path / "qrels.tsv"), out, "--json"]) == 0
     assert '"nDCG@10": 1.0' in capsys.readouterr().out
+
+
+def test_empty_documents_are_counted(tmp_path: Path, capsys: Output) -> None:
+    corpus, out = tmp_path / "a.jsonl", str(tmp_path / "a.coil")
+    corpus.write_text('{"id": "a", "text": "river"}\n{"id": "b", "text": ""}\n{"id": "c", "text": " "}\n')
+    assert run(["index", str(corpus), "--out", out, "--dry-run"]) == 0
+    told = capsys.readouterr()
+    assert told.out.startswith("1 document, about ")
+    assert "2 documents without text would be left out" in told.out
+    assert told.err == ""
+    assert run(["index", str(corpus), "--out", out]) == 0
+    assert "coil: 2 documents are empty and were left out: 'b', 'c'" in capsys.readouterr().err
+    corpus.write_text('{"id": "a", "text": ""}\n')
+    assert run(["add", out, str(corpus), "--on-duplicate", "update"]) == 0
+    told = capsys.readouterr()
+    assert "coil: 1 document is empty and was left out: 'a'" in told.err
+    assert "0 documents added; " in told.err
+    assert told.err.rstrip().endswith("holds 0")
+
+
+def test_inspect_counts_what_is_there_and_names_lists_by_their_words(
+    index: str, tmp_path: Path, capsys: Output
+) -> None:
+    (tmp_path / "b.tsv").write_text("b1\tA bank, banks and banking.\nb2\tEels.\n")
+    assert run(["add", index, str(tmp_path / "b.tsv")]) == 0
+    assert run(["delete", index, "otter.txt", "b2"]) == 0
+    capsys.readouterr()
+    assert run(["inspect", index]) == 0
+    shown = capsys.readouterr().out
+    assert " 3 in 2 segments, and 2 deleted rows (40.0%)" in shown
+    assert "longest lists  bank/banks/banking" in shown
+    assert "stream" not in shown
+    assert run(["inspect", index, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    words, mentions = facts["longest_lists"][0]
+    assert words[:3] == ["bank", "banks", "banking"]
+    assert mentions == 5
+    assert (facts["rows"], facts["deleted_rows"], facts["documents"]) == (3, 2, 3)
+    assert run(["compact", index]) == 0
+    capsys.readouterr()
+    assert run(["inspect", index, "--json"]) == 0
+    compact = json.loads(capsys.readouterr().out)
+    for name in ("rows", "mentions", "lists", "longest_lists"):
+        assert facts[name] == compact[name], name
+
+
+def test_one_of_a_kind_is_told_as_one(tmp_path: Path, capsys: Output) -> None:
+    corpus, out = tmp_path / "a.jsonl", str(tmp_path / "a.coil")
+    corpus.write_text('{"id": "a", "text": "river"}\n')
+    (tmp_path / "q.tsv").write_text("q1\triver\n")
+    assert run(["index", str(corpus), "--out", out, "--dry-run"]) == 0
+    assert run(["index", str(corpus), "--out", out]) == 0
+    assert run(["verify", out]) == 0
+    assert run(["inspect", out]) == 0
+    assert run(["compact", out]) == 0
+    assert run(["search", out, "--queries", str(tmp_path / "q.tsv"), "--run", str(tmp_path / "r")]) == 0
+    assert run(["add", out, str(corpus), "--on-duplicate", "update"]) == 0
+    assert run(["delete", out, "a"]) == 0
+    told = capsys.readouterr()
+    for noun in ("documents", "mentions", "segments", "lists", "hits", "queries"):
+        assert not re.search(rf"\b1 {noun}\b", told.out + told.err), noun
+    assert "1 document added; " in told.err
+    assert "0 documents" in how_many(0, "document")
+    assert how_many(2_000, "query") == "2,000 queries"
 
 
 def test_add_update_delete_compact_verify_inspect(index: str, tmp_path: Path, capsys: Output) -> None:

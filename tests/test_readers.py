@@ -144,6 +144,8 @@ def test_broken_json_is_named_by_line(tmp_path, line, reason):
         list(json_lines(path))
     assert caught.value.line == 3
     assert str(path) in str(caught.value)
+    told = str(caught.value).removeprefix(f"{path}, line 3: ")
+    assert "line" not in told, "one line number is enough"
     assert len(str(caught.value)) < 400 + len(str(path))
     assert caught.value.remedy
 
@@ -217,9 +219,62 @@ def test_folder(tmp_path, caplog):
     assert [d.text for d in found[:3]] == ["# B", "", "zipped"]
     assert found[3].text.startswith("\ufffdn\ufffd")
     left_out = [record.getMessage() for record in caplog.records if record.name == "coil.texts"]
-    assert len(left_out) == 2
+    assert len(left_out) == 3
+    assert "deep.TXT" in left_out[2]
     assert "binary.txt is not text" in left_out[0]
     assert "nowhere.txt is not a file" in left_out[1]
+
+
+def test_a_text_file_is_a_corpus_of_one(tmp_path, monkeypatch):
+    notes = put(tmp_path / "a" / "notes.md", "# Notes\n\nA river.")
+    packed = put(tmp_path / "Other.TXT.gz", gzip.compress(b"zipped"))
+    reading = read_documents(notes, packed, str(put(tmp_path / "c.jsonl", TWO)))
+    assert reading.are_files
+    assert reading.total_bytes() == sum(path.stat().st_size for path in (notes, packed, tmp_path / "c.jsonl"))
+    expected = [Document("notes.md", "# Notes\n\nA river."), Document("Other.TXT.gz", "zipped")]
+    assert [next(reading)] == expected[:1]
+    assert reading.place == str(notes)
+    assert list(reading) == [*expected[1:], *TWO_DOCUMENTS]
+    monkeypatch.chdir(notes.parent)
+    assert list(read_documents("notes.md")) == expected[:1]
+    with pytest.raises(DuplicateId) as caught:  # two files of one name have one id
+        list(unique(read_documents(notes, put(tmp_path / "b" / "notes.md", "others"))))
+    assert (caught.value.first, caught.value.second) == (str(notes), str(tmp_path / "b" / "notes.md"))
+    with pytest.raises(InputError, match="no file"):
+        read_documents(tmp_path / "gone.md")
+    with pytest.raises(InputError, match=r"picture.txt is not text"):
+        list(read_documents(put(tmp_path / "picture.txt", b"PK\0\0\1")))
+
+
+def test_files_that_are_not_utf8_are_counted_and_named(tmp_path, caplog):
+    def told() -> list[str]:
+        messages = [record.getMessage() for record in caplog.records if record.name == "coil.texts"]
+        caplog.clear()
+        return messages
+
+    put(tmp_path / "notes" / "fine.txt", "caf\u00e9 \ufffd")  # the character itself is no damage
+    for name in "abcd":
+        put(tmp_path / "notes" / f"{name}.txt", "caf\u00e9".encode("latin-1"))
+    reading = read_documents(tmp_path / "notes")
+    texts = [document.text for document in reading]
+    assert texts == ["caf\ufffd"] * 4 + ["caf\u00e9 \ufffd"]
+    assert next(reading, None) is None
+    [message] = told()
+    assert message.startswith("4 files are not UTF-8, ")
+    assert all(f"{name}.txt" in message for name in "abc")
+    assert "d.txt" not in message
+    assert f"iconv -f latin1 -t utf-8 {tmp_path / 'notes' / 'a.txt'} > converted" in message
+    lines = '{"id": 1, "text": "caf\u00e9"}\n{"id": 2, "text": "d\u00e9j\u00e0"}\n'.encode("latin-1")
+    odd = put(tmp_path / "c.jsonl", lines)
+    assert len(list(read_documents(odd, put(tmp_path / "d.tsv", "3\tok\n")))) == 2 + 1
+    [message] = told()
+    assert message.startswith("1 file is not UTF-8, ")
+    assert "c.jsonl" in message
+    assert len(list(read_queries(odd))) == 2
+    [message] = told()
+    assert "c.jsonl" in message
+    assert len(list(read_documents(put(tmp_path / "e.jsonl", TWO)))) == 2
+    assert told() == []
 
 
 def test_folder_without_texts(tmp_path):

@@ -137,10 +137,11 @@ def test_bm25(server: Running, library: Index) -> None:
 
 def test_explain_and_versus(server: Running, library: Index) -> None:
     expected = json.loads(json.dumps(library.explain("river bank", "d/3").to_json()))
-    asked = {"query": "river bank", "doc_id": "d/3"}
+    asked = {"q": "river bank", "doc_id": "d/3"}
+    body = {"query": "river bank", "doc_id": "d/3"}
     assert server.client.get(f"{ONE}/explain", params=asked).json() == expected
-    assert server.client.post(f"{ONE}/explain", json=asked).json() == expected
-    both = server.client.post(f"{ONE}/explain", json={**asked, "versus": "d/4"}).json()
+    assert server.client.post(f"{ONE}/explain", json=body).json() == expected
+    both = server.client.post(f"{ONE}/explain", json={**body, "versus": "d/4"}).json()
     assert both["first"] == expected
     assert both["second"]["doc_id"] == "d/4"
     tok = server.client.get(f"{ONE}/explain", params={**asked, "tok_only": True}).json()
@@ -158,7 +159,7 @@ def test_documents_come_and_go(writable: Running) -> None:
     ]
     body = "\n\n".join(json.dumps(line) for line in lines).encode()
     got = client.post(f"{ONE}/documents", content=body, headers=WRITE)
-    assert got.json() == {"added": 2, "documents": 41}
+    assert got.json() == {"added": 2, "empty": [], "documents": 41}
     hits = client.get(f"{ONE}/search", params={"q": "mountain airport", "k": 50, "tok_only": True}).json()
     assert "new/ä b" in [hit["doc_id"] for hit in hits["hits"]]  # found at once
     assert client.get(f"{ONE}/documents/d/3").json()["text"] == "replaced text"
@@ -166,10 +167,24 @@ def test_documents_come_and_go(writable: Running) -> None:
     assert client.request("DELETE", f"{ONE}/documents/new/ä b", headers=WRITE).json()["deleted"] == 1
     assert client.get(f"{ONE}/documents/new/ä b").status_code == 404
     assert client.request("DELETE", f"{ONE}/documents/new/ä b", headers=WRITE).status_code == 404
-    asked = {"doc_ids": ["d/1", "d/2", "nobody"]}
-    got = client.request("DELETE", f"{ONE}/documents", json=asked, headers=WRITE).json()
-    assert got == {"deleted": 2, "documents": 38}
-    assert client.get("/v1/indexes").json()["indexes"][0]["documents"] == 38
+    asked = {"doc_ids": ["nobody", "d/1", "d/2", "d/1", "nobody", "no\ud800body"]}
+    body = json.dumps(asked).encode()
+    json_body = {**WRITE, "Content-Type": "application/json"}
+    got = client.request("DELETE", f"{ONE}/documents", content=body, headers=json_body).json()
+    assert got == {"deleted": 2, "missing": ["nobody", "no\ufffdbody"], "documents": 38}
+    got = client.request("DELETE", f"{ONE}/documents", json={"doc_ids": ["d/4"]}, headers=WRITE).json()
+    assert got == {"deleted": 1, "missing": [], "documents": 37}
+    assert client.get("/v1/indexes").json()["indexes"][0]["documents"] == 37
+
+
+def test_documents_without_text_are_named_in_the_answer(writable: Running) -> None:
+    lines = [{"id": "a", "text": " "}, {"id": "b", "text": "river"}, {"id": "d/3", "title": "", "text": None}]
+    body = "\n".join(json.dumps(line) for line in lines).encode()
+    got = writable.client.post(f"{ONE}/documents", content=body, headers=WRITE)
+    assert got.json() == {"added": 1, "empty": ["a", "d/3"], "documents": 40}
+    assert writable.client.get(f"{ONE}/documents/d/3").status_code == 404
+    found = writable.client.get("/openapi.json").json()["components"]["schemas"]["AddedOut"]
+    assert "empty" in found["required"]
 
 
 def test_a_bad_line_writes_nothing(writable: Running) -> None:
@@ -179,9 +194,12 @@ def test_a_bad_line_writes_nothing(writable: Running) -> None:
         assert got.status_code == 422
         assert got.json()["detail"].startswith("the body, line 2")
         assert said in got.json()["detail"]
+    body = '{"id": "good", "text": "river"}\n{"id": "x", "text": "café"}'.encode("latin-1")
+    got = writable.client.post(f"{ONE}/documents", content=body, headers=WRITE)
+    assert (got.status_code, got.json()["detail"]) == (422, "the body, line 2: not UTF-8")
     assert writable.client.get(f"{ONE}/documents/good").status_code == 404
     got = writable.client.post(f"{ONE}/documents", content=b"\xef\xbb\xbf\n", headers=WRITE)
-    assert got.json() == {"added": 0, "documents": 40}
+    assert got.json() == {"added": 0, "empty": [], "documents": 40}
 
 
 def test_health_ready_metrics_docs(server: Running) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from coil.service.limits import Limits, ServiceOptions
 from coil.service.workers import Job, Workers
 from tests.hash_encoder import HashEncoder
 from tests.serving import TOKEN, running
-from tests.test_service import ONE, WRITE, build
+from tests.test_service import ONE, WRITE, build, expect_problem
 from tests.tiny import WORDS
 
 ADD_ELSEWHERE = """
@@ -170,7 +171,7 @@ def test_too_many_changes_are_sent_away(tmp_path: Path) -> None:
 
         def upload() -> None:
             got = server.client.post(f"{ONE}/documents", content=slowly(), headers=WRITE)
-            assert got.json() == {"added": 1, "documents": 3}
+            assert got.json() == {"added": 1, "empty": [], "documents": 3}
 
         thread = threading.Thread(target=upload)
         thread.start()
@@ -216,8 +217,8 @@ def test_a_lone_job_does_not_wait_and_company_is_shared_out() -> None:
 SERVE = """
 import sys
 from tests import hash_encoder
-import coil.service.served as served
-served.OnnxEncoder = lambda model: hash_encoder.HashEncoder()  # no language model: the start is quick
+import coil.index as index
+index.OnnxEncoder = lambda model: hash_encoder.HashEncoder()  # no language model: the start is quick
 from coil.cli.main import main
 main(sys.argv[1:])
 """
@@ -253,7 +254,7 @@ def test_a_stop_finishes_what_was_begun(tmp_path: Path, how: signal.Signals, sta
         yield b'{"id": "last", "text": "money"}\n'
 
     got = httpx.post(f"{url}v1/indexes/notes/documents", content=body(), headers=WRITE, timeout=60)
-    assert got.json() == {"added": 3001, "documents": 3001}
+    assert got.json() == {"added": 3001, "empty": [], "documents": 3001}
     _, err = process.communicate(timeout=60)
     assert process.returncode == status, err
     assert all(json.loads(line)["level"] == "info" for line in err.splitlines() if line.startswith("{"))
@@ -311,18 +312,53 @@ def test_another_index_in_the_same_place_is_taken_over(tmp_path: Path) -> None:
         assert size() == 5  # nothing is there now, and the old one still serves
         assert server.client.get(f"{ONE}/search", params={"q": "river"}).status_code == 200
         unready = server.client.get("/ready")
-        assert (unready.status_code, unready.json()["detail"]) == (503, "cannot reload notes")
+        assert unready.status_code == 503
+        assert unready.json()["detail"].startswith("the index 'notes' is no longer where it was")
         (tmp_path / "newer.coil").rename(folder)
         assert size() == 7
         assert server.client.get("/ready").status_code == 200
         line = b'{"id": "new", "text": "river"}'
         written = server.client.post(f"{ONE}/documents", content=line, headers=WRITE)
-        assert written.json() == {"added": 1, "documents": 8}
+        assert written.json() == {"added": 1, "empty": [], "documents": 8}
         # One of another model cannot be searched with ours.
         create(tmp_path / "other.coil", encoder=HashEncoder(n_t=8)).close()
         folder.rename(tmp_path / "older2.coil")
         (tmp_path / "other.coil").rename(folder)
         assert size() == 8
-        assert server.client.get("/ready").status_code == 503
+        unready = server.client.get("/ready")
+        assert unready.status_code == 503
+        assert unready.json()["detail"].startswith("the index 'notes' cannot be read as it is now")
     with open_index(tmp_path / "older2.coil", encoder=HashEncoder()) as index:
         assert index.has("new")
+
+
+def test_an_index_that_is_removed_is_named_and_taken_up_when_it_is_back(tmp_path: Path) -> None:
+    place = tmp_path / "hidden-place"
+    folders = [build(place / "notes.coil", 5), build(place / "papers.coil", 3)]
+    shutil.copytree(folders[0], tmp_path / "backup")
+    with running(folders, ServiceOptions(token=TOKEN), HashEncoder()) as server:
+
+        def wait_for(status: int) -> httpx.Response:
+            for _ in range(2000):
+                got = server.client.get("/ready")
+                if got.status_code == status:
+                    return got
+                time.sleep(0.005)
+            raise AssertionError(got.text)
+
+        wait_for(200)
+        shutil.rmtree(folders[0])
+        got = wait_for(503)
+        expect_problem(got)
+        assert got.headers["retry-after"] == "1"
+        assert got.json()["title"] == "not available at the moment"
+        assert got.json()["detail"].startswith("the index 'notes' is no longer where it was: ")
+        assert "put it back" in got.json()["remedy"]
+        assert "papers" not in got.text
+        assert "hidden-place" not in got.text
+        assert server.client.get(f"{ONE}/search", params={"q": "river"}).status_code == 200
+        shutil.copytree(tmp_path / "backup", folders[0])
+        wait_for(200)
+        line = b'{"id": "new", "text": "river"}'
+        written = server.client.post(f"{ONE}/documents", content=line, headers=WRITE)
+        assert written.json()["documents"] == 6

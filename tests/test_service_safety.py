@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,11 +18,15 @@ import pytest
 
 from coil.cli.main import run
 from coil.cli.serve import read_token
-from coil.errors import InputError
+from coil.errors import InputError, SearchTimeout
+from coil.index import open_index
+from coil.lists.catalog import Catalog
 from coil.lists.lock import writer_lock
+from coil.scores.bm25 import rank_with_bm25
 from coil.service.limits import Limits, ServiceOptions
 from coil.service.logs import JsonFormatter
 from coil.service.served import name_of, open_all
+from coil.vectors.token_vectors import TokenVectors
 from tests.hash_encoder import HashEncoder
 from tests.serving import TOKEN, Running, running
 from tests.test_service import ONE, WRITE, build, expect_problem
@@ -71,7 +75,7 @@ def test_every_limit(small: Running) -> None:
     refused = [
         (client.get(f"{ONE}/search", params={"q": "a" * 51}), 422, "51 characters, 50 are allowed"),
         (client.get(f"{ONE}/bm25", params={"q": "a" * 51}), 422, "51 characters"),
-        (client.get(f"{ONE}/explain", params={"query": "a" * 51, "doc_id": "d/1"}), 422, "51 characters"),
+        (client.get(f"{ONE}/explain", params={"q": "a" * 51, "doc_id": "d/1"}), 422, "51 characters"),
         (client.get(f"{ONE}/search", params={"q": "a", "k": 21}), 422, "k is 21, 20 is the most"),
         (client.get(f"{ONE}/search", params={"q": "a", "filter": "b" * 41}), 422, "41 characters"),
         (client.post(f"{ONE}/search_batch", json={"queries": ["a"] * 4}), 422, "4 queries"),
@@ -203,8 +207,8 @@ def test_no_answer_tells_where_anything_is(tmp_path: Path, log: Log) -> None:
             client.get(f"{ONE}/search", params={"q": "river", "matches": True}),
             client.get(f"{ONE}/search", params={"q": "river", "filter": "("}),
             client.get(f"{ONE}/bm25", params={"q": "river"}),
-            client.get(f"{ONE}/explain", params={"query": "river", "doc_id": "d/1"}),
-            client.get(f"{ONE}/explain", params={"query": "river", "doc_id": "x"}),
+            client.get(f"{ONE}/explain", params={"q": "river", "doc_id": "d/1"}),
+            client.get(f"{ONE}/explain", params={"q": "river", "doc_id": "x"}),
             client.get(f"{ONE}/documents/x"),
             client.post(f"{ONE}/documents", content="{", headers=WRITE),
             client.get("/metrics"),
@@ -233,7 +237,7 @@ def test_the_log_has_ids_but_no_queries_and_never_the_token(tmp_path: Path, log:
         got = server.client.get(f"{ONE}/search", params={"q": "sesame", "filter": 'kind = "poppy"'})
         server.client.post(f"{ONE}/search", json={"query": "sesame", "k": -1})
         server.client.post(f"{ONE}/search_batch", json={"queries": ["sesame"]})
-        server.client.get(f"{ONE}/explain", params={"query": "sesame", "doc_id": "d/0"})
+        server.client.get(f"{ONE}/explain", params={"q": "sesame", "doc_id": "d/0"})
         server.client.post(f"{ONE}/documents", content="", headers=WRITE)
         server.client.post(f"{ONE}/documents", content="", headers={"Authorization": "Bearer sesame"})
     text = log.getvalue()
@@ -405,3 +409,52 @@ def test_nobody_searches_for_a_client_that_is_gone(tmp_path: Path, monkeypatch: 
         first.join()
         assert server.client.get(f"{ONE}/search", params={"q": "loan"}).status_code == 200
     assert searched == ["river", "loan"]
+
+
+class SlowEncoder(HashEncoder):
+    """Takes its time over queries when it is told to, and counts what it is asked to do after that."""
+
+    seconds = 0.0
+    documents = 0
+
+    def encode_queries(self, texts: Iterable[str]) -> Iterator[TokenVectors]:
+        time.sleep(self.seconds)
+        return super().encode_queries(texts)
+
+    def encode_documents(self, texts: Iterable[str]) -> Iterator[TokenVectors]:
+        self.documents += 1
+        return super().encode_documents(texts)
+
+
+def test_explaining_and_bm25_stop_when_the_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = SlowEncoder()
+    options = ServiceOptions(limits=Limits(seconds=0.3), threads=1)
+    with running([build(tmp_path / "notes.coil", 5)], options, encoder) as server:
+        while server.client.get("/ready").status_code != 200:
+            time.sleep(0.01)
+        asked = {"q": "river", "doc_id": "d/1", "versus": "d/2"}
+        assert server.client.get(f"{ONE}/explain", params=asked).status_code == 200
+        encoder.seconds, encoder.documents = 0.4, 0
+        late = server.client.get(f"{ONE}/explain", params=asked)
+        assert late.status_code == 504, late.text
+        expect_problem(late)
+        assert encoder.documents == 0  # nothing of the explanation was begun
+        late = server.client.get(f"{ONE}/search", params={"q": "river", "matches": True})
+        assert (late.status_code, encoder.documents) == (504, 0)
+
+        real, fetched = rank_with_bm25, []
+
+        def slow(*arguments: object) -> object:
+            time.sleep(0.4)
+            return real(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr("coil.index.rank_with_bm25", slow)
+        monkeypatch.setattr(Catalog, "document", lambda *_: fetched.append(1))
+        late = server.client.get(f"{ONE}/bm25", params={"q": "river"})
+        assert (late.status_code, fetched) == (504, [])
+        monkeypatch.undo()
+        assert server.client.get(f"{ONE}/bm25", params={"q": "river"}).status_code == 200
+    with open_index(tmp_path / "notes.coil", encoder) as index, pytest.raises(SearchTimeout):
+        index.search_with_bm25("river", timeout=-0.01)

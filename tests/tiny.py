@@ -162,7 +162,7 @@ def difference(first: list[TokenVectors], second: list[TokenVectors]) -> float:
     return largest
 
 
-def random_texts(count: int, longest: int = 70, seed: int = 0) -> list[str]:
+def random_texts(count: int, longest: int = 70, seed: int = 0, shortest: int = 1) -> list[str]:
     """Texts of very different lengths."""
     rng = np.random.default_rng(seed)
-    return [" ".join(rng.choice(WORDS, size=rng.integers(0, longest))) for _ in range(count)]
+    return [" ".join(rng.choice(WORDS, size=rng.integers(shortest, longest))) for _ in range(count)]

@@ -9,7 +9,8 @@ import click
 
 from coil.cli.index import COMMIT_EVERY
 from coil.cli.progress import document_bar
-from coil.index import open_index
+from coil.errors import how_many
+from coil.index import open_index, tell_left_out
 from coil.lists.memory import default_budget, longest_line, parse_size
 from coil.texts.corpora import read_documents
 
@@ -22,7 +23,12 @@ from coil.texts.corpora import read_documents
     help="What to do with an id that is there already.",
 )  # fmt: skip
 @click.option("--memory", metavar="SIZE", help="What the whole process may take, such as 512M or 4G.")
-def command(index: Path, corpus: tuple[str, ...], on_duplicate: Any, memory: str | None) -> None:
+@click.option(
+    "--model", metavar="FOLDER", help="Where the index's model is now, if it is no longer where it was."
+)
+def command(
+    index: Path, corpus: tuple[str, ...], on_duplicate: Any, memory: str | None, model: str | None
+) -> None:
     """Add documents to an index; what is committed can be searched at once.
 
     \b
@@ -32,7 +38,12 @@ def command(index: Path, corpus: tuple[str, ...], on_duplicate: Any, memory: str
     budget = parse_size(memory) if memory is not None else None
     documents = read_documents(*corpus)
     documents.gauge.longest = longest_line(budget or default_budget())
-    opened = open_index(index, memory=budget)
+    opened = open_index(index, memory=budget, model=model)
+    empty: list[str] = []
     with document_bar(documents, "adding") as encoded:
-        added = opened.add(documents, on_duplicate, encoded=encoded, commit_every=COMMIT_EVERY)
-    click.echo(f"{added:,} documents added; {index} holds {len(opened):,}", err=True)
+        added = opened.add(
+            documents, on_duplicate, encoded=encoded, commit_every=COMMIT_EVERY, left_out=empty.extend
+        )
+    if empty:
+        click.echo(f"coil: {tell_left_out(empty)}", err=True)
+    click.echo(f"{how_many(added, 'document')} added; {index} holds {len(opened):,}", err=True)

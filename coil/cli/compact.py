@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from coil.errors import how_many
 from coil.index import open_index
 
 
@@ -14,8 +15,7 @@ from coil.index import open_index
 def command(index: Path) -> None:
     """Rewrite an index in as few segments as possible, without what was deleted. Hits and scores stay."""
     opened = open_index(index)
-    before = opened.inspect()
+    segments_before, bytes_before = opened.disk_use()
     segments = opened.compact()
-    after = opened.inspect()
-    saved = (before.bytes_segments - after.bytes_segments) / 1e6
-    click.echo(f"{before.segments} segments became {segments}, {saved:.1f} MB freed", err=True)
+    saved = (bytes_before - opened.disk_use()[1]) / 1e6
+    click.echo(f"{how_many(segments_before, 'segment')} became {segments}, {saved:.1f} MB freed", err=True)

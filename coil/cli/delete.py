@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from coil.errors import InputError
+from coil.errors import InputError, how_many
 from coil.index import open_index
 
 
@@ -25,4 +25,6 @@ def command(index: Path, doc_ids: tuple[str, ...]) -> None:
         raise InputError(
             f"{index} has no document {missing[0]!r}", "copy the id from a hit; nothing was deleted"
         )
-    click.echo(f"{opened.delete(doc_ids):,} documents deleted; {index} holds {len(opened):,}", err=True)
+    click.echo(
+        f"{how_many(opened.delete(doc_ids), 'document')} deleted; {index} holds {len(opened):,}", err=True
+    )

@@ -32,6 +32,9 @@ EVERY_MENTION = sys.maxsize
     "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
     help="Shade what matched; auto: on a terminal, unless NO_COLOR is set.",
 )  # fmt: skip
+@click.option(
+    "--model", metavar="FOLDER", help="Where the index's model is now, if it is no longer where it was."
+)
 @click.option("--json", "as_json", is_flag=True, help="Everything, every mention too, as one JSON object.")
 def command(
     index: Path,
@@ -42,6 +45,7 @@ def command(
     every: bool,
     tok_only: bool,
     color: str,
+    model: str | None,
     as_json: bool,
 ) -> None:
     """Take a score apart: the sentence part, and for each query word the mention it matched.
@@ -57,7 +61,7 @@ def command(
     """
     if versus is not None and (every or mentions > 1):
         raise click.UsageError("--versus shows the best mention of both; leave --mentions and --all out.")
-    opened = open_index(index)
+    opened = open_index(index, model=model)
     explained = opened.explain(query, doc_id, tok_only)
     contrast = explained.versus(opened.explain(query, versus, tok_only)) if versus is not None else None
     if as_json:

@@ -10,9 +10,10 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from coil.building import open_build
+from coil.building import check_build, open_build
 from coil.cli.progress import document_bar, tell_size, tell_time
-from coil.errors import IndexLocked, InputError
+from coil.errors import IndexLocked, InputError, how_many
+from coil.index import tell_left_out
 from coil.lists.memory import default_budget, longest_line, parse_size
 from coil.texts.corpora import Documents, read_documents
 
@@ -41,7 +42,7 @@ COMMIT_EVERY = 16_384  # documents: what a kill costs at most, about a minute of
     "[default: 2G, or half of the machine's if that is less]",
 )  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with a build that was interrupted.")
-@click.option("--dry-run", is_flag=True, help="Only tell what it would take, judged from a sample.")
+@click.option("--dry-run", is_flag=True, help="Only read the corpus, and tell what it would take or refuse.")
 def command(
     corpus: tuple[str, ...],
     out: Path,
@@ -53,13 +54,14 @@ def command(
     resume: bool,
     dry_run: bool,
 ) -> None:
-    """Build an index from .jsonl, .tsv, .csv or .parquet files, folders of .txt and .md, BEIR folders, or - .
+    """Build an index from .jsonl, .tsv, .csv, .parquet, .txt or .md files, folders of texts, BEIR folders, -.
 
     A build that was killed or interrupted goes on with --resume, given the same corpus. It reads what it has
     read before once more, without encoding it, and stops with an error if that has changed.
 
     \b
       coil index notes/ --out notes.coil
+      coil index README.md CHANGES.md --out readme.coil
       coil index passages.tsv.gz --out passages.coil --dry-run
       coil index passages.tsv.gz --out passages.coil --memory 1G
       coil index passages.tsv.gz --out passages.coil --resume
@@ -70,19 +72,22 @@ def command(
     documents = read_documents(*corpus)  # before anything is made: a wrong path must not leave an empty index
     documents.gauge.longest = longest_line(budget or default_budget())
     if dry_run:
-        _predict(documents, model, precision or "int8", long or "chunk")
+        check_build(out, model, precision, long, on_duplicate, resume)
+        _predict(documents, model, precision or "int8", long or "chunk", on_duplicate or "error")
         return
     index, before = open_build(out, model, precision, long, on_duplicate, resume, memory=budget)
     if before.finished:
-        click.echo(f"{out} is finished, {len(index):,} documents: nothing to resume", err=True)
+        click.echo(f"{out} is finished, {how_many(len(index), 'document')}: nothing to resume", err=True)
         return
     if before.documents:
-        click.echo(f"{before.documents:,} documents were read before; going on after them", err=True)
+        click.echo(f"{how_many(before.documents, 'document')} read before; going on after that", err=True)
+    empty: list[str] = []
     try:
         with document_bar(documents, "indexing") as encoded:
-            added = index.build(documents, before.on_duplicate, encoded, COMMIT_EVERY)
+            added = index.build(documents, before.on_duplicate, encoded, COMMIT_EVERY, empty.extend)
         if not len(index):
-            raise InputError(f"{' '.join(corpus)} holds no documents", "check the path and the format")
+            what = f"nothing but {how_many(len(empty), 'empty document')}" if empty else "no documents"
+            raise InputError(f"{' '.join(corpus)} holds {what}", "check the path and the format")
     except IndexLocked:
         raise  # it is another process's
     except BaseException as error:
@@ -91,30 +96,40 @@ def command(
         if not kept and not before.documents and not resume:
             shutil.rmtree(out, ignore_errors=True)  # nothing is lost, and a second try finds the way free
         elif isinstance(error, KeyboardInterrupt):
-            click.echo(f"coil: {kept:,} documents are kept in {out}; --resume goes on after them", err=True)
+            click.echo(
+                f"coil: {how_many(kept, 'document')} kept in {out}; --resume goes on after that", err=True
+            )
         raise
+    if empty:
+        click.echo(f"coil: {tell_left_out(empty)}", err=True)
     facts = index.inspect()
     cut = f", {facts.truncated_documents:,} cut off" if facts.truncated_documents else ""
     click.echo(
-        f"{added:,} documents added in {tell_time(time.monotonic() - began)}{cut}; {out} holds "
-        f"{facts.documents:,} with {facts.mentions:,} mentions in "
+        f"{how_many(added, 'document')} added in {tell_time(time.monotonic() - began)}{cut}; {out} holds "
+        f"{facts.documents:,} with {how_many(facts.mentions, 'mention')} in "
         f"{tell_size(facts.bytes_segments + facts.bytes_catalog)}",
         err=True,
     )
 
 
-def _predict(documents: Documents, model: str | None, precision: Any, long: Any) -> None:
+def _predict(documents: Documents, model: str | None, precision: Any, long: Any, on_duplicate: Any) -> None:
     from coil.forecast import forecast
     from coil.vectors.onnx_encoder import OnnxEncoder
 
-    read = tqdm(documents, unit=" documents", desc="reading", disable=None)
-    expected = forecast(read, OnnxEncoder(model), precision, long)
+    encoder = OnnxEncoder(model)
+    with tqdm(unit=" documents", desc="reading", disable=None) as bar:
+        expected = forecast(documents, encoder, precision, long, on_duplicate=on_duplicate, read=bar.update)
     click.echo(
-        f"{expected.documents:,} documents, about {expected.mentions:,} mentions\n"
+        f"{how_many(expected.documents, 'document')}, about {how_many(expected.mentions, 'mention')}\n"
         f"size: about {tell_size(expected.bytes_segments + expected.bytes_catalog)} "
         f"(lists {tell_size(expected.bytes_segments)}, catalog {tell_size(expected.bytes_catalog)})\n"
         f"time: about {tell_time(expected.seconds)} on this machine as busy as it is now\n"
-        f"All documents were read, {expected.sampled:,} chosen at random were indexed "
+        + (
+            f"{how_many(expected.empty, 'document')} without text would be left out\n"
+            if expected.empty
+            else ""
+        )
+        + f"All documents were read, {expected.sampled:,} chosen at random were indexed "
         f"({expected.sampled_share:.1%} of the text), and the rest was taken to be like them. "
         "Nothing was written."
     )

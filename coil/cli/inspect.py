@@ -8,26 +8,34 @@ from pathlib import Path
 
 import click
 
+from coil.errors import how_many
 from coil.index import open_index
+
+SHOWN = 3  # words of a list
 
 
 @click.command("inspect")
 @click.argument("index", type=click.Path(path_type=Path))
+@click.option(
+    "--model", metavar="FOLDER", help="Where the index's model is now, if it is no longer where it was."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for programs.")
-def command(index: Path, as_json: bool) -> None:
-    """Show sizes, model and settings of an index."""
-    facts = open_index(index).inspect()
+def command(index: Path, model: str | None, as_json: bool) -> None:
+    """Show sizes, model and settings of an index. The model is only needed to name the longest lists."""
+    facts = open_index(index, model=model).inspect()
     if as_json:
         click.echo(json.dumps(asdict(facts)))
         return
-    share = facts.deleted_rows / facts.rows if facts.rows else 0.0
-    longest = ", ".join(f"{token} {length:,}" for token, length in facts.longest_lists)
+    stored = facts.rows + facts.deleted_rows
+    share = facts.deleted_rows / stored if stored else 0.0
+    deleted = f", and {how_many(facts.deleted_rows, 'deleted row')} ({share:.1%})" if share else ""
+    longest = ", ".join(f"{_name(words)} {length:,}" for words, length in facts.longest_lists)
     config = facts.model["config"]
     rows = {
         "documents": f"{facts.documents:,} ({facts.truncated_documents:,} cut off)",
         **({"state": "unfinished: go on with `coil index --resume`"} if facts.unfinished else {}),
-        "rows": f"{facts.rows:,} in {facts.segments:,} segments, {share:.1%} deleted",
-        "mentions": f"{facts.mentions:,} in {facts.lists:,} lists",
+        "rows": f"{facts.rows:,} in {how_many(facts.segments, 'segment')}{deleted}",
+        "mentions": f"{facts.mentions:,} in {how_many(facts.lists, 'list')}",
         "longest lists": longest or "none",
         "stored as": f"{facts.precision}, {facts.bytes_a_mention:.1f} bytes a mention",
         "segments": f"{facts.bytes_segments / 1e6:.1f} MB on disk",
@@ -39,3 +47,11 @@ def command(index: Path, as_json: bool) -> None:
     }
     for name, value in rows.items():
         click.echo(f"{name:>14}  {value}")
+    if facts.nameless:
+        click.echo(f"coil: the lists have no names: {facts.nameless}", err=True)
+        click.echo("  try: coil inspect --model FOLDER", err=True)
+
+
+def _name(words: tuple[str, ...]) -> str:
+    """A list by the words that share it, the commonest few."""
+    return "/".join(words[:SHOWN]) + ("/…" if len(words) > SHOWN else "")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from coil.errors import OptionMismatch
+from coil.errors import OptionMismatch, how_many
 from coil.vectors.encoder import Encoder
 
 
@@ -94,7 +94,7 @@ def command(
         )
     else:
         written = mine.mine(pairs, out, mine.rank_with_bm25, mining, "BM25")
-    click.echo(f"negatives for {written:,} queries in {out}", err=True)
+    click.echo(f"negatives for {how_many(written, 'query')} in {out}", err=True)
 
 
 def _encoder(model: str, device: str | None) -> Encoder:

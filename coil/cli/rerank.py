@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 from tqdm import tqdm
 
-from coil.errors import InputError
+from coil.errors import InputError, how_many
 from coil.hits.reranker import AT_ONCE, rerank
 from coil.index import open_index
 from coil.texts.corpora import read_documents
@@ -37,7 +37,11 @@ SHOWN = 3  # ids named in a message
     help="Take only the first N candidates of each query; the others are left out. Default: all.",
 )  # fmt: skip
 @click.option("--tok-only", is_flag=True, help="Leave the sentence vector out: exact matches alone.")
-@click.option("--model", metavar="M", help="A model folder, or a package that carries one.")
+@click.option(
+    "--model",
+    metavar="M",
+    help="A model folder, or a package that carries one; with --index: where the index's model is now.",
+)
 @click.option(
     "--precision", type=click.Choice(["int8", "fp16", "fp32"]), default="int8", show_default=True,
     help="How vectors are stored before they are scored; as in `coil index`, so that scores are equal.",
@@ -78,7 +82,7 @@ def command(
     if bool(corpus) == (index is not None):
         raise click.UsageError("Give --corpus CORPUS or --index INDEX.")
     if index is not None:
-        for name in ("model", "precision", "long"):
+        for name in ("precision", "long"):
             if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
                 raise click.UsageError(f"--{name} goes with --corpus; an index has its own.")
     documents = read_documents(*corpus)  # before the long work: a wrong path is told at once
@@ -111,7 +115,7 @@ def command(
         yield from found.rows.items()
 
     def from_index(folder: Path) -> Answers:
-        opened = open_index(folder)
+        opened = open_index(folder, model=model)
         absent: dict[str, None] = {}  # in order, each once
         present = 0
         asked = list(candidates)
@@ -139,7 +143,7 @@ def command(
             f"{_some(missing)}; if they should be there, check that the run was made for the same documents",
             err=True,
         )
-    click.echo(f"{lines:,} candidates of {len(candidates):,} queries in {out}", err=True)
+    click.echo(f"{how_many(lines, 'candidate')} of {how_many(len(candidates), 'query')} in {out}", err=True)
 
 
 def _check(found: bool, missing: Sequence[str], where: str) -> None:

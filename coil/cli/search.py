@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from tqdm import tqdm
 
+from coil.errors import how_many
 from coil.explanations.columns import printable
 from coil.hits.searcher import Hit, SearchStats
 from coil.index import open_index
@@ -34,6 +35,9 @@ _AT_ONCE = 64
     help="Threads that share a search; worth it from some 100,000 documents on.",
 )  # fmt: skip
 @click.option("--device", help="Score with PyTorch on this device, such as cuda (needs the gpu extra).")
+@click.option(
+    "--model", metavar="FOLDER", help="Where the index's model is now, if it is no longer where it was."
+)
 @click.option("--queries", help="Search for each query of this file instead.")
 @click.option("--run", type=click.Path(path_type=Path), help="With --queries: the TREC run to write.")
 def command(
@@ -46,6 +50,7 @@ def command(
     stats: bool,
     threads: int,
     device: str | None,
+    model: str | None,
     queries: str | None,
     run: Path | None,
 ) -> None:
@@ -62,7 +67,7 @@ def command(
         raise click.UsageError("--run needs --queries FILE.")
     if queries is not None and run is None:
         raise click.UsageError("--queries needs --run OUT.trec for the result.")
-    opened = open_index(index, threads=threads, device=device)
+    opened = open_index(index, threads=threads, device=device, model=model)
     if queries is None:
         assert query is not None
         [answer] = opened.answer_many([query], k, expression, tok_only)
@@ -92,7 +97,7 @@ def command(
 
         assert run is not None
         lines = write_run(run, rows())
-    click.echo(f"{lines:,} hits for {len(asked):,} queries in {run}", err=True)
+    click.echo(f"{how_many(lines, 'hit')} for {how_many(len(asked), 'query')} in {run}", err=True)
     if stats:
         click.echo(json.dumps(asdict(cost)) if as_json else _told(cost), err=True)
 

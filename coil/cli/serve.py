@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from coil.errors import InputError, require
+from coil.errors import InputError, how_many, require
 from coil.service.limits import Limits, ServiceOptions
 from coil.vectors.encoder import Encoder
 
@@ -29,6 +29,13 @@ DEFAULTS = Limits()
     default="127.0.0.1",
     show_default=True,
     help="Where to listen. The default is reached from this machine alone; 0.0.0.0 from all others, too.",
+)
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="FOLDER",
+    help="Where a model is now that is no longer where it was; may be repeated.",
 )
 @click.option(
     "--token-file",
@@ -101,6 +108,7 @@ def command(
     indexes: tuple[Path, ...],
     port: int,
     host: str,
+    models: tuple[str, ...],
     token_file: Path | None,
     origins: tuple[str, ...],
     hosts: tuple[str, ...],
@@ -144,7 +152,7 @@ def command(
         origins=origins,
         log_queries=log_queries,
     )
-    serve(indexes, host, port, options)
+    serve(indexes, host, port, options, models=models)
 
 
 def check_installed() -> None:
@@ -160,6 +168,7 @@ def serve(
     options: ServiceOptions,
     encoder: Encoder | None = None,
     open_browser: bool = False,
+    models: Sequence[str] = (),
 ) -> None:
     """Everything after the options: open the indexes, listen, answer until the end.
 
@@ -174,13 +183,13 @@ def serve(
     if is_loopback(host):
         names = tuple(name.lower() for name in (*LOOPBACK_NAMES, *options.hosts))
         options = replace(options, hosts=(*names, f"[{host}]" if ":" in host else host.lower()))
-    served = open_all(folders, options.limits.writes_waiting, encoder)
+    served = open_all(folders, options.limits.writes_waiting, encoder, models)
     listening = listen(host, port)
     address = address_of(listening)
 
     def began() -> None:
         for name, index in served.items():
-            click.echo(f"serving {name}: {len(index.index):,} documents")
+            click.echo(f"serving {name}: {how_many(len(index.index), 'document')}")
         reach = (
             "only this machine can reach it" if address.is_loopback else "other machines can reach it, too"
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from tqdm import tqdm
 
+from coil.errors import how_many
 from coil.index import open_index
 
 
@@ -20,7 +21,7 @@ def command(index: Path) -> None:
     changed letter of a text.
     """
     opened = open_index(index)
-    total = opened.inspect().bytes_segments
+    _, total = opened.disk_use()
     with tqdm(total=total, unit="B", unit_scale=True, disable=None, desc="verifying") as bar:
         opened.verify(bar.update)
-    click.echo(f"{index} is whole: {len(opened):,} documents, {total / 1e6:.1f} MB of segments")
+    click.echo(f"{index} is whole: {how_many(len(opened), 'document')}, {total / 1e6:.1f} MB of segments")

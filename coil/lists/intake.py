@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal, Protocol
 
-from coil.errors import ChangedCorpus, DuplicateId
+from coil.errors import ChangedCorpus, DuplicateId, how_many
 from coil.lists.catalog import Catalog
 from coil.texts.values import Document
 
@@ -48,7 +48,8 @@ class Consumed:
     """How far a build has come in its corpus: what the catalog keeps, so that `--resume` can go on.
 
     `digest` is over everything read. `starts` has (number, ordinal) of the first document of each run; unless
-    duplicates are skipped, those that follow are counted on from there.
+    duplicates are skipped, those that follow are counted on from there. The number leaves out the `empty`
+    documents, which get no ordinal; `documents` counts all.
     """
 
     documents: int = 0
@@ -56,6 +57,7 @@ class Consumed:
     starts: tuple[tuple[int, int], ...] = ()
     on_duplicate: OnDuplicate = "error"
     finished: bool = False
+    empty: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """As the catalog keeps it."""
@@ -65,6 +67,7 @@ class Consumed:
             "starts": self.starts,
             "on_duplicate": self.on_duplicate,
             "finished": self.finished,
+            "empty": self.empty,
         }
 
     @classmethod
@@ -72,7 +75,8 @@ class Consumed:
         """Back from the catalog."""
         starts = tuple((number, ordinal) for number, ordinal in value["starts"])
         digest = bytes.fromhex(value["digest"])
-        return cls(value["documents"], digest, starts, value["on_duplicate"], value["finished"])
+        empty = value.get("empty", 0)  # older indexes do not tell
+        return cls(value["documents"], digest, starts, value["on_duplicate"], value["finished"], empty)
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,9 @@ class Arrival:
     """A document that goes into the index."""
 
     number: int  # among all that were read, from 1
+    empty: int  # of these are empty
     document: Document
-    spans: list[Span]  # characters of each row
+    spans: list[Span]  # characters of each row; none: the document is empty and will be left out
     digest: bytes  # of this document and all before it
     position: int  # bytes of the corpus read so far
     fields_size: int
@@ -142,13 +147,18 @@ class Intake:
         self._places = Places()
         self._under_way: dict[str, int] = {}  # ids that are not in the catalog yet; bounded by the writer
         self.number = 0
+        self.n_empty = 0
         self.digest = NOTHING_READ
+        self.empty: list[str] = []  # ids of documents without text, which arrive without spans
 
     def __iter__(self) -> Iterator[Arrival]:
         mode = self._before.on_duplicate
         for document in self._documents:
             self.number += 1
-            self._places.note(self.number, self._documents.mark)
+            if document.is_empty:
+                self.n_empty += 1
+            else:
+                self._places.note(self._kept, self._documents.mark)
             fields = json.dumps(document.fields, ensure_ascii=False)
             self.digest = _digest(self.digest, document.doc_id, document.text, fields)
             if self.number <= self._before.documents:
@@ -160,16 +170,30 @@ class Intake:
                     raise DuplicateId(document.doc_id, first, self.here(document))
                 if first is not None:
                     continue
-                self._under_way[document.doc_id] = self.number
-            spans = self._cut(document, self.here)
+                if not document.is_empty:
+                    self._under_way[document.doc_id] = self._kept
+            if document.is_empty:
+                self.empty.append(document.doc_id)
+            spans = [] if document.is_empty else self._cut(document, self.here)
             yield Arrival(
-                self.number, document, spans, self.digest, self._documents.position, 3 * len(fields)
+                self.number,
+                self.n_empty,
+                document,
+                spans,
+                self.digest,
+                self._documents.position,
+                3 * len(fields),
             )
         if self.number < self._before.documents:
             raise self._changed(
-                f"the corpus has {self.number:,} documents now, but the interrupted run had read "
+                f"the corpus has {how_many(self.number, 'document')} now, but the interrupted run had read "
                 f"{self._before.documents:,}"
             )
+
+    @property
+    def _kept(self) -> int:
+        """The number of the last document among those with text."""
+        return self.number - self.n_empty
 
     def here(self, document: Document) -> str:
         """Where the last document stands."""
@@ -188,14 +212,14 @@ class Intake:
             if ordinal is None:
                 return None
             number = _number_of(self._before.starts, ordinal)
-            if number is None or number > self.number or self._before.on_duplicate != "error":
+            if number is None or number > self._kept or self._before.on_duplicate != "error":
                 return "the index"
         mark, exact = self._places.of(number)
         place = self._documents.place_of(mark, doc_id)
         return place if exact else f"a place after {place}"
 
     def _compare(self, document: Document) -> None:
-        ordinal = _ordinal_of(self._before.starts, self.number)
+        ordinal = None if document.is_empty else _ordinal_of(self._before.starts, self._kept)
         if ordinal is not None and self._before.on_duplicate != "skip":
             stored = self._catalog.find(ordinal)
             if stored is not None and stored != document:

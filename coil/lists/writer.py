@@ -6,6 +6,7 @@ own, and the next documents of a file are read by another. Order and ordinals do
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -52,6 +53,7 @@ class Listener:
 
     committed: Callable[[int], object] | None = None  # so many more documents are safe on disk
     encoded: Callable[[int, int], object] | None = None  # so many more are encoded; bytes of the corpus read
+    left_out: Callable[[list[str]], object] | None = None  # these, if any, were empty
 
 
 @dataclass
@@ -62,6 +64,7 @@ class _Pending:
     documents: list[tuple[int, Document, int]] = field(default_factory=list)
     ordinal_of: dict[str, int] = field(default_factory=dict)
     replaced: list[int] = field(default_factory=list)  # ordinals of this segment that a later one replaces
+    emptied: list[str] = field(default_factory=list)  # ids whose document is to go: it has no text any more
     consumed: Consumed | None = None  # how far in the corpus these documents reach
     other_bytes: int = 0
 
@@ -72,18 +75,18 @@ class _Pending:
 
 
 class IndexWriter:
-    """Changes an index. Its maker holds the writer lock."""
+    """Changes an index. Its maker holds the writer lock. Only adding needs an encoder."""
 
     def __init__(
         self,
         folder: Path,
         catalog: Catalog,
-        encoder: Encoder,
+        encoder: Encoder | None,
         precision: Precision,
         long: Long,
         plan: MemoryPlan,
     ) -> None:
-        self._folder, self._catalog, self._encoder = folder, catalog, encoder
+        self._folder, self._catalog, self._given_encoder = folder, catalog, encoder
         self._precision, self._long, self._plan = precision, long, plan
         self._remove_strays()
 
@@ -116,16 +119,22 @@ class IndexWriter:
 
         How far it is, is kept with every commit; at the end the build counts as finished.
         """
-        number, ordinal = before.documents + 1, self._catalog.next_ordinal()
+        number, ordinal = before.documents - before.empty + 1, self._catalog.next_ordinal()
         runs_on = before.starts and ordinal - number == before.starts[-1][1] - before.starts[-1][0]
         if not runs_on:
             before = replace(before, starts=(*before.starts, (number, ordinal)))
         return self._take_in(documents, before, listener, commit_every, reads_ahead, is_build=True)
 
-    def delete(self, doc_ids: Iterable[str]) -> int:
-        """Take documents out; returns how many were there."""
+    def delete(self, doc_ids: Iterable[str]) -> tuple[int, list[str]]:
+        """Take documents out; returns how many were there, and the ids that were not, each once."""
+        deleted, missing = 0, []
         with self._catalog.change() as connection:
-            return sum(remove_document(connection, doc_id) for doc_id in doc_ids)
+            for doc_id in dict.fromkeys(doc_ids):
+                if remove_document(connection, doc_id):
+                    deleted += 1
+                else:
+                    missing.append(doc_id)
+        return deleted, missing
 
     def compact(self) -> int:
         """Rewrite segments so that nothing deleted is left and each is as full as memory allows.
@@ -147,6 +156,11 @@ class IndexWriter:
         return len(self._catalog.segments())
 
     # ---- adding
+
+    @property
+    def _encoder(self) -> Encoder:
+        assert self._given_encoder is not None, "who adds gives an encoder"
+        return self._given_encoder
 
     def _take_in(
         self,
@@ -184,19 +198,22 @@ class IndexWriter:
                         background.start(partial(self._commit, pending, is_build))
                         pending, begun = self._fresh(), time.monotonic()
                     self._put(pending, arrival, rows, ordinal, before)
-                    ordinal += 1
+                    ordinal += bool(rows)
                 if background.finished:
                     added += acknowledge()
                 if listener.encoded is not None:
                     listener.encoded(len(window), window[-1].position)
             added += acknowledge()
-            at_end = replace(before, documents=intake.number, digest=intake.digest, finished=True)
-            pending.consumed = at_end
+            pending.consumed = replace(
+                before, documents=intake.number, digest=intake.digest, finished=True, empty=intake.n_empty
+            )
             if pending.documents:
                 added += self._acknowledge(self._commit(pending, is_build), intake, listener)
-            elif is_build:
+            elif is_build or pending.emptied:
                 with self._catalog.change() as connection:
-                    put_setting(connection, BUILD, at_end.to_json())
+                    self._note_progress(connection, pending, is_build)
+            if intake.empty and listener.left_out is not None:
+                listener.left_out(intake.empty)
         return added
 
     def _acknowledge(self, committed: list[str], intake: Intake, listener: Listener) -> int:
@@ -252,12 +269,17 @@ class IndexWriter:
 
     def _put(self, pending: _Pending, arrival: Arrival, rows: Rows, ordinal: int, before: Consumed) -> None:
         document = arrival.document
-        earlier = pending.ordinal_of.get(document.doc_id)
+        pending.consumed = replace(
+            before, documents=arrival.number, digest=arrival.digest, empty=arrival.empty
+        )
+        earlier = pending.ordinal_of.pop(document.doc_id, None)
         if earlier is not None:
             pending.replaced.append(earlier)
+        if not rows:
+            pending.emptied.append(document.doc_id)
+            return
         pending.ordinal_of[document.doc_id] = ordinal
         pending.documents.append((ordinal, document, sum(vectors.dropped for _, vectors in rows)))
-        pending.consumed = replace(before, documents=arrival.number, digest=arrival.digest)
         pending.other_bytes += sys.getsizeof(document.text) + arrival.fields_size + _DOCUMENT_BYTES
         pending.other_bytes += _ROW_BYTES * len(rows)
         for span, vectors in rows:
@@ -272,6 +294,7 @@ class IndexWriter:
         replaced = set(pending.replaced)
         living = [row for row in pending.documents if row[0] not in replaced]
         with self._catalog.change() as connection:
+            self._note_progress(connection, pending, is_build)
             for _, document, _ in living:
                 remove_document(connection, document.doc_id)
             add_segment(connection, entry)
@@ -280,10 +303,15 @@ class IndexWriter:
                 "INSERT INTO deletions VALUES (?, ?)",
                 [(entry.segment, ordinal) for ordinal in sorted(replaced)],
             )
-            if is_build and pending.consumed is not None:
-                put_setting(connection, BUILD, pending.consumed.to_json())
         self._merge_small()
         return [document.doc_id for _, document, _ in pending.documents]
+
+    def _note_progress(self, connection: sqlite3.Connection, pending: _Pending, is_build: bool) -> None:
+        """What a commit does beside its segment, in the transaction at hand."""
+        for doc_id in pending.emptied:
+            remove_document(connection, doc_id)
+        if is_build and pending.consumed is not None:
+            put_setting(connection, BUILD, pending.consumed.to_json())
 
     def _write(self, segment: Segment, number: int) -> SegmentEntry:
         (self._folder / SEGMENTS_FOLDER).mkdir(exist_ok=True)

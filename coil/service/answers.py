@@ -50,30 +50,39 @@ def answer_queries(index: Index, queries: Sequence[str], asked: Asked, seconds: 
     ]
 
 
-def answer_with_bm25(index: Index, query: str, asked: Asked) -> Answered:
+def answer_with_bm25(index: Index, query: str, asked: Asked, seconds: float) -> Answered:
     """The same shape of answer from BM25 over the same lists."""
     began = time.perf_counter()
-    hits = index.search_with_bm25(query, asked.k, asked.filter)
+    hits = index.search_with_bm25(query, asked.k, asked.filter, seconds)
     stats = SearchStats(score_ms=(time.perf_counter() - began) * 1000)
     return Answered(_search_json(query, Answer(hits, stats), asked), stats)
 
 
-def explain_one(index: Index, query: str, doc_id: str, versus: str | None, tok_only: bool) -> dict[str, Any]:
-    """Why a document scores what it scores, beside another one if that is named."""
+def explain_one(
+    index: Index, query: str, doc_id: str, versus: str | None, tok_only: bool, seconds: float
+) -> dict[str, Any]:
+    """Why a document scores what it scores, beside another one if that is named.
+
+    One document's explanation is not interrupted: it is the work of one chunk of text.
+    """
+    deadline = time.monotonic() + seconds
+    _check_time(deadline)
     [vectors] = index.encoder.encode_queries([query])
     if tok_only:
         vectors = replace(vectors, sentence=None)
     searcher = index.searcher
+    _check_time(deadline)
     first = explain_hit(searcher, query, doc_id, vectors).to_json()
     if versus is None:
         return first
+    _check_time(deadline)
     return {"first": first, "second": explain_hit(searcher, query, versus, vectors).to_json()}
 
 
 def describe(index: Index, name: str, writable: bool) -> dict[str, Any]:
     """Sizes and settings, without anything that tells where the index is."""
     facts = asdict(index.inspect())
-    del facts["folder"]
+    del facts["folder"], facts["nameless"]  # they may tell where things are
     model = dict(facts["model"])
     # A model may be given by its folder, whose last part is all that a client has to know.
     named = str(model.pop("model") or "bundled").replace("\\", "/").rstrip("/")
@@ -108,6 +117,7 @@ def _explained_json(
 ) -> dict[str, Any]:
     """The answer with what every hit's score is made of."""
     searcher, encoder = index.searcher, index.encoder
+    _check_time(deadline)
     [vectors] = encoder.encode_queries([query])
     [as_document] = encoder.encode_documents([query])
     if asked.tok_only:
@@ -115,11 +125,15 @@ def _explained_json(
     best = score(vectors, as_document, encoder.config.profile, encoder.keys)
     value = _search_json(query, answer, asked, best if best > 0.0 else None)
     for hit, shown in zip(answer.hits, value["hits"], strict=True):
-        if time.monotonic() > deadline:
-            raise SearchTimeout("explaining the hits took longer than it was given", "ask for fewer")
+        _check_time(deadline)
         shown.update(_parts_json(explain_hit(searcher, query, hit.doc_id, vectors)))
     value["query_tokens"] = _query_tokens(query, vectors, encoder.keys.of(vectors.token_ids))
     return value
+
+
+def _check_time(deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise SearchTimeout("explaining took longer than it was given", "ask for less")
 
 
 def _parts_json(explanation: Explanation) -> dict[str, Any]:

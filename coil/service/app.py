@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import HTMLResponse, JSONResponse, Response
@@ -19,7 +20,7 @@ from coil.errors import CoilError, InputError, SearchTimeout
 from coil.service.answers import Asked
 from coil.service.gate import Gate
 from coil.service.page_files import PageFile, read_page
-from coil.service.problems import MEDIA_TYPE, Problem, problem_of
+from coil.service.problems import MEDIA_TYPE, Problem, not_json, problem_of, unknown_parameters
 from coil.service.reference import render_reference
 from coil.service.schemas import (
     AddedOut,
@@ -90,8 +91,27 @@ def _authorise(request: Request) -> None:
     _service(request).authorise(request.headers.get("authorization"))
 
 
+def _check_parameters(request: Request) -> None:
+    """A parameter that nobody knows is more likely a slip than a wish, as in a body."""
+    route: APIRoute = request.scope["route"]
+    known = [parameter.alias for parameter in route.dependant.query_params]
+    unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
+    if unknown:
+        raise unknown_parameters(unknown, known)
+
+
+def _check_content_type(request: Request) -> None:
+    """A body that is not called JSON is not read as such; say so before it is found to be no object."""
+    given = request.headers.get("content-type")
+    main, _, kind = (given or "").partition(";")[0].strip().lower().partition("/")
+    if main != "application" or not (kind == "json" or kind.endswith("+json")):
+        raise not_json(given)
+
+
 Served = Annotated[Service, Depends(_service)]
 MayWrite = Depends(_authorise)
+KnownParameters = Depends(_check_parameters)
+JsonBody = Depends(_check_content_type)
 
 
 def _note(request: Request, service: Service, index: str, *queries: str) -> None:
@@ -172,14 +192,14 @@ async def explain(
     name: str,
     request: Request,
     service: Served,
-    query: str,
+    q: str,
     doc_id: str,
     versus: str | None = None,
     tok_only: bool = False,
 ) -> Response:
     """Why a document scores what it scores; with `versus` also the explanation of another one."""
-    _note(request, service, name, query)
-    return _reply(await service.explain(name, query, doc_id, versus, tok_only))
+    _note(request, service, name, q)
+    return _reply(await service.explain(name, q, doc_id, versus, tok_only))
 
 
 async def post_explain(name: str, request: Request, service: Served, asked: ExplainRequest) -> Response:
@@ -209,13 +229,13 @@ async def add_documents(name: str, request: Request, service: Served) -> Respons
 
 
 async def delete_documents(name: str, request: Request, service: Served, asked: DeleteRequest) -> Response:
-    """Take documents out; ids that are not there are not counted."""
+    """Take documents out; those that are there go even if others are missing, and the answer names these."""
     _note(request, service, name)
     return _reply(await service.delete(name, asked.doc_ids))
 
 
 async def delete_document(name: str, doc_id: str, request: Request, service: Served) -> Response:
-    """Take one document out."""
+    """Take one document out; 404 if there is none of that id."""
     _note(request, service, name)
     return _reply(await service.delete_one(name, doc_id))
 
@@ -229,7 +249,7 @@ async def health() -> Response:
 
 
 async def ready(service: Served) -> Response:
-    """Every index is open and has answered a query."""
+    """Every index is open, in its place and has answered a query; if not, 503 names those that are not."""
     return _reply(await service.check_ready())
 
 
@@ -268,18 +288,21 @@ def _add_routes(app: FastAPI) -> None:
     line = {"$ref": "#/components/schemas/DocumentIn"}  # the schema of JSON lines is that of one of them
     lines = {"requestBody": {"required": True, "content": {NDJSON: {"schema": line}}}}
     one = "/v1/indexes/{name}"
-    app.get("/v1/indexes", responses=_shape(IndexNames))(list_indexes)
-    app.get(one, responses=_shape(IndexOut))(describe_index)
-    app.get(f"{one}/search", responses=_shape(SearchOut))(search)
-    app.post(f"{one}/search", responses=_shape(SearchOut))(post_search)
-    app.post(f"{one}/search_batch", responses=_shape(BatchOut))(search_batch)
-    app.get(f"{one}/bm25", responses=_shape(SearchOut))(bm25)
-    app.get(f"{one}/explain")(explain)
-    app.post(f"{one}/explain")(post_explain)
-    app.get(f"{one}/documents/{{doc_id:path}}", responses=_shape(DocumentOut))(get_document)
-    writes: dict[str, Any] = {"dependencies": [MayWrite]}
+    reads: dict[str, Any] = {"dependencies": [KnownParameters]}
+    asks: dict[str, Any] = {"dependencies": [KnownParameters, JsonBody]}
+    app.get("/v1/indexes", responses=_shape(IndexNames), **reads)(list_indexes)
+    app.get(one, responses=_shape(IndexOut), **reads)(describe_index)
+    app.get(f"{one}/search", responses=_shape(SearchOut), **reads)(search)
+    app.post(f"{one}/search", responses=_shape(SearchOut), **asks)(post_search)
+    app.post(f"{one}/search_batch", responses=_shape(BatchOut), **asks)(search_batch)
+    app.get(f"{one}/bm25", responses=_shape(SearchOut), **reads)(bm25)
+    app.get(f"{one}/explain", **reads)(explain)
+    app.post(f"{one}/explain", **asks)(post_explain)
+    app.get(f"{one}/documents/{{doc_id:path}}", responses=_shape(DocumentOut), **reads)(get_document)
+    writes: dict[str, Any] = {"dependencies": [MayWrite, KnownParameters]}
     app.post(f"{one}/documents", responses=_shape(AddedOut), openapi_extra=lines, **writes)(add_documents)
-    app.delete(f"{one}/documents", responses=_shape(DeletedOut), **writes)(delete_documents)
+    deletes: dict[str, Any] = {"dependencies": [*writes["dependencies"], JsonBody]}
+    app.delete(f"{one}/documents", responses=_shape(DeletedOut), **deletes)(delete_documents)
     app.delete(f"{one}/documents/{{doc_id:path}}", responses=_shape(DeletedOut), **writes)(delete_document)
     app.get("/health")(health)
     app.get("/ready")(ready)
@@ -321,6 +344,8 @@ async def _tell_http_error(request: Request, error: Exception) -> Response:
         return _tell(request, error)
     kind = {404: "unknown_address", 405: "wrong_method"}.get(error.status_code, "bad_request")
     headers = dict(error.headers) if error.headers else None
+    if headers is not None and headers.get("Allow") == "GET":
+        headers["Allow"] = "GET, HEAD"  # the gate answers HEAD wherever GET is answered
     remedy = "see /docs for the addresses and what they expect"
     return _tell(request, Problem(error.status_code, kind, str(error.detail), remedy, headers))
 

@@ -45,6 +45,9 @@ class Gate:
             await self._app(scope, receive, send)
             return
         began = time.perf_counter()
+        method = scope["method"]
+        if method == "HEAD":  # what GET would answer, less the body; the server's own scope stays as it is
+            scope = {**scope, "method": "GET"}
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
         request_id = given if _ID.fullmatch(given) else uuid.uuid4().hex
@@ -60,6 +63,8 @@ class Gate:
                 out["X-Request-Id"] = request_id
                 for name, value in HEADERS.items():
                     out.setdefault(name, value)
+            elif method == "HEAD":
+                message = {**message, "body": b""}
             await send(message)
 
         self._meters.in_flight.inc()
@@ -86,7 +91,7 @@ class Gate:
             await send_problem(failure, request_id, answer)
         finally:
             self._meters.in_flight.dec()
-            self._count(scope, request_id, status, time.perf_counter() - began, note)
+            self._count(scope, method, request_id, status, time.perf_counter() - began, note)
 
     def _refusal(self, scope: Scope, headers: Headers) -> Problem | None:
         hosts = self._options.hosts
@@ -111,16 +116,22 @@ class Gate:
         return limits.upload_bytes if upload else limits.body_bytes
 
     def _count(
-        self, scope: Scope, request_id: str, status: int, seconds: float, note: dict[str, Any]
+        self,
+        scope: Scope,
+        method: str,
+        request_id: str,
+        status: int,
+        seconds: float,
+        note: dict[str, Any],
     ) -> None:
         # The path as it is declared: one that holds an id or nonsense would be a label of its own.
         route = getattr(scope.get("route"), "path", "none")
-        self._meters.count_request(scope["method"] if route != "none" else "any", route, status, seconds)
+        self._meters.count_request(method if route != "none" else "any", route, status, seconds)
         if "problem" in note:
             self._meters.count_error(note["problem"])
         extra = {
             "request_id": request_id,
-            "method": scope["method"],
+            "method": method,
             "route": route,
             "status": status,
             "ms": round(seconds * 1000, 3),

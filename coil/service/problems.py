@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -31,8 +32,9 @@ TITLES = {
     421: "misdirected request",
     422: "a value that cannot be used",
     500: "the server failed",
-    503: "too busy",
+    503: "not available at the moment",
     504: "out of time",
+    507: "the index cannot be written",
 }
 
 
@@ -71,6 +73,25 @@ def unknown_document(doc_id: str) -> Problem:
     """No document has this id."""
     detail = f"no document has the id {doc_id!r}"
     return Problem(404, "unknown_document", detail, "copy the id from a hit; letters count")
+
+
+def not_json(given: str | None) -> Problem:
+    """The body should be JSON, but its header says otherwise, or nothing."""
+    found = f"its Content-Type is {given[:100]!r}" if given else "it has no Content-Type"
+    return Problem(
+        415,
+        "not_json",
+        f"the body should be a JSON object, but {found}",
+        "send JSON with the header `Content-Type: application/json`",
+    )
+
+
+def unknown_parameters(unknown: Sequence[str], known: Sequence[str]) -> Problem:
+    """The address carries parameters that nobody knows."""
+    several = "s" if len(unknown) > 1 else ""
+    shown = ", ".join(repr(name[:40]) for name in unknown[:5])
+    remedy = f"this address takes {', '.join(known)}" if known else "this address takes no parameters"
+    return Problem(422, "unknown_parameter", f"unknown parameter{several} {shown}", remedy)
 
 
 def problem_of(error: CoilError) -> Problem:

@@ -187,6 +187,9 @@ class AddedOut(BaseModel):
     """What was written, and how many documents there are now."""
 
     added: int
+    empty: list[str] = Field(
+        description="the ids of documents without text: they are left out, and those there before are gone"
+    )
     documents: int
 
 
@@ -194,4 +197,5 @@ class DeletedOut(BaseModel):
     """What was taken out, and how many documents there are now."""
 
     deleted: int
+    missing: list[str] = Field(description="the ids asked for that no document has, each once")
     documents: int

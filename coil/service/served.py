@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from coil.errors import CoilError, InputError
+from coil.errors import CoilError, InputError, OptionMismatch
 from coil.index import Index, open_index
 from coil.lists.catalog import CATALOG_FILE, Catalog
 from coil.service.problems import busy
@@ -27,7 +27,7 @@ class ServedIndex:
 
     def __init__(self, name: str, index: Index, writes_waiting: int) -> None:
         self.name, self.index = name, index
-        self.fresh = True  # False while others' commits cannot be read
+        self.trouble = ""  # why others' commits cannot be read at the moment, in words fit for a client
         self._begin_to_watch()
         index.refresh()  # whatever was committed before
         self._looking = threading.Lock()
@@ -103,11 +103,12 @@ class ServedIndex:
                 if version != self._seen:
                     self.index.refresh()
                     self._seen = version
-                self.fresh = True
+                self.trouble = ""
             except (CoilError, OSError) as error:  # we go on with what we have
-                if self.fresh:
+                if not self.trouble:
                     _log.error("cannot reload", extra={"index": self.name, "reason": str(error)})
-                self.fresh = False
+                gone = isinstance(error, FileNotFoundError | NotADirectoryError)
+                self.trouble = "is no longer where it was" if gone else "cannot be read as it is now"
 
 
 def _file_of(folder: Path) -> tuple[int, int]:
@@ -117,11 +118,19 @@ def _file_of(folder: Path) -> tuple[int, int]:
 
 
 def open_all(
-    folders: Sequence[Path], writes_waiting: int, encoder: Encoder | None = None
+    folders: Sequence[Path],
+    writes_waiting: int,
+    encoder: Encoder | None = None,
+    models: Sequence[str] = (),
 ) -> dict[str, ServedIndex]:
-    """Open indexes, each under the name of its folder; those of one model share it."""
+    """Open indexes, each under the name of its folder; those of one model share it.
+
+    `models` are where models are now that have moved; each must be the model of one of the indexes.
+    """
     served: dict[str, ServedIndex] = {}
     encoders: dict[str | None, Encoder] = {}
+    moved = {(given := OnnxEncoder(model)).fingerprint: (model, given) for model in models}
+    unused = set(moved)
     for folder in folders:
         name = name_of(folder)
         if name in served:
@@ -129,13 +138,20 @@ def open_all(
                 f"{served[name].index.folder} and {folder} would both be called {name!r}",
                 "rename one of the folders",
             )
-        with open_index(folder) as looked_at:
-            model = looked_at.model
-        if encoder is None and model not in encoders:
-            encoders[model] = OnnxEncoder(model)
-        index = open_index(folder, encoder if encoder is not None else encoders[model])
-        _ = index.encoder  # a model that does not fit is told now, not with the first query
+        index = open_index(folder, encoder)
+        made_with = index.settings()["fingerprint"]
+        if made_with in moved:
+            unused.discard(made_with)
+            index.use(moved[made_with][1])
+        elif encoder is None and index.model in encoders:
+            index.use(encoders[index.model])
+        encoders[index.model] = index.encoder  # one that does not fit is told now, not with the first query
         served[name] = ServedIndex(name, index, writes_waiting)
+    if unused:
+        raise OptionMismatch(
+            f"none of these indexes was made with the model {moved[min(unused)][0]}",
+            "leave it out, or name the folder where the model of one of them is now",
+        )
     return served
 
 

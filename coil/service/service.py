@@ -68,9 +68,16 @@ class Service:
         def answer(_: float) -> bytes:
             for served in self.served.values():
                 served.look()
-            stale = [name for name, served in self.served.items() if not served.fresh]
+            stale = [
+                f"the index {name!r} {served.trouble}"
+                for name, served in self.served.items()
+                if served.trouble
+            ]
             if stale:
-                raise _unready(f"cannot reload {', '.join(stale)}")
+                raise _unready(
+                    f"{'; '.join(stale)}: queries are answered from what was read before, changes fail",
+                    "put it back, and the server takes it up again; its log says more",
+                )
             return _json({"status": "ready"})
 
         if self._stopping:
@@ -113,9 +120,9 @@ class Service:
         served = self._index(name)
         self._check(asked)
 
-        def answer(_: float) -> bytes:
+        def answer(seconds: float) -> bytes:
             with served.reading() as index:
-                return _json(answer_with_bm25(index, cleaned, asked).value)
+                return _json(answer_with_bm25(index, cleaned, asked, seconds).value)
 
         cleaned = self._query(query)
         return await self._ask_alone(answer)
@@ -124,13 +131,13 @@ class Service:
         """Why a document scores what it scores."""
         served = self._index(name)
 
-        def answer(_: float) -> bytes:
+        def answer(seconds: float) -> bytes:
             with served.reading() as index:
                 for wanted in (doc_id, versus):
                     if wanted is not None and not index.has(clean(wanted)):
                         raise unknown_document(wanted)
                 other = clean(versus) if versus is not None else None
-                return _json(explain_one(index, cleaned, clean(doc_id), other, tok_only))
+                return _json(explain_one(index, cleaned, clean(doc_id), other, tok_only, seconds))
 
         cleaned = self._query(query)
         return await self._ask_alone(answer)
@@ -199,22 +206,24 @@ class Service:
             received = await uploads.receive(body)
 
             def change(index: Index) -> bytes:
+                empty: list[str] = []
                 with received:
                     uploads.check(received)
-                    added = index.update(uploads.read(received))
+                    added = index.update(uploads.read(received), empty.extend)
                 self.meters.count_written(name, "add", added)
-                return _json({"added": added, "documents": len(index)})
+                return _json({"added": added, "empty": empty, "documents": len(index)})
 
             return await _whole(served.write(change))
 
     async def delete(self, name: str, doc_ids: Sequence[str]) -> bytes:
-        """Take documents out; ids that are not there are passed over."""
+        """Take documents out; the answer names the ids that were not there."""
         served = self._index(name)
 
         def change(index: Index) -> bytes:
-            deleted = index.delete([clean(doc_id) for doc_id in doc_ids])
+            missing: list[str] = []
+            deleted = index.delete([clean(doc_id) for doc_id in doc_ids], missing.extend)
             self.meters.count_written(name, "delete", deleted)
-            return _json({"deleted": deleted, "documents": len(index)})
+            return _json({"deleted": deleted, "missing": missing, "documents": len(index)})
 
         with served.place_to_write():
             return await _whole(served.write(change))
@@ -227,7 +236,7 @@ class Service:
             if not index.delete([clean(doc_id)]):
                 raise unknown_document(doc_id)
             self.meters.count_written(name, "delete", 1)
-            return _json({"deleted": 1, "documents": len(index)})
+            return _json({"deleted": 1, "missing": [], "documents": len(index)})
 
         with served.place_to_write():
             return await _whole(served.write(change))
@@ -304,8 +313,8 @@ class Service:
         self._warm = True
 
 
-def _unready(reason: str) -> Problem:
-    return Problem(503, "unready", reason, "wait for it", {"Retry-After": "1"})
+def _unready(reason: str, remedy: str = "wait for it") -> Problem:
+    return Problem(503, "unready", reason, remedy, {"Retry-After": "1"})
 
 
 async def _whole(change: Future[bytes]) -> bytes:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Iterator
 from tempfile import SpooledTemporaryFile
 from typing import IO
 
 from coil.errors import BadLine
 from coil.texts.corpora import make_document
-from coil.texts.opening import BYTE_ORDER_MARK, decode, shorten
+from coil.texts.opening import BYTE_ORDER_MARK, decode, is_utf8, read_object
 from coil.texts.values import Document
 
 _BODY = "the body"
@@ -37,20 +36,8 @@ def read(file: IO[bytes]) -> Iterator[Document]:
     """The documents of a body."""
     file.seek(0)
     for number, raw in enumerate(file, start=1):
+        if not is_utf8(raw):  # a client can be told; what stands in a file may be all there is
+            raise BadLine(_BODY, number, "not UTF-8", "send JSON lines in UTF-8")
         line = decode(raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw)
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except RecursionError as error:
-            raise BadLine(_BODY, number, "JSON nested too deeply to read", "flatten it") from error
-        except ValueError as error:
-            raise BadLine(_BODY, number, f"broken JSON: {error}", "write one JSON object a line") from error
-        if not isinstance(value, dict):
-            raise BadLine(
-                _BODY,
-                number,
-                f"a JSON object was expected, found {shorten(line)}",
-                'write one object a line, such as {"id": "a", "text": "..."}',
-            )
-        yield make_document(value, _BODY, number)
+        if line.strip():
+            yield make_document(read_object(line, _BODY, number), _BODY, number)

@@ -1,16 +1,16 @@
 """Documents, from every kind of corpus.
 
-A source is a file of records (see `records`), a folder of .txt and .md files, a BEIR folder (one that holds
-corpus.jsonl, plain or compressed), `irds:NAME`, or `-` for JSON lines on standard input.
+A source is a file of records (see `records`), a .txt or .md file, a folder of such files, a BEIR folder (one
+that holds corpus.jsonl, plain or compressed), `irds:NAME`, or `-` for JSON lines on standard input.
 
 Of a record, the id is the first of `_id`, `id`, `doc_id`, `docno`, `pid`; the text is `title`, `text`,
 `contents` and `body`, those that are there and not empty, in this order, with a line feed between; everything
 else, and the title once more, is kept in the fields. Ids are compared as they stand: case and Unicode form
 matter.
 
-Of a folder, each text is one document, its id the path below the folder with forward slashes. Names that
-begin with a dot are passed over. Files that are not text are left out and named in a warning of the logger
-`coil.texts`.
+A text file is one document, its id the name of the file. Of a folder, each text is one document, its id the
+path below the folder with forward slashes; names that begin with a dot are passed over, and files that are
+not text are left out and named in a warning of the logger `coil.texts`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from coil.texts.opening import (
     STANDARD_INPUT,
     Gauge,
     Source,
-    decode,
+    check_readable,
     name_of,
     read_text,
 )
@@ -68,9 +68,16 @@ class Documents(Iterator[Document]):
         self._paths: list[str] = []
         self._line = 0
         self._doc_id = ""
+        self._ended = False
 
     def __next__(self) -> Document:
-        path, self._line, document = next(self._located)
+        located = next(self._located, None)
+        if located is None:
+            if not self._ended:
+                self._ended = True
+                self.gauge.warn()
+            raise StopIteration
+        path, self._line, document = located
         if not self._paths or self._paths[-1] != path:
             self._paths.append(path)
         self._doc_id = document.doc_id
@@ -168,8 +175,15 @@ def _check(source: Source) -> None:
                 f"the folder {name_of(folder)} holds neither {CORPUS_FILE} nor any .txt or .md file",
                 "name a folder with texts, or a .jsonl, .tsv, .csv or .parquet file",
             )
+    elif _is_text(source):
+        check_readable(source)
     else:
         check_records(source)
+
+
+def _is_text(source: Source) -> bool:
+    """Whether the name is that of one text, rather than of a file of records."""
+    return str(source).lower().endswith(TEXT_FILES)
 
 
 def _locate(source: Source, gauge: Gauge) -> Iterator[Located]:
@@ -184,6 +198,13 @@ def _locate(source: Source, gauge: Gauge) -> Iterator[Located]:
             yield from _read_folder(Path(source), gauge)
             return
         records, where = read_records(corpus, gauge), name_of(corpus)
+    elif _is_text(source):
+        path = Path(source)
+        text = _read_text(path, gauge)
+        if text is None:
+            raise InputError(f"{name_of(path)} is not text", "name a text file, or convert it to one")
+        yield name_of(path.parent), 0, Document(clean(path.name), text)
+        return
     else:
         records, where = read_records(source, gauge), name_of(source)
     for line, record in records:
@@ -220,9 +241,16 @@ def _read_folder(folder: Path, gauge: Gauge) -> Iterator[Located]:
         if not path.is_file():  # a pipe, or a link to nowhere
             _log.warning("%s is not a file, left out", name_of(path))
             continue
-        data = read_text(path, gauge)
-        if b"\0" in data[:_SNIFFED]:  # as git decides
+        text = _read_text(path, gauge)
+        if text is None:
             _log.warning("%s is not text, left out", name_of(path))
             continue
-        text = decode(data.removeprefix(BYTE_ORDER_MARK))
         yield name_of(folder), 0, Document(clean(path.relative_to(folder).as_posix()), text)
+
+
+def _read_text(path: Path, gauge: Gauge) -> str | None:
+    """The text of a file, None where it is none."""
+    data = read_text(path, gauge)
+    if b"\0" in data[:_SNIFFED]:  # as git decides
+        return None
+    return gauge.decode(data.removeprefix(BYTE_ORDER_MARK), path)

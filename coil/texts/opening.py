@@ -5,9 +5,10 @@ compressed; where the name does not say (standard input above all), the first by
 
 Text is UTF-8, and invalid UTF-8 never stops a reader: each byte that cannot be decoded becomes one U+FFFD,
 and so does each lone surrogate that a JSON escape can smuggle in (`values.clean`). What the readers hand out
-can therefore always be encoded again. A byte order mark at the start is dropped. Only a line feed ends a
-line. A line, or a text in a file of its own, longer than the gauge allows is an error: it would not fit into
-memory, and what is meant to be many lines is sometimes one.
+can therefore always be encoded again. Files that are not UTF-8 are counted, and a warning of the logger
+`coil.texts` names the first of them when all is read. A byte order mark at the start is dropped. Only a line
+feed ends a line. A line, or a text in a file of its own, longer than the gauge allows is an error: it would
+not fit into memory, and what is meant to be many lines is sometimes one.
 """
 
 from __future__ import annotations
@@ -16,19 +17,22 @@ import bz2
 import gzip
 import io
 import json
+import logging
 import lzma
 import re
 import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from coil.errors import BadLine, InputError, require
+from coil.errors import BadLine, InputError, how_many, require
 from coil.texts.values import clean
+
+_log = logging.getLogger("coil.texts")
 
 Source = str | Path
 """Where text comes from: a path, or `-` for standard input."""
@@ -46,6 +50,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _WHITE_SPACE = re.compile("[ \t\r\n\v\f]+")  # not `\s`: ids may hold U+00A0 and its like
 _SHOWN = 60
+_NAMED = 3  # files that are not UTF-8
 LONGEST = 128 << 20  # bytes of a line; a longer document has more chunks than a segment has rows
 
 
@@ -58,6 +63,32 @@ class Gauge:
 
     longest: int = LONGEST
     bytes_read: int = 0
+    not_utf8: int = 0  # files with bytes that are not UTF-8
+    first_not_utf8: list[str] = field(default_factory=list)
+    _last_not_utf8: str = ""
+
+    def decode(self, raw: bytes, source: Source) -> str:
+        """UTF-8 as text, as `decode` does it; a source that is not UTF-8 is counted, once."""
+        text = decode(raw)
+        if "\ufffd" in text and not is_utf8(raw) and self._last_not_utf8 != name_of(source):
+            self._last_not_utf8 = name_of(source)
+            self.not_utf8 += 1
+            if len(self.first_not_utf8) < _NAMED:
+                self.first_not_utf8.append(name_of(source))
+        return text
+
+    def warn(self) -> None:
+        """Say which files were not UTF-8, if there were any."""
+        if self.not_utf8:
+            first = self.first_not_utf8
+            named = ", ".join(first) + (", ..." if self.not_utf8 > len(first) else "")
+            _log.warning(
+                "%s not UTF-8, bytes that are not were read as U+FFFD: %s; "
+                "try: iconv -f latin1 -t utf-8 %s > converted, if it is Latin-1",
+                f"{how_many(self.not_utf8, 'file')} {'is' if self.not_utf8 == 1 else 'are'}",
+                named,
+                first[0],
+            )
 
 
 def name_of(source: Source) -> str:
@@ -116,11 +147,12 @@ def open_bytes(source: Source, gauge: Gauge | None = None) -> Iterator[BinaryIO]
 def read_lines(source: Source, gauge: Gauge | None = None) -> Iterator[tuple[int, str]]:
     """The lines of a source, numbered from 1, each with its line end."""
     longest = gauge.longest if gauge is not None else LONGEST
+    counting = gauge if gauge is not None else Gauge()
     with open_bytes(source, gauge) as file:
         for number in count(1):
             raw = file.readline(longest + 1)
             if not raw:
-                return
+                break
             if len(raw) > longest:
                 raise BadLine(
                     name_of(source),
@@ -133,7 +165,9 @@ def read_lines(source: Source, gauge: Gauge | None = None) -> Iterator[tuple[int
                     f"{name_of(source)} is UTF-16, but texts are read as UTF-8",
                     f"iconv -f utf-16 -t utf-8 {name_of(source)} > converted",
                 )
-            yield number, decode(raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw)
+            yield number, counting.decode(raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw, source)
+    if gauge is None:  # who gave one will ask it
+        counting.warn()
 
 
 def read_text(source: Source, gauge: Gauge) -> bytes:
@@ -153,30 +187,42 @@ def decode(raw: bytes) -> str:
     return clean(raw.decode("utf-8", errors="surrogateescape"))
 
 
+def is_utf8(raw: bytes) -> bool:
+    """Whether bytes are UTF-8."""
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def json_lines(source: Source, gauge: Gauge | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a JSON-lines source with their line numbers; blank lines are skipped."""
     for number, line in read_lines(source, gauge):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except RecursionError as error:
-            raise BadLine(name_of(source), number, "JSON nested too deeply to read", "flatten it") from error
-        except ValueError as error:  # JSONDecodeError, and numbers of more digits than Python converts
-            raise BadLine(
-                name_of(source),
-                number,
-                f"broken JSON: {error}: {shorten(line)}",
-                "write one JSON object a line",
-            ) from error
-        if not isinstance(value, dict):
-            raise BadLine(
-                name_of(source),
-                number,
-                f"a JSON object was expected, found {shorten(line)}",
-                'write one object a line, such as {"id": "a", "text": "..."}',
-            )
-        yield number, value
+        if line.strip():
+            yield number, read_object(line, name_of(source), number)
+
+
+def read_object(line: str, where: str, number: int) -> dict[str, Any]:
+    """The JSON object of a line; `where` and its number are named if there is none."""
+    try:
+        value = json.loads(line)
+    except RecursionError as error:
+        raise BadLine(where, number, "JSON nested too deeply to read", "flatten it") from error
+    except ValueError as error:  # JSONDecodeError, and numbers of more digits than Python converts
+        # Its own text says "line 1", which here is never the line that is meant.
+        what = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+        raise BadLine(
+            where, number, f"broken JSON: {what}: {shorten(line)}", "write one JSON object a line"
+        ) from error
+    if not isinstance(value, dict):
+        raise BadLine(
+            where,
+            number,
+            f"a JSON object was expected, found {shorten(line)}",
+            'write one object a line, such as {"id": "a", "text": "..."}',
+        )
+    return value
 
 
 def split_columns(line: str, *counts: int) -> list[str]:

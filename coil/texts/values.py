@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass, field
 from typing import Any
 
+_INVISIBLE = frozenset(("Cc", "Cf", "Zl", "Zp", "Zs"))
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -16,6 +18,15 @@ class Document:
     doc_id: str
     text: str
     fields: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the text has nothing but white space and characters that cannot be seen.
+
+        Such a document shares no word with any query, but it has a sentence vector and could be a hit, even
+        the first one. No index takes it.
+        """
+        return all(unicodedata.category(char) in _INVISIBLE for char in self.text)
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,10 @@ class ListKeys:
         """The list of each token, NO_LIST where it has none."""
         return self.table[token_ids]
 
+    def members(self, list_id: int) -> NDArray[np.intp]:
+        """The tokens that share a list, ascending."""
+        return np.flatnonzero(self.table == list_id)
+
 
 def build_list_keys(
     profile: ScoringProfile, vocabulary: Sequence[str], special_ids: Sequence[int], unknown_id: int | None

@@ -56,4 +56,4 @@ export const searchWithBm25 = (state, signal) =>
   ask(`${of(state.index)}/bm25`, { q: state.q, k: state.k, filter: state.filter }, signal);
 
 export const explain = (state, docId, versus, signal) =>
-  ask(`${of(state.index)}/explain`, { query: state.q, doc_id: docId, versus, tok_only: state.tokOnly }, signal);
+  ask(`${of(state.index)}/explain`, { q: state.q, doc_id: docId, versus, tok_only: state.tokOnly }, signal);

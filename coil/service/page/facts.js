@@ -117,11 +117,11 @@ function longest(lists) {
     make(
       "ol",
       { class: "longest" },
-      lists.map(([token, mentions]) =>
+      lists.map(([words, mentions]) =>
         make(
           "li",
           {},
-          make("code", {}, token),
+          make("code", { title: words.join(", ") }, words.slice(0, 3).join("/") + (words.length > 3 ? "/…" : "")),
           make("span", { class: "mini", "aria-hidden": "true", vars: { width: `${((100 * mentions) / most).toFixed(1)}%` } }),
           make("span", { class: "figure" }, count(mentions)),
         ),

@@ -86,7 +86,7 @@ const OF_THE_DEMO = [
 /** Questions that this index can answer: beginnings of documents about its most frequent words. */
 export async function findExamples(index, facts) {
   if (index === "python-docs") return OF_THE_DEMO;
-  const words = (facts.longest_lists ?? []).map(([token]) => token).filter((token) => /^\p{L}{4,}$/u.test(token));
+  const words = (facts.longest_lists ?? []).map(([[token]]) => token).filter((token) => /^\p{L}{4,}$/u.test(token));
   const asked = words.slice(0, 4).map((word) => api.search({ index, q: word, k: 1, filter: "", tokOnly: false }));
   const answers = await Promise.allSettled(asked);
   const found = answers.flatMap(({ value }) => (value?.hits.length ? [question(value.hits[0])] : []));

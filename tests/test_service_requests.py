@@ -1,0 +1,123 @@
+"""How a request may look: names, methods and kinds of content, and what is said about those that do not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from coil.service.limits import ServiceOptions
+from tests.hash_encoder import HashEncoder
+from tests.serving import TOKEN, Running, running
+from tests.test_service import ONE, WRITE, build, expect_problem
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = build(tmp_path_factory.mktemp("served") / "notes.coil")
+    with running([folder], ServiceOptions(token=TOKEN), HashEncoder()) as found:
+        yield found
+
+
+def test_a_query_has_one_name_in_addresses_and_one_in_bodies(server: Running) -> None:
+    document = server.client.get("/openapi.json").json()
+    for path in ("search", "bm25", "explain"):
+        operation = document["paths"]["/v1/indexes/{name}/" + path]["get"]
+        names = {parameter["name"] for parameter in operation["parameters"]}
+        assert "q" in names, path
+        assert "query" not in names, path
+    for shape in ("SearchRequest", "ExplainRequest", "SearchOut"):
+        assert "query" in document["components"]["schemas"][shape]["properties"]
+    asked = {"q": "river", "doc_id": "d/1"}
+    assert server.client.get(f"{ONE}/explain", params=asked).json()["query"] == "river"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "unknown", "known"),
+    [
+        ("GET", "search?q=river&kk=5", "'kk'", "q, k, filter, tok_only, stats, matches"),
+        ("GET", "search?query=river", "'query'", "q, k, filter, tok_only, stats, matches"),
+        ("GET", "bm25?q=river&matches=true&K=1&K=2", "s 'matches', 'K'", "q, k, filter"),
+        ("GET", "explain?q=river&doc_id=d/1&vs=d/2", "'vs'", "q, doc_id, versus, tok_only"),
+        ("GET", "documents/d/1?fields=year", "'fields'", "no parameters"),
+        ("POST", "search?k=5", "'k'", "no parameters"),
+        ("DELETE", "documents/d/1?dry_run=true", "'dry_run'", "no parameters"),
+    ],
+)
+def test_an_unknown_parameter_is_refused(
+    server: Running, method: str, path: str, unknown: str, known: str
+) -> None:
+    body = {"json": {"query": "river"}} if method == "POST" else {}
+    got = server.client.request(method, f"{ONE}/{path}", headers=WRITE, **body)
+    assert got.status_code == 422, got.text
+    expect_problem(got)
+    assert got.json()["detail"].endswith(unknown)
+    assert got.json()["remedy"] == f"this address takes {known}"
+    assert server.client.get(f"{ONE}/documents/d/1").status_code == 200  # nothing was deleted
+
+
+@pytest.mark.parametrize(
+    "given", [None, "text/plain", "application/x-www-form-urlencoded", "json", "text/json"]
+)
+def test_a_body_that_is_not_called_json_is_told_the_header(server: Running, given: str | None) -> None:
+    headers = {**WRITE, **({"Content-Type": given.encode()} if given is not None else {})}
+    for method, path in (
+        ("POST", "search"),
+        ("POST", "search_batch"),
+        ("POST", "explain"),
+        ("DELETE", "documents"),
+    ):
+        got = server.client.request(method, f"{ONE}/{path}", content=b'{"query": "river"}', headers=headers)
+        assert got.status_code == 415, got.text
+        expect_problem(got)
+        assert "Content-Type: application/json" in got.json()["remedy"]
+        assert ("has no Content-Type" if given is None else given) in got.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "given", ["application/json", "Application/JSON; charset=utf-8", "application/a+json"]
+)
+def test_what_is_called_json_is_read(server: Running, given: str) -> None:
+    headers = {"Content-Type": given}
+    got = server.client.post(f"{ONE}/search", content=b'{"query": "river"}', headers=headers)
+    assert got.status_code == 200, got.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/page/page.js",
+        "/health",
+        "/ready",
+        "/docs",
+        "/openapi.json",
+        "/v1/indexes",
+        ONE,
+        f"{ONE}/search?q=river&stats=false",
+        f"{ONE}/search?q=river&kk=1",
+        f"{ONE}/documents/d/1",
+        f"{ONE}/documents/nobody",
+        "/nowhere",
+        "/page/nothing.js",
+    ],
+)
+def test_head_answers_what_get_answers_without_the_body(server: Running, path: str) -> None:
+    while server.client.get("/ready").status_code != 200:
+        time.sleep(0.01)
+    asked = {"X-Request-Id": "same"}
+    full, bare = server.client.get(path, headers=asked), server.client.head(path, headers=asked)
+    assert bare.status_code == full.status_code
+    assert bare.content == b""
+    assert dict(bare.headers) | {"date": ""} == dict(full.headers) | {"date": ""}
+    assert int(bare.headers["content-length"]) == len(full.content)
+
+
+def test_head_is_counted_as_such_and_named_where_it_is_allowed(server: Running) -> None:
+    assert server.client.head("/health").status_code == 200
+    assert 'method="HEAD",route="/health"' in server.client.get("/metrics").text
+    assert server.client.put("/health").headers["allow"] == "GET, HEAD"
+    assert server.client.head(f"{ONE}/search_batch").status_code == 405
+    # The connection is still in step: an answer with a body follows.
+    assert server.client.get("/health").json() == {"status": "alive"}
