@@ -29,6 +29,7 @@ from coil.vectors.token_vectors import TokenVectors
 MENTIONS = (0.62, 0.41, 0.31, 0.25, 0.18, 0.12)  # of each query token, a document
 N_T, N_C = 32, 128
 KEYS = ListKeys(np.arange(len(MENTIONS), dtype=np.int32))
+WARM_UP = 5  # rounds that do not count: threads and pages of memory settle
 LONGEST = float(127 * np.sqrt(N_C) * SCALES[110])
 
 
@@ -51,7 +52,7 @@ class Timing:
 
 def measure_speed(
     documents: int,
-    rounds: int = 15,
+    rounds: int = 31,
     threads: int = 2,
     told: Callable[[str], object] | None = None,
     with_numpy: bool = True,
@@ -72,13 +73,13 @@ def measure_speed(
         for used in sorted({1, threads}):
             ranker = NativeRanker(segments, profile, keys, used)
             search, read = [], []
-            for _ in range(rounds):  # side by side: a busy machine slows both
+            for _ in range(WARM_UP + rounds):  # side by side: a busy machine slows both
                 read.append(native.read_seconds(words, used))
                 began = time.perf_counter()
                 ranker.rank([query], Limits(1000), prune=False)
                 search.append(time.perf_counter() - began)
             name = f"{what}, int8, {ranker.instruction_set}"
-            timings.append(_timing(name, used, search, read, mentions, size))
+            timings.append(_timing(name, used, search[WARM_UP:], read[WARM_UP:], mentions, size))
             if told is not None:
                 told(name)
     if not with_numpy:

@@ -33,12 +33,12 @@ inline std::int64_t to_grid(float value) {
 #endif
 }
 #if COIL_ISA == 5
-inline __m512 scales_of(const std::uint8_t *codes) {
+// Scale byte c is 2^((c - 160) / 8): one of sixteen values, by its lower half, times a power of four, which is added to the
+// exponent. `steps` are the first sixteen scales, or these times a factor.
+inline __m512 scales_of(const std::uint8_t *codes, __m512 steps) {
     const __m512i c = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(codes)));
-    const __m512 steps = _mm512_broadcast_f32x8(_mm256_loadu_ps(SCALES + 160));  // 2^(0/8) to 2^(7/8)
-    const __m512i octave = _mm512_sub_epi32(_mm512_srli_epi32(c, 3), _mm512_set1_epi32(20));
-    const __m512i bits = _mm512_castps_si512(_mm512_permutexvar_ps(_mm512_and_si512(c, _mm512_set1_epi32(7)), steps));
-    return _mm512_castsi512_ps(_mm512_add_epi32(bits, _mm512_slli_epi32(octave, 23)));
+    const __m512i fours = _mm512_and_si512(_mm512_slli_epi32(c, 20), _mm512_set1_epi32(0x0f000000));
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(_mm512_permutexvar_ps(c, steps)), fours));
 }
 
 struct Sixteen {  // products of a group
@@ -56,11 +56,11 @@ template <int CHUNKS>  // of four dimensions; 0: known only at run time
 struct Int8Group {
 #if COIL_ISA == 5
     __m512i high[CHUNKS ? CHUNKS : 1], low[CHUNKS ? CHUNKS : 1], shift;
-    __m512 scale;
+    __m512 steps;  // the first sixteen scales, times the query's
     explicit Int8Group(const QueryVector &q) {
         // Values are shifted by 128 to be unsigned; 32-bit sums wrap around and back again.
-        shift = _mm512_set1_epi32(static_cast<std::int32_t>(128u * static_cast<std::uint32_t>(q.code_sum)));
-        scale = _mm512_set1_ps(q.scale);
+        shift = _mm512_set1_epi32(static_cast<std::int32_t>(0u - 128u * static_cast<std::uint32_t>(q.code_sum)));
+        steps = _mm512_mul_ps(_mm512_loadu_ps(SCALES), _mm512_set1_ps(q.scale));
         for (int c = 0; c < CHUNKS; ++c) {
             std::int32_t h, l;
             std::memcpy(&h, q.high.data() + 4 * c, 4);
@@ -83,7 +83,7 @@ struct Int8Group {
     inline Sixteen operator()(const std::uint8_t *group, const std::uint8_t *scales, int chunks,
                               const QueryVector &q) const {
         const __m512i sign = _mm512_set1_epi8(-128);
-        __m512i sum_high = _mm512_setzero_si512(), sum_low = _mm512_setzero_si512();
+        __m512i sum_high = _mm512_setzero_si512(), sum_low = shift;
         if constexpr (CHUNKS > 0) {
             add_chunks(group, sum_high, sum_low, std::make_integer_sequence<int, CHUNKS>());
         } else {
@@ -96,8 +96,8 @@ struct Int8Group {
                 sum_low = _mm512_dpbusd_epi32(sum_low, v, _mm512_set1_epi32(l));
             }
         }
-        const __m512i sum = _mm512_sub_epi32(_mm512_add_epi32(_mm512_slli_epi32(sum_high, 7), sum_low), shift);
-        return {_mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scales_of(scales), scale))};
+        const __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(sum_high, 7), sum_low);
+        return {_mm512_mul_ps(_mm512_cvtepi32_ps(sum), scales_of(scales, steps))};
     }
 #else
     explicit Int8Group(const QueryVector &) {}

@@ -1,6 +1,7 @@
 // One list: the maximum of the products per row, added to the scores of the rows.
 #pragma once
 #include <limits>
+#include <type_traits>
 
 #include "groups.hpp"
 
@@ -92,7 +93,7 @@ inline void add_ended(Ended &ended, std::int64_t *scores) {
 }
 #endif
 
-template <class Products>
+template <int BYTES, class Products>  // of a group; 0: known only at run time
 inline void scan_groups(const Vectors &lists, const std::uint16_t *rows, std::int64_t begin, std::int64_t end, bool floor,
                         std::int32_t first_row, std::int64_t *scores, ScanState &state, Products products) {
     alignas(64) std::uint8_t copy[MOST_DIM * LANES * 4];
@@ -115,8 +116,8 @@ inline void scan_groups(const Vectors &lists, const std::uint16_t *rows, std::in
     if (begin % LANES != 0 || group == stop) part(group++);
 #if COIL_ISA == 5
     if (group < stop) {
-        const std::int64_t bytes = static_cast<std::int64_t>(LANES) * lists.dim * bytes_of(lists.kind);
-        const bool even = lists.dim % (lists.kind == Kind::int8 ? 4 : 1) == 0;
+        const std::int64_t bytes = BYTES ? BYTES : static_cast<std::int64_t>(LANES) * lists.dim * bytes_of(lists.kind);
+        const bool even = BYTES || lists.dim % (lists.kind == Kind::int8 ? 4 : 1) == 0;
         if (state.row < 0) {  // something that adds nothing to a row that is there
             state.row = rows[group * LANES];
             state.best = floor ? 0.0f : -std::numeric_limits<float>::infinity();
@@ -136,6 +137,8 @@ inline void scan_groups(const Vectors &lists, const std::uint16_t *rows, std::in
             for (int g = 0; g < here; ++g) {
                 const std::uint8_t *ahead = lists.data + (group + g + AHEAD) * bytes;
                 for (std::int64_t at = 0; at < bytes && at < 1024; at += 64) __builtin_prefetch(ahead + at, 0, 2);
+                __builtin_prefetch(rows + (group + g + AHEAD) * LANES, 0, 2);
+                if (lists.scales != nullptr) __builtin_prefetch(lists.scales + (group + g + AHEAD) * LANES, 0, 2);
                 end_rows(_mm512_load_ps(wave + LANES * g), rows + (group + g) * LANES, first_row, last_row, last_best, ended);
             }
             if (ended.count) add_ended(ended, scores);
@@ -154,23 +157,24 @@ void scan(const Vectors &lists, const std::uint16_t *rows, std::int64_t begin, s
           bool floor, std::int32_t first_row, std::int64_t *scores, ScanState &state) {
     if (begin >= end) return;
     if (lists.kind == Kind::fp32) {
-        scan_groups(lists, rows, begin, end, floor, first_row, scores, state,
+        scan_groups<0>(lists, rows, begin, end, floor, first_row, scores, state,
                     [&](const std::uint8_t *group, const std::uint8_t *) { return float_group<float>(group, lists.dim, q); });
     } else if (lists.kind == Kind::fp16) {
-        scan_groups(lists, rows, begin, end, floor, first_row, scores, state,
+        scan_groups<0>(lists, rows, begin, end, floor, first_row, scores, state,
                     [&](const std::uint8_t *group, const std::uint8_t *) { return float_group<std::uint16_t>(group, lists.dim, q); });
     } else {
         const int chunks = (lists.dim + 3) / 4;
-        const auto run = [&](const auto &kernel) {
-            scan_groups(lists, rows, begin, end, floor, first_row, scores, state,
-                        [kernel, chunks, &q](const std::uint8_t *group, const std::uint8_t *scales) { return kernel(group, scales, chunks, q); });
+        const auto run = [&](auto bytes, const auto &kernel) {
+            scan_groups<bytes.value>(
+                lists, rows, begin, end, floor, first_row, scores, state,
+                [kernel, chunks, &q](const std::uint8_t *group, const std::uint8_t *scales) { return kernel(group, scales, chunks, q); });
         };
-        if (chunks == 8)
-            run(Int8Group<8>(q));
-        else if (chunks == 2)
-            run(Int8Group<2>(q));
+        if (lists.dim == 32)
+            run(std::integral_constant<int, 512>(), Int8Group<8>(q));
+        else if (lists.dim == 8)
+            run(std::integral_constant<int, 128>(), Int8Group<2>(q));
         else
-            run(Int8Group<0>(q));
+            run(std::integral_constant<int, 0>(), Int8Group<0>(q));
     }
 }
 

@@ -70,9 +70,11 @@ class TopK {
     }
 
     std::vector<Found> sorted() {
-        const auto end = best_.begin() + static_cast<std::ptrdiff_t>(std::min(k_, best_.size()));
-        std::partial_sort(best_.begin(), end, best_.end(), is_better);
-        best_.erase(end, best_.end());
+        if (best_.size() > k_) {
+            std::nth_element(best_.begin(), best_.begin() + static_cast<std::ptrdiff_t>(k_), best_.end(), is_better);
+            best_.resize(k_);
+        }
+        std::sort(best_.begin(), best_.end(), is_better);
         return std::move(best_);
     }
 

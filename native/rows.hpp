@@ -165,6 +165,7 @@ std::size_t find_open(const Heads &heads, std::int64_t begin, std::int64_t end, 
 #if COIL_ISA == 5
     const __m512i sign = _mm512_set1_epi8(-128), shift = _mm512_set1_epi32(128 * q.code_sum);
     const __m512 wanted = _mm512_set1_ps(threshold), slack = _mm512_set1_ps(q.slack), little = _mm512_set1_ps(1e-6f);
+    const __m512 steps = _mm512_loadu_ps(SCALES);
     __m512i high[HEAD / 4], low[HEAD / 4];
     for (int c = 0; c < HEAD / 4; ++c) {
         std::int32_t h, l;
@@ -200,7 +201,7 @@ std::size_t find_open(const Heads &heads, std::int64_t begin, std::int64_t end, 
                 sum_low = _mm512_dpbusd_epi32(sum_low, v, low[c]);
             }
             const __m512i sum = _mm512_sub_epi32(_mm512_add_epi32(_mm512_slli_epi32(sum_high, 7), sum_low), shift);
-            const __m512 scale = scales_of(heads.scales + from);
+            const __m512 scale = scales_of(heads.scales + from, steps);
             const __m512 product = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scale, _mm512_set1_ps(q.scale)));
             const __m512 rest = _mm512_add_ps(_mm512_mul_ps(scale, _mm512_set1_ps(off)),
                                               _mm512_mul_ps(bytes(heads.tails + from), _mm512_set1_ps(of_tail)));
