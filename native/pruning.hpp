@@ -9,7 +9,7 @@
 
 namespace coil {
 
-constexpr std::int64_t SAMPLE = 512;      // rows of a range that tell whether heads rule out enough
+constexpr std::int64_t SAMPLE = 256, SAMPLES = 8;  // rows, and places of a range, that tell whether heads rule out enough
 constexpr std::size_t FEWEST_SEEDS = 16;  // rows of a range that are scored to the end first
 
 constexpr std::int64_t SEEDED = NONE / 2;  // instead of the list score of a row that has been scored to the end
@@ -100,11 +100,18 @@ class Pruner {  // for one thread
         const std::int64_t rows = range.end - range.begin;
         chosen_.resize(static_cast<std::size_t>(rows) + 16);
         std::size_t left = static_cast<std::size_t>(rows);
-        const std::int64_t begin = range.begin, sample = std::min(begin + SAMPLE, range.end);
-        // Whether bounds rule out enough to be worth their time: by the range before, or a sample. This decides the way,
+        const std::int64_t begin = range.begin;
+        // Whether bounds rule out enough to be worth their time: by the range before, or by samples. This decides the way,
         // never the result.
         const auto few = [](std::size_t open, std::int64_t of) { return static_cast<std::int64_t>(open) * 3 < of; };
-        if (!worth_ && top_.threshold() != NONE) worth_ = few(find_open(segment, head, begin, sample, scores, stats), sample - begin);
+        if (!worth_ && top_.threshold() != NONE) {
+            const std::int64_t apart = std::max<std::int64_t>(rows / SAMPLES, SAMPLE);
+            std::size_t open = 0;
+            std::int64_t looked_at = 0;
+            for (std::int64_t at = 0; at + SAMPLE <= rows; at += apart, looked_at += SAMPLE)
+                open += find_open(segment, head, begin + at, begin + at + SAMPLE, scores + at, stats);
+            worth_ = looked_at == 0 || few(open, looked_at);
+        }
         if (worth_) left = find_open(segment, head, begin, range.end, scores, stats);
         worth_ = few(left, rows);
         if (!worth_) {  // reading all of them in order is quicker

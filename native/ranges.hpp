@@ -20,11 +20,11 @@ struct Range {
     std::size_t number;       // among the segment's ranges
 };
 
-// Ranges never part the rows of one document.
-inline std::vector<Range> cut(const std::vector<const SegmentView *> &segments, const Options &options) {
+// Ranges never part the rows of one document. With `early`, the first ones are small.
+inline std::vector<Range> cut(const std::vector<const SegmentView *> &segments, const Options &options, bool early) {
     std::vector<Range> ranges;
     const std::int64_t most = options.range_rows;
-    std::int64_t size = std::max<std::int64_t>(most / FIRST_RANGES, 1);
+    std::int64_t size = std::max<std::int64_t>(early ? most / FIRST_RANGES : most, 1);
     for (std::size_t s = 0; s < segments.size(); ++s) {
         const SegmentView &segment = *segments[s];
         const std::size_t first = ranges.size();

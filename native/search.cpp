@@ -233,7 +233,8 @@ bool search(const Kernels &kernels, const Segments &segments, const Masks &masks
     results.assign(queries.size(), Result{});
     if (options.k <= 0 || queries.empty()) return true;
     const Clock clock(options.seconds);
-    const std::vector<Range> ranges = cut(segments, options);
+    // A pruned search with sentence vectors has its threshold from the seeds of all ranges.
+    const std::vector<Range> ranges = cut(segments, options, !options.prune || !queries[0].sentence.dim);
     if (ranges.empty()) return true;
     std::int64_t rows = 0;
     for (const SegmentView *segment : segments) rows += segment->rows;
