@@ -82,16 +82,16 @@ def make_app(service: Service) -> FastAPI:
     return app
 
 
-def _service(request: Request) -> Service:
+async def _service(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
 
 
-def _authorise(request: Request) -> None:
+async def _authorise(request: Request) -> None:
     _service(request).authorise(request.headers.get("authorization"))
 
 
-def _check_parameters(request: Request) -> None:
+async def _check_parameters(request: Request) -> None:
     """A parameter that nobody knows is more likely a slip than a wish, as in a body."""
     route: APIRoute = request.scope["route"]
     known = [parameter.alias for parameter in route.dependant.query_params]
@@ -100,7 +100,7 @@ def _check_parameters(request: Request) -> None:
         raise unknown_parameters(unknown, known)
 
 
-def _check_content_type(request: Request) -> None:
+async def _check_content_type(request: Request) -> None:
     """A body that is not called JSON is not read as such; say so before it is found to be no object."""
     given = request.headers.get("content-type")
     main, _, kind = (given or "").partition(";")[0].strip().lower().partition("/")
