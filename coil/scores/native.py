@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from coil.tokens.profile import ScoringProfile
 from coil.vectors.token_vectors import TokenVectors
 
 _NO_SENTENCE = np.zeros(0, np.float32)
+_LISTS: WeakKeyDictionary[Segment, Any] = WeakKeyDictionary()
 WIDEST = 1024  # dimensions; beyond, whole-number sums could overflow
 
 
@@ -42,7 +44,13 @@ class NativeScorer:
         return scores
 
     def lists(self, segment: Segment) -> Any:
-        """A segment as the kernels read it; it keeps the arrays alive."""
+        """A segment as the kernels read it; it keeps the arrays alive, and lives as long as the segment."""
+        found = _LISTS.get(segment)
+        if found is None:
+            found = _LISTS[segment] = self._lists(segment)
+        return found
+
+    def _lists(self, segment: Segment) -> Any:
         kinds = {"int8": "int8", "float16": "fp16", "float32": "fp32"}
         bounds = segment.bounds
         return self.native.Lists(

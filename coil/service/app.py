@@ -82,13 +82,17 @@ def make_app(service: Service) -> FastAPI:
     return app
 
 
+# What requests depend on is async although none of it waits: FastAPI takes the rest to a thread and back.
+
+
 async def _service(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
 
 
 async def _authorise(request: Request) -> None:
-    _service(request).authorise(request.headers.get("authorization"))
+    service: Service = request.app.state.service
+    service.authorise(request.headers.get("authorization"))
 
 
 async def _check_parameters(request: Request) -> None:
