@@ -450,7 +450,7 @@ def test_explaining_and_bm25_stop_when_the_time_is_over(
             time.sleep(0.4)
             return real(*arguments)  # type: ignore[arg-type]
 
-        monkeypatch.setattr("coil.index.rank_with_bm25", slow)
+        monkeypatch.setattr("coil.reading.rank_with_bm25", slow)
         monkeypatch.setattr(Catalog, "document", lambda *_: fetched.append(1))
         late = server.client.get(f"{ONE}/bm25", params={"q": "river"})
         assert (late.status_code, fetched) == (504, [])
