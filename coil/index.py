@@ -114,11 +114,13 @@ class Index(IndexReader):
 
         return hear
 
-    def fold(self) -> None:
-        """Put the catalog into one file, as far as other readers allow."""
+    def fold(self, shrink: bool = False) -> None:
+        """Put the catalog into one file, as far as other readers allow; without empty pages, if asked."""
         self._snapshot.close()
         try:
             catalog = Catalog.open(self.folder)
+            if shrink:
+                catalog.shrink()
             catalog.fold()
             catalog.close()
         finally:
@@ -143,7 +145,7 @@ class Index(IndexReader):
         """Rewrite the index without what was deleted; returns the number of segments left."""
         with self._writer() as writer:
             segments = writer.compact()
-        self.fold()
+        self.fold(shrink=True)
         return segments
 
     @contextmanager

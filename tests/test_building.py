@@ -27,6 +27,7 @@ from coil.lists import writer
 from coil.lists.intake import Places
 from coil.texts.corpora import read_documents
 from coil.texts.values import Document
+from coil.vectors.token_vectors import TokenVectors
 from tests.builds import COMMIT_EVERY, Stop, build, everything, some_documents, write_corpus
 from tests.files import put
 from tests.hash_encoder import HashEncoder
@@ -87,6 +88,34 @@ def interrupted(tmp_path: Path, documents: list[Document], **options: Any) -> tu
         assert not state.finished
         assert 5 <= state.documents <= 20
         return out, corpus, state.documents
+
+
+class Impatient(HashEncoder):
+    """Somebody presses Ctrl-C while the 30th document is being encoded."""
+
+    def encode_documents(self, texts: Iterable[str]) -> Iterator[TokenVectors]:
+        for vectors in super().encode_documents(texts):
+            self.encoded = getattr(self, "encoded", 0) + 1
+            if self.encoded == 30:
+                raise KeyboardInterrupt
+            yield vectors
+
+
+def test_what_was_encoded_before_an_interruption_is_kept(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus.jsonl", some_documents(60))
+    out = tmp_path / "a.coil"
+    index, _ = open_build(out, encoder=Impatient())
+    with pytest.raises(KeyboardInterrupt):
+        index.build(read_documents(corpus), "error", None, 10_000)
+    state = index.build_state()
+    index.close()
+    with open_index(out, HashEncoder()) as kept:
+        assert len(kept) == 29
+        state = kept.build_state()
+        assert state is not None
+        assert (state.documents, state.finished) == (29, False)
+    with build(out, corpus, resume=True) as resumed, build(tmp_path / "b.coil", corpus) as whole:
+        assert everything(resumed) == everything(whole)
 
 
 CHANGES: dict[str, Callable[[list[Document]], list[Document]]] = {

@@ -43,6 +43,32 @@ def test_filters(tmp_path: Path) -> None:
     assert len(index) == 4
 
 
+def test_values_are_compared_with_their_own_kind(tmp_path: Path) -> None:
+    """CSV files have texts only: a number in a filter means those that are numbers."""
+    index = create(tmp_path / "a.coil", encoder=HashEncoder())
+    years = {"a": "1999", "b": "2021", "c": "", "d": 2022, "e": "2021-05-03", "f": True, "g": None, "h": 1.5}
+    index.add([{"id": name, "text": "river bank", "year": year} for name, year in years.items()])
+    index.add([{"id": "7", "text": "river bank"}])
+
+    def ids(expression: str) -> str:
+        return "".join(sorted(hit.doc_id for hit in index.search("river", 20, filter=expression)))
+
+    assert ids("year >= 2020") == "bd"
+    assert ids("year > 5000") == ""
+    assert ids("year < 2020") == "ah"
+    assert ids("year = 2021") == "b"
+    assert ids("year = 2022") == "d"
+    assert ids('year >= "2020"') == "be"
+    assert ids('year < "1"') == "c"
+    assert ids("year = true") == "f"
+    assert ids("year >= 0") == "abdh"
+    assert ids("year in (1999, 1.5, 'x', \"2021-05-03\", true)") == "aefh"
+    assert ids("not year in (1999, 'x')") == "7bcdefgh"
+    assert ids("id = 7") == ids("id = '7'") == ids("id in (7)") == "7"
+    many = ", ".join(str(n) for n in range(5000))
+    assert ids(f"year in ({many})") == "abd"
+
+
 @pytest.mark.parametrize(
     "bad", ["", "year", "year =", "= 3", "year = 3)", "(year = 3", "year = 3 and", "a ; b", "year in 3"]
 )

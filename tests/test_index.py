@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import coil
 from coil.errors import (
     CoilError,
+    DamagedCatalog,
     DamagedSegment,
     DuplicateId,
     IndexLocked,
@@ -425,6 +426,56 @@ def test_an_index_with_bounds_opens_for_ever(tmp_path: Path, of_format: int) -> 
     found = [[[doc_id, score, list(chunk)] for doc_id, score, chunk in hits] for hits in answers(index)]
     assert found == json.loads((data / "golden-2.json").read_text())
     assert index.answer_many(QUERIES)[0].stats.exact_in == "fp16"
+
+
+def test_a_folder_that_can_only_be_read_is_searched(tmp_path: Path) -> None:
+    folder = tmp_path / "a.coil"
+    with create(folder, encoder=HashEncoder()) as index:
+        index.add([{"id": "a", "text": "river bank"}])
+        index.compact()
+    for path in [*folder.rglob("*"), folder]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    code = (
+        "import sys, coil.index as i; from tests.hash_encoder import HashEncoder\n"
+        "index = i.open_index(sys.argv[1], HashEncoder()); print(index.search('river')[0].doc_id)\n"
+        "try: index.delete(['a'])\n"
+        "except i.CoilError as error: print(error.remedy)\n"
+    )
+    command = [sys.executable, "-c", code, str(folder)]
+    if os.geteuid() == 0:  # root may write everywhere, unless it gives that right up
+        rights = "-dac_override,-dac_read_search,-fowner"
+        command = ["setpriv", "--inh-caps=-all", f"--bounding-set={rights}", *command]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    assert done.stdout.split("\n")[:2] == ["a", "check the rights on the folder"], done.stderr
+
+
+def test_a_damaged_catalog_is_named_by_whoever_reads_it(tmp_path: Path) -> None:
+    folder = tmp_path / "a.coil"
+    with create(folder, encoder=HashEncoder()) as index:
+        index.add([{"id": str(n), "text": "river bank " * 50} for n in range(200)])
+        index.compact()
+    path = folder / "catalog.sqlite"
+    whole = bytearray(path.read_bytes())
+    for at in range(8192, len(whole), 97):
+        whole[at] ^= 0xFF
+    path.write_bytes(whole)
+    with pytest.raises(DamagedCatalog), open_index(folder, HashEncoder()) as index:
+        index.search("river", 100)
+    with pytest.raises(DamagedCatalog), open_index(folder, HashEncoder()) as index:
+        index.add([{"id": str(n), "text": "money"} for n in range(200)], on_duplicate="update")
+
+
+def test_compacting_gives_the_catalogs_space_back(tmp_path: Path) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": "long", "text": "river " * 100_000}, {"id": "short", "text": "bank"}])
+        index.compact()
+        before = (index.folder / "catalog.sqlite").stat().st_size
+        index.delete(["long"])
+        index.compact()
+        assert (index.folder / "catalog.sqlite").stat().st_size < before / 4
+        assert [hit.doc_id for hit in index.search("bank")] == ["short"]
 
 
 def test_hits_without_texts_are_the_same_hits(tmp_path: Path) -> None:

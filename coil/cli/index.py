@@ -95,6 +95,8 @@ def command(
         index.close()
         if not kept and not before.documents and not resume:
             shutil.rmtree(out, ignore_errors=True)  # nothing is lost, and a second try finds the way free
+            if isinstance(error, KeyboardInterrupt):
+                click.echo("coil: nothing was encoded yet, so nothing is kept", err=True)
         elif isinstance(error, KeyboardInterrupt):
             click.echo(
                 f"coil: {how_many(kept, 'document')} kept in {out}; --resume goes on after that", err=True

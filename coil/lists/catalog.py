@@ -7,10 +7,11 @@ readers; a writer removes them.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ class Catalog:
         self._turn = threading.Lock()
 
     def _read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        with self._turn:
+        with self._turn, _damage_told(self.path):
             return self._connection.execute(sql, parameters).fetchall()
 
     def _first(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
@@ -111,7 +112,7 @@ class Catalog:
         if not path.is_file():
             raise MissingIndex(f"{folder} is not an index: {CATALOG_FILE} is missing", "check the path")
         try:
-            catalog = cls(path, _connect(path, "rw"))
+            catalog = cls(path, _connect_to_read(path))
             found = catalog.settings()["format"]
         except (sqlite3.DatabaseError, KeyError, ValueError) as error:
             raise DamagedCatalog(f"{path} cannot be read: {error}", "restore it from a backup") from error
@@ -145,12 +146,14 @@ class Catalog:
     def change(self) -> Iterator[sqlite3.Connection]:
         """One transaction: all of it is kept, or nothing."""
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            yield self._connection
-            self._connection.execute("COMMIT")
+            with _damage_told(self.path):
+                self._connection.execute("BEGIN IMMEDIATE")
+                yield self._connection
+                self._connection.execute("COMMIT")
         except BaseException as error:
             if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+                with suppress(sqlite3.DatabaseError):  # the first error is the one to tell
+                    self._connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.OperationalError):
                 raise OutputError(
                     f"{self.path} cannot be written: {error}",
@@ -245,11 +248,19 @@ class Catalog:
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._connection.execute(f"PRAGMA busy_timeout = {1000 * _PATIENCE}")
 
+    def shrink(self) -> None:
+        """Give the space of what was deleted back to the disk, where it is a quarter of the catalog."""
+        pages, free = (self._read(f"PRAGMA {name}")[0][0] for name in ("page_count", "freelist_count"))
+        if 4 * free < pages:
+            return
+        self._connection.execute("PRAGMA busy_timeout = 0")
+        with _damage_told(self.path), suppress(sqlite3.OperationalError):  # others are at it: another time
+            self._connection.execute("VACUUM")
+        self._connection.execute(f"PRAGMA busy_timeout = {1000 * _PATIENCE}")
+
     def find(self, ordinal: int) -> Document | None:
         """A document by its inside number, None if it is gone."""
-        row = self._connection.execute(
-            "SELECT doc_id, text, fields FROM documents WHERE ordinal = ?", (ordinal,)
-        ).fetchone()
+        row = self._first("SELECT doc_id, text, fields FROM documents WHERE ordinal = ?", (ordinal,))
         return Document(row[0], row[1], json.loads(row[2])) if row is not None else None
 
     def check(self) -> None:
@@ -322,6 +333,33 @@ def _fields(written: str) -> dict[str, Any]:
     """What `add_documents` wrote. It has no blanks around it, so the quicker of json's ways does."""
     fields: dict[str, Any] = _DECODER.raw_decode(written)[0] if written != "{}" else {}
     return fields
+
+
+@contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
+    """What SQLite says of a file that it cannot make sense of."""
+    try:
+        yield
+    except (sqlite3.OperationalError, sqlite3.IntegrityError, sqlite3.ProgrammingError):
+        raise
+    except sqlite3.DatabaseError as error:
+        raise DamagedCatalog(f"{path} is damaged: {error}", "restore it from a backup") from error
+
+
+def _connect_to_read(path: Path) -> sqlite3.Connection:
+    """To write as well, where that is allowed; from a folder that is read only, as long as nobody writes."""
+    try:
+        return _connect(path, "rw")
+    except sqlite3.OperationalError:
+        if os.access(path.parent, os.W_OK):
+            raise
+        waiting = path.with_name(f"{path.name}-wal")
+        if waiting.exists() and waiting.stat().st_size:
+            raise InputError(
+                f"{path.parent} can only be read, and its last changes wait in {waiting.name}",
+                "run `coil compact` where it can be written, then it can be read anywhere",
+            ) from None
+        return _connect(path, "ro&immutable=1")
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

@@ -5,8 +5,9 @@
 
 Comparisons are `=`, `!=`, `<`, `<=`, `>`, `>=`, `in (...)`, `exists`; they join with `and`, `or`, `not` and
 parentheses. Values are "texts", 'texts', numbers, true, false. A field name is letters, digits, `_`, `-` and
-dots for fields inside fields; `id` is the document's id. A field that a document does not have fails every
-comparison, `!=` too.
+dots for fields inside fields; `id` is the document's id. A number is compared with numbers, and with texts
+that are a number to the last character, as in CSV files; a text with texts, true and false with true and
+false. A field that a document does not have, or that is of another kind, fails every comparison, `!=` too.
 """
 
 from __future__ import annotations
@@ -26,6 +27,14 @@ _TOKEN = re.compile(
 )
 _REMEDY = 'write for example: year >= 2020 and lang = "en"'
 _DEEPEST = 50
+Value = str | float | bool
+# A field's value v, of the JSON type t, as one of a kind; else it is NULL, which fails every comparison.
+_AS = {
+    "text": "WHEN 'text' THEN v",
+    "bool": "WHEN 'true' THEN 1 WHEN 'false' THEN 0",
+    "number": "WHEN 'integer' THEN v WHEN 'real' THEN v WHEN 'text' THEN CASE WHEN json_valid(v) THEN "
+    "CASE WHEN json_type(v) IN ('integer', 'real') THEN CAST(v AS NUMERIC) END END",
+}
 
 
 @dataclass(frozen=True)
@@ -99,44 +108,59 @@ class _Parser:
         name = self._take("name")
         if name is None:
             raise self._error("the name of a field")
-        field = "doc_id" if name == "id" else "json_extract(fields, ?)"
-        path = () if name == "id" else (_json_path(name),)
         if self._take_word("exists"):
-            self._parameters += path
-            return f"({field} IS NOT NULL)"
+            if name == "id":
+                return "(doc_id IS NOT NULL)"
+            self._parameters.append(_json_path(name))
+            return "(json_extract(fields, ?) IS NOT NULL)"
         if self._take_word("in"):
-            self._parameters += path
-            return f"({field} IN ({self._values()}))"
+            return self._is_one_of(name, self._values())
         for mark in ("=", "!=", "<=", ">=", "<", ">"):
             if self._take("mark", mark):
-                self._parameters += path
-                self._parameters.append(self._value())
+                value = self._value()
+                field = self._as_kind(name, _kind(value))
+                self._parameters.append(value)
                 return f"({field} {mark} ?)"
         raise self._error("=, !=, <, <=, >, >=, in or exists")
 
-    def _values(self) -> str:
+    def _is_one_of(self, name: str, values: list[Value]) -> str:
+        parts = []
+        for kind in _AS:
+            of_kind = [value for value in values if _kind(value) == kind]
+            if of_kind:
+                field = self._as_kind(name, kind)
+                self._parameters += of_kind
+                parts.append(f"{field} IN ({', '.join('?' * len(of_kind))})")
+        # Where the field is of one kind, it is NULL, and so is its part, for the others.
+        return "(" + " OR ".join(f"coalesce({part}, 0)" for part in parts) + ")"
+
+    def _as_kind(self, name: str, kind: str) -> str:
+        """The field, as far as it is of this kind."""
+        found = "SELECT 'text' AS t, doc_id AS v"
+        if name != "id":
+            found = "SELECT json_type(fields, ?) AS t, json_extract(fields, ?) AS v"
+            self._parameters += [_json_path(name)] * 2
+        return f"(SELECT CASE t {_AS[kind]} END FROM ({found}))"
+
+    def _values(self) -> list[Value]:
         if not self._take("mark", "("):
             raise self._error("an opening parenthesis")
-        self._parameters.append(self._value())
-        marks = ["?"]
+        values = [self._value()]
         while self._take("mark", ","):
-            self._parameters.append(self._value())
-            marks.append("?")
+            values.append(self._value())
         if not self._take("mark", ")"):
             raise self._error("a closing parenthesis")
-        return ", ".join(marks)
+        return values
 
-    def _value(self) -> Any:
+    def _value(self) -> Value:
         text = self._take("text")
         if text is not None:
             return re.sub(r"\\(.)", r"\1", text[1:-1])
         number = self._take("number")
         if number is not None:
-            value = json.loads(number)
-            if isinstance(value, int) and abs(value) >= 2**63:
-                return float(value)
-            return value
-        for word, meaning in (("true", 1), ("false", 0)):
+            value: float = json.loads(number)
+            return float(value) if abs(value) >= 2**63 else value
+        for word, meaning in (("true", True), ("false", False)):
             if self._take_word(word):
                 return meaning
         raise self._error("a text in quotes, a number, true or false")
@@ -166,6 +190,10 @@ class _Parser:
         return InputError(
             f"the filter {self._expression!r} has {found} where {expected} was expected", _REMEDY
         )
+
+
+def _kind(value: Value) -> str:
+    return "bool" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
 
 
 def _json_path(name: str) -> str:

@@ -188,21 +188,35 @@ class IndexWriter:
 
             pending, begun = self._fresh(), time.monotonic()
             ordinal = self._catalog.next_ordinal()
-            for window in windows:
-                for arrival, rows in self._encode(window):
-                    crowded = len(pending.builder) + len(rows) > MOST_ROWS
-                    full = crowded or pending.bytes > self._plan.collected
-                    late = is_build and time.monotonic() - begun > COMMIT_SECONDS and pending.documents
-                    if full or late or len(pending.documents) >= commit_every:
+            settled = True  # whether an interruption finds everything in its place
+            try:
+                for window in windows:
+                    for arrival, rows in self._encode(window):
+                        settled = False
+                        crowded = len(pending.builder) + len(rows) > MOST_ROWS
+                        full = crowded or pending.bytes > self._plan.collected
+                        if full or len(pending.documents) >= commit_every:
+                            added += acknowledge()
+                            background.start(partial(self._commit, pending, is_build))
+                            pending, begun = self._fresh(), time.monotonic()
+                        self._put(pending, arrival, rows, ordinal, before)
+                        ordinal += bool(rows)
+                        settled = True
+                    settled = False
+                    late = is_build and time.monotonic() - begun > COMMIT_SECONDS
+                    if background.finished or late:
                         added += acknowledge()
+                    if late and pending.documents:
                         background.start(partial(self._commit, pending, is_build))
                         pending, begun = self._fresh(), time.monotonic()
-                    self._put(pending, arrival, rows, ordinal, before)
-                    ordinal += bool(rows)
-                if background.finished:
-                    added += acknowledge()
-                if listener.encoded is not None:
-                    listener.encoded(len(window), window[-1].position)
+                    settled = True
+                    if listener.encoded is not None:
+                        listener.encoded(len(window), window[-1].position)
+            except KeyboardInterrupt:
+                if is_build and settled and pending.documents:  # what is encoded is kept for --resume
+                    acknowledge()
+                    self._commit(pending, is_build)
+                raise
             added += acknowledge()
             pending.consumed = replace(
                 before, documents=intake.number, digest=intake.digest, finished=True, empty=intake.n_empty
