@@ -116,6 +116,18 @@ def test_colour_on_a_terminal(index: str, variables: dict[str, str], more: list[
     assert (b"\x1b[" in shown) == coloured
 
 
+def test_what_a_search_cannot_tell_by_its_hits(index: str, capsys: Output) -> None:
+    assert run(["search", index, " "]) == 0
+    assert capsys.readouterr().err == "coil: no hits: the query is empty\n"
+    assert run(["search", index, "river", "--filter", "year >= 2020"]) == 0
+    assert "no document fits the filter" in capsys.readouterr().err
+    assert run(["search", index, "river word " * 2500, "--stats", "--json"]) == 0
+    shown = capsys.readouterr()
+    dropped = json.loads(shown.err.splitlines()[-1])["query_dropped"]
+    assert dropped > 4000
+    assert f"its last {dropped:,} tokens went unread" in shown.err
+
+
 def test_runs_can_be_evaluated(index: str, tmp_path: Path, capsys: Output) -> None:
     (tmp_path / "queries.tsv").write_text("q1\tsteep river bank\nq2\tinterest\n")
     (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\triver.txt\t1\nq2\tmoney.md\t1\n")

@@ -74,8 +74,10 @@ def command(
         if opened.is_unfinished:
             click.echo(f"coil: {index} is unfinished; `coil index --resume` goes on building it", err=True)
         if not answer.hits and k:
-            fits = ", or no document fits the filter" if expression else ""
-            click.echo(f"coil: no hits: no document shares a listed word with the query{fits}", err=True)
+            click.echo(f"coil: no hits: {_why_none(query, expression, len(opened))}", err=True)
+        if answer.stats.query_dropped:
+            dropped = how_many(answer.stats.query_dropped, "token")
+            click.echo(f"coil: the query is too long for the model: its last {dropped} went unread", err=True)
         for hit in answer.hits:
             click.echo(json.dumps(asdict(hit), ensure_ascii=False) if as_json else _line(hit))
         if stats:
@@ -100,6 +102,15 @@ def command(
     click.echo(f"{how_many(lines, 'hit')} for {how_many(len(asked), 'query')} in {run}", err=True)
     if stats:
         click.echo(json.dumps(asdict(cost)) if as_json else _told(cost), err=True)
+
+
+def _why_none(query: str, expression: str | None, documents: int) -> str:
+    if not query.strip():
+        return "the query is empty"
+    if not documents:
+        return "the index is empty"
+    shared = "no document shares a listed word with the query"
+    return f"no document fits the filter, or {shared}" if expression else shared
 
 
 def _told(stats: SearchStats) -> str:

@@ -59,6 +59,7 @@ class SearchStats:
     encode_ms: float = 0.0
     score_ms: float = 0.0
     fetch_ms: float = 0.0
+    query_dropped: int = 0  # tokens of the query that were not read, because it is too long for the model
 
     def plus(self, other: SearchStats) -> SearchStats:
         """What both cost together."""
@@ -156,12 +157,13 @@ class Searcher:
         share = 1000 / max(len(asked), 1)
         encode_ms, score_ms = (encoded - began) * share, (scored - encoded) * share
         exact_in = self.exact_in
-        answers = [Answer([], _stats(Counts(), exact_in, encode_ms, score_ms, 0.0))] * len(asked)
+        answers = [Answer([], _stats(Counts(), exact_in, encode_ms, score_ms, 0.0, 0))] * len(asked)
         for number, (found, counts) in zip(sensible, ranked, strict=True):
             fetching = time.perf_counter()
             hits = self._fetch(found, texts)
             fetch_ms = (time.perf_counter() - fetching) * 1000
-            answers[number] = Answer(hits, _stats(counts, exact_in, encode_ms, score_ms, fetch_ms))
+            dropped = vectors[number].dropped
+            answers[number] = Answer(hits, _stats(counts, exact_in, encode_ms, score_ms, fetch_ms, dropped))
         return answers
 
     def rank(self, query_vectors: TokenVectors, k: int, allowed: NDArray[np.int64] | None = None) -> Ranking:
@@ -304,7 +306,9 @@ def _question(query_vectors: TokenVectors, tok_only: bool) -> TokenVectors:
     return replace(query_vectors, sentence=None) if tok_only else query_vectors
 
 
-def _stats(counts: Counts, exact_in: str, encode_ms: float, score_ms: float, fetch_ms: float) -> SearchStats:
+def _stats(
+    counts: Counts, exact_in: str, encode_ms: float, score_ms: float, fetch_ms: float, dropped: int
+) -> SearchStats:
     return SearchStats(
         counts.mentions_scored,
         counts.mentions_skipped,
@@ -316,4 +320,5 @@ def _stats(counts: Counts, exact_in: str, encode_ms: float, score_ms: float, fet
         encode_ms,
         score_ms,
         fetch_ms,
+        dropped,
     )

@@ -147,6 +147,7 @@ class StatsOut(BaseModel):
     score_ms: float
     fetch_ms: float
     total_ms: float
+    query_dropped: int = Field(0, description="tokens of the query that were not read: it is too long")
 
 
 class QueryTokenOut(BaseModel):
