@@ -336,7 +336,10 @@ def test_unknown_kinds(tmp_path):
     for name in ("c.docx", "c", "c.json"):
         with pytest.raises(InputError, match="of no known kind") as caught:
             read_documents(put(tmp_path / name, TWO))
-        assert ".jsonl" in caught.value.remedy
+        assert ".jsonl, .ndjson, .tsv, .csv, .parquet, .txt, .md, compressed" in caught.value.remedy
+        with pytest.raises(InputError, match="of no known kind") as caught:
+            read_queries(tmp_path / name)
+        assert ".parquet, compressed" in caught.value.remedy
 
 
 @pytest.mark.parametrize("key", ["_id", "id", "doc_id", "docno", "pid"])

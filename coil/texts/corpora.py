@@ -50,7 +50,8 @@ ID_KEYS = ("_id", "id", "doc_id", "docno", "pid")
 TEXT_KEYS = ("title", "text", "contents", "body")
 KEYS = Keys(ID_KEYS, TEXT_KEYS)
 TITLE_KEY = "title"
-TEXT_FILES = tuple(f"{kind}{compression}" for kind in (".txt", ".md") for compression in ("", *COMPRESSIONS))
+TEXT_KINDS = (".txt", ".md")
+TEXT_FILES = tuple(f"{kind}{compression}" for kind in TEXT_KINDS for compression in ("", *COMPRESSIONS))
 CORPUS_FILE = "corpus.jsonl"
 
 _log = logging.getLogger("coil.texts")
@@ -180,7 +181,7 @@ def _check(source: Source) -> None:
     elif _is_text(source):
         check_readable(source)
     else:
-        check_records(source)
+        check_records(source, TEXT_KINDS)
 
 
 def _is_text(source: Source) -> bool:

@@ -61,10 +61,13 @@ def read_records(source: Source, keys: Keys, gauge: Gauge | None = None) -> Iter
     return _reader(source)(source, keys, gauge)
 
 
-def check_records(source: Source) -> None:
-    """Fail early if the file is not there, or is of a kind that cannot be read."""
+def check_records(source: Source, others: Sequence[str] = ()) -> None:
+    """Fail early if the file is not there, or is of a kind that cannot be read.
+
+    `others` are the kinds that the caller reads without records: a remedy names them, too.
+    """
     check_readable(source)
-    _reader(source)
+    _reader(source, others)
 
 
 def find_in_folder(folder: Path, name: str) -> Path | None:
@@ -166,14 +169,14 @@ def iterate_irds(source: Source, part: str) -> Iterator[tuple[int, Record, str |
         ) from error
 
 
-def _reader(source: Source) -> Reader:
+def _reader(source: Source, others: Sequence[str] = ()) -> Reader:
     if str(source) == STANDARD_INPUT:
         return _read_json_lines
     suffix = split_name(source)[1]
     if suffix not in _READERS:
         raise InputError(
             f"{name_of(source)} is of no known kind: its name ends in {suffix!r}",
-            f"rename or convert it to one of {', '.join(_READERS)}, compressed or not",
+            f"rename or convert it to one of {', '.join((*_READERS, *others))}, compressed or not",
         )
     if suffix == ".parquet":
         require("pyarrow.parquet", "readers")
