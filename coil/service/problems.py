@@ -86,6 +86,12 @@ def not_json(given: str | None) -> Problem:
     )
 
 
+def unreadable_body() -> Problem:
+    """The body is called JSON, but cannot be read at all."""
+    detail = "the body cannot be read as JSON"
+    return Problem(400, "bad_request", detail, "send one JSON object in UTF-8, not nested deeply")
+
+
 def unknown_parameters(unknown: Sequence[str], known: Sequence[str]) -> Problem:
     """The address carries parameters that nobody knows."""
     several = "s" if len(unknown) > 1 else ""
