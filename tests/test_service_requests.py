@@ -57,6 +57,23 @@ def test_an_unknown_parameter_is_refused(
     assert server.client.get(f"{ONE}/documents/d/1").status_code == 200  # nothing was deleted
 
 
+@pytest.mark.parametrize(
+    ("path", "repeated"),
+    [
+        ("search?q=river&q=two", "q"),
+        ("search?q=river&q=river", "q"),
+        ("bm25?k=1&q=river&k=2&q=", "q, k"),
+        ("explain?q=river&doc_id=d/1&doc_id=d/2", "doc_id"),
+    ],
+)
+def test_a_parameter_that_comes_twice_is_refused(server: Running, path: str, repeated: str) -> None:
+    got = server.client.get(f"{ONE}/{path}")
+    assert got.status_code == 422, got.text
+    expect_problem(got)
+    assert got.json()["detail"] == f"{repeated} is given more than once"
+    assert got.json()["remedy"] == f"give {repeated} once"
+
+
 SEARCH_KEYS = "query, k, filter, tok_only, stats, matches"
 
 

@@ -26,6 +26,7 @@ from coil.service.problems import (
     Problem,
     not_json,
     problem_of,
+    repeated_parameters,
     unknown_parameters,
     unreadable_body,
 )
@@ -104,12 +105,15 @@ async def _authorise(request: Request) -> None:
 
 
 async def _check_parameters(request: Request) -> None:
-    """A parameter that nobody knows is more likely a slip than a wish, as in a body."""
+    """A parameter that nobody knows, or that comes twice, is more likely a slip than a wish."""
     route: APIRoute = request.scope["route"]
     known = [parameter.alias for parameter in route.dependant.query_params]
     unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
     if unknown:
         raise unknown_parameters(unknown, known)
+    repeated = [name for name in known if len(request.query_params.getlist(name)) > 1]
+    if repeated:
+        raise repeated_parameters(repeated)
 
 
 async def _check_content_type(request: Request) -> None:

@@ -100,6 +100,12 @@ def unknown_parameters(unknown: Sequence[str], known: Sequence[str]) -> Problem:
     return Problem(422, "unknown_parameter", f"unknown parameter{several} {shown}", remedy)
 
 
+def repeated_parameters(repeated: Sequence[str]) -> Problem:
+    """The address carries a parameter more than once; whichever we took, it could be the wrong one."""
+    shown = ", ".join(repeated)
+    return Problem(422, "repeated_parameter", f"{shown} is given more than once", f"give {shown} once")
+
+
 def problem_of(error: CoilError) -> Problem:
     """What a client may know about an error of the library.
 
