@@ -18,6 +18,7 @@ from coil.errors import (
 )
 
 MEDIA_TYPE = "application/problem+json"
+PUT_BACK = "put it back, and the server takes it up again; its log says more"
 TITLES = {
     400: "bad request",
     401: "not authorised",
@@ -62,6 +63,13 @@ class Problem(HTTPException):
 def busy(detail: str, seconds: int = 1) -> Problem:
     """The queue is full: come back later."""
     return Problem(503, "busy", detail, "ask again after a moment", {"Retry-After": str(seconds)})
+
+
+def unwritable(name: str, trouble: str) -> Problem:
+    """An index cannot be written because of what became of its folder."""
+    return Problem(
+        507, "cannot_write", f"the index {name!r} {trouble}: changes fail until it is back", PUT_BACK
+    )
 
 
 def unknown_index(name: str) -> Problem:
