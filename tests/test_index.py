@@ -518,10 +518,23 @@ def test_options_that_do_not_exist_are_refused(tmp_path: Path, options: Any) -> 
     assert not (tmp_path / "a.coil").exists()
 
 
-@pytest.mark.parametrize("given", ["text", ["text"], [("a", "b")], {"id": "a", "text": "b"}])
-def test_documents_that_are_none_are_refused(tmp_path: Path, given: Any) -> None:
-    with pytest.raises(InputError, match="no dict"):
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (["text"], "document 1 of those given is a str, no dict"),
+        ([("a", "b")], "document 1 of those given is a tuple, no dict"),
+        ("text", "a value of type str was given where a list of documents is expected"),
+        (Path("corpus.jsonl"), "was given where a list of documents is expected"),
+        ({"id": "a", "text": "b"}, "one document was given where a list of them is expected"),
+        (Document("a", "b"), "one document was given where a list of them is expected"),
+        (None, "None was given where a list of documents is expected"),
+        (7, "a value of type int was given where a list of documents is expected"),
+    ],
+)
+def test_documents_that_are_none_are_refused(tmp_path: Path, given: Any, reason: str) -> None:
+    with pytest.raises(InputError, match=reason) as caught:
         create(tmp_path / "a.coil", encoder=HashEncoder()).add(given)
+    assert caught.value.remedy.startswith("give a list of documents")
 
 
 @pytest.mark.parametrize("asked", [{"query": None}, {"query": "a", "k": -1}, {"query": "a", "filter": 3}])

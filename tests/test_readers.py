@@ -162,6 +162,39 @@ def test_tsv(tmp_path):
         list(read_documents(put(tmp_path / "e.tsv", "\tx\n")))
 
 
+def test_tsv_with_a_header(tmp_path):
+    path = put(tmp_path / "c.tsv", "\ndocno\ttitle\tbody\tyear\r\n\na\tT\tx\t2020\r\nb\t\tw\t\n")
+    assert list(read_documents(path)) == [
+        Document("a", "T\nx", {"title": "T", "year": "2020"}),
+        Document("b", "w", {"title": "", "year": ""}),
+    ]
+    assert list(read_documents(put(tmp_path / "d.tsv", "id\ttext\n1\tone\n"))) == [Document("1", "one")]
+    assert list(read_queries(put(tmp_path / "q.tsv", "qid\tquery\n1\twhat\n"))) == [Query("1", "what")]
+
+
+@pytest.mark.parametrize("first", ["id\tan instinct", "7\ttext", "qid\ttext", "ID\ttext", "id\ta\tb"])
+def test_a_tsv_line_that_only_looks_like_a_header_is_a_document(tmp_path, first):
+    doc_id, _, text = first.partition("\t")
+    path = put(tmp_path / "c.tsv", f"{first}\nid\ttext\n")
+    assert list(read_documents(path)) == [Document(doc_id, text), Document("id", "text")]
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "reason"),
+    [
+        ("id\ttext\tyear\na\tx\t1\nb\ty\tz\t2\n", 3, "4 cells, but the header has 3"),
+        ("id\ttext\tyear\na\n", 2, "1 cell, but the header has 3"),
+        ("id\ttext\ttext\na\tx\ty\n", 1, "two columns share a name"),
+        ("id\ttext\n\tx\n", 2, "the id under 'id' is ''"),
+    ],
+)
+def test_broken_tsv_with_a_header(tmp_path, content, line, reason):
+    with pytest.raises(BadLine, match=reason) as caught:
+        list(read_documents(put(tmp_path / "c.tsv", content)))
+    assert caught.value.line == line
+    assert caught.value.remedy
+
+
 def test_csv(tmp_path):
     path = put(tmp_path / "c.csv", 'docno,title,body,who\na,T,"x, ""y""\nz",me\n\nb,,w,\n')
     assert list(read_documents(path)) == [
@@ -177,7 +210,7 @@ def test_csv(tmp_path):
     [
         ('id,text\na,"never closed\nand so on\n', 2, "broken CSV"),
         ("id,text\na,b\nc,d,e\n", 3, "3 cells"),
-        ('id,text\na,"two\nlines"\nc\n', 4, "1 cells"),
+        ('id,text\na,"two\nlines"\nc\n', 4, "1 cell,"),
         ("id,id,text\n1,2,3\n", 1, "two columns share a name"),
         ("a,b\n1,2\n", 2, "no id"),
     ],
@@ -303,7 +336,10 @@ def test_unknown_kinds(tmp_path):
     for name in ("c.docx", "c", "c.json"):
         with pytest.raises(InputError, match="of no known kind") as caught:
             read_documents(put(tmp_path / name, TWO))
-        assert ".jsonl" in caught.value.remedy
+        assert ".jsonl, .ndjson, .tsv, .csv, .parquet, .txt, .md, compressed" in caught.value.remedy
+        with pytest.raises(InputError, match="of no known kind") as caught:
+            read_queries(tmp_path / name)
+        assert ".parquet, compressed" in caught.value.remedy
 
 
 @pytest.mark.parametrize("key", ["_id", "id", "doc_id", "docno", "pid"])

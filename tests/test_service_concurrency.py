@@ -357,6 +357,20 @@ def test_an_index_that_is_removed_is_named_and_taken_up_when_it_is_back(tmp_path
         assert "papers" not in got.text
         assert "hidden-place" not in got.text
         assert server.client.get(f"{ONE}/search", params={"q": "river"}).status_code == 200
+        for occupy in (lambda: None, folders[0].mkdir):  # an empty folder in its place is no index either
+            occupy()
+            for method, path, body in (
+                ("POST", "documents", b'{"id": "new", "text": "river"}'),
+                ("DELETE", "documents/d/1", b""),
+            ):
+                refused = server.client.request(method, f"{ONE}/{path}", content=body, headers=WRITE)
+                assert refused.status_code == 507, refused.text
+                expect_problem(refused)
+                said = "the index 'notes' is no longer where it was: changes fail until it is back"
+                assert refused.json()["detail"] == said
+                assert "put it back" in refused.json()["remedy"]
+                assert "hidden-place" not in refused.text
+        shutil.rmtree(folders[0])
         shutil.copytree(tmp_path / "backup", folders[0])
         wait_for(200)
         line = b'{"id": "new", "text": "river"}'

@@ -58,6 +58,116 @@ def test_an_unknown_parameter_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("path", "repeated"),
+    [
+        ("search?q=river&q=two", "q"),
+        ("search?q=river&q=river", "q"),
+        ("bm25?k=1&q=river&k=2&q=", "q, k"),
+        ("explain?q=river&doc_id=d/1&doc_id=d/2", "doc_id"),
+    ],
+)
+def test_a_parameter_that_comes_twice_is_refused(server: Running, path: str, repeated: str) -> None:
+    got = server.client.get(f"{ONE}/{path}")
+    assert got.status_code == 422, got.text
+    expect_problem(got)
+    assert got.json()["detail"] == f"{repeated} is given more than once"
+    assert got.json()["remedy"] == f"give {repeated} once"
+
+
+SEARCH_KEYS = "query, k, filter, tok_only, stats, matches"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "detail", "remedy"),
+    [
+        ("POST", "search", '{"query": "a", "foo": 1}', "unknown key 'foo'", f"this body takes {SEARCH_KEYS}"),
+        (
+            "POST",
+            "search",
+            '{"q": "a"}',
+            "unknown key 'q'; the key query is missing",
+            f"use query in place of q; this body takes {SEARCH_KEYS}",
+        ),
+        (
+            "POST",
+            "explain",
+            '{"query": "a", "id": "b", "x": 1}',
+            "unknown keys 'id', 'x'; the key doc_id is missing",
+            "use doc_id in place of id; this body takes query, doc_id, versus, tok_only",
+        ),
+        ("POST", "search", "{}", "the key query is missing", "give query"),
+        ("POST", "search", "", "the body is empty", f"send one JSON object with {SEARCH_KEYS}"),
+        ("POST", "search", "[]", "the body is a list, not a JSON object", "send one JSON object with"),
+        ("POST", "search", "null", "the body is null, not a JSON object", "send one JSON object with"),
+        (
+            "POST",
+            "search",
+            '{"query" "a"}',
+            "the body is not JSON: expecting ':' delimiter (character 9)",
+            "send one JSON object with",
+        ),
+        (
+            "POST",
+            "search",
+            '{"query": "a", "k": "x"}',
+            "k is the text 'x', not a whole number",
+            "write k as a whole number, such as 10",
+        ),
+        ("POST", "search", '{"query": "a", "k": 1.5}', "k is 1.5, not a whole number", "write k as a whole"),
+        ("POST", "search", '{"query": "a", "k": 1e999}', "k is a number out of range, not a", "write k as"),
+        ("POST", "search", '{"query": "a", "k": true}', "k is true, not a whole number", "write k as"),
+        ("POST", "search", '{"query": "a", "k": 0}', "k is 0, 1 is the least", "write k as 1 or more"),
+        ("POST", "search", '{"query": {}}', "query is an object, not a text", "write query as a text"),
+        (
+            "POST",
+            "search",
+            '{"query": "a", "stats": 1}',
+            "stats is 1, not true or false",
+            "write stats as true or false",
+        ),
+        ("POST", "search", '{"query": "a", "\\ud800": 1}', "a key of the body is not Unicode", "send one"),
+        ("POST", "search", "[" * 100_000, "the body cannot be read as JSON", "send one JSON object in UTF-8"),
+        ("POST", "search_batch", '{"queries": []}', "queries is empty", "give at least 1 of queries"),
+        (
+            "POST",
+            "search_batch",
+            '{"queries": "a"}',
+            "queries is the text 'a', not a list of",
+            "write queries",
+        ),
+        (
+            "POST",
+            "search_batch",
+            '{"queries": ["a", null]}',
+            "queries[1] is null, not a text",
+            "write queries[1]",
+        ),
+        (
+            "POST",
+            "search_batch",
+            '{"q": ["a"]}',
+            "unknown key 'q'",
+            "use queries in place of q; this body takes",
+        ),
+        ("DELETE", "documents", '{"id": ["a"]}', "unknown key 'id'", "use doc_ids in place of id; this body"),
+        ("GET", "search", "", "the parameter q is missing", "give q"),
+        ("GET", "search?q=a&k=x", "", "k is the text 'x', not a whole number", "write k as a whole number"),
+        ("GET", f"search?q=a&k={'9' * 5000}", "", "k is a number of 5,000 digits", "write a smaller k"),
+        ("GET", "search?q=a&stats=maybe", "", "stats is the text 'maybe', not true or false", "write stats"),
+    ],
+)
+def test_a_mistake_is_told_in_plain_words_with_a_remedy(
+    server: Running, method: str, path: str, body: str, detail: str, remedy: str
+) -> None:
+    headers = {**WRITE, "Content-Type": "application/json"}
+    got = server.client.request(method, f"{ONE}/{path}", content=body.encode(), headers=headers)
+    assert got.status_code == (400 if "cannot be read" in detail else 422), got.text
+    expect_problem(got)
+    assert got.json()["detail"].startswith(detail)
+    assert got.json()["remedy"].startswith(remedy)
+
+
+@pytest.mark.parametrize(
     "given", [None, "text/plain", "application/x-www-form-urlencoded", "json", "text/json"]
 )
 def test_a_body_that_is_not_called_json_is_told_the_header(server: Running, given: str | None) -> None:

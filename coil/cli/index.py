@@ -56,6 +56,10 @@ def command(
 ) -> None:
     """Build an index from .jsonl, .tsv, .csv, .parquet, .txt or .md files, folders of texts, BEIR folders, -.
 
+    The first line of a .tsv is a header if it names an id first and a text somewhere after it, such as
+    id<TAB>text<TAB>year; other columns are kept as fields. Without one, a line is id<TAB>text, and all that
+    follows the first tab is text, further columns included. A .csv always has a header.
+
     A build that was killed or interrupted goes on with --resume, given the same corpus. It reads what it has
     read before once more, without encoding it, and stops with an error if that has changed.
 

@@ -19,8 +19,17 @@ from coil import __version__
 from coil.errors import CoilError, InputError, SearchTimeout
 from coil.service.answers import Asked
 from coil.service.gate import Gate
+from coil.service.mistakes import problem_of_mistakes
 from coil.service.page_files import PageFile, read_page
-from coil.service.problems import MEDIA_TYPE, Problem, not_json, problem_of, unknown_parameters
+from coil.service.problems import (
+    MEDIA_TYPE,
+    Problem,
+    not_json,
+    problem_of,
+    repeated_parameters,
+    unknown_parameters,
+    unreadable_body,
+)
 from coil.service.reference import render_reference
 from coil.service.schemas import (
     AddedOut,
@@ -96,12 +105,15 @@ async def _authorise(request: Request) -> None:
 
 
 async def _check_parameters(request: Request) -> None:
-    """A parameter that nobody knows is more likely a slip than a wish, as in a body."""
+    """A parameter that nobody knows, or that comes twice, is more likely a slip than a wish."""
     route: APIRoute = request.scope["route"]
     known = [parameter.alias for parameter in route.dependant.query_params]
     unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
     if unknown:
         raise unknown_parameters(unknown, known)
+    repeated = [name for name in known if len(request.query_params.getlist(name)) > 1]
+    if repeated:
+        raise repeated_parameters(repeated)
 
 
 async def _check_content_type(request: Request) -> None:
@@ -336,16 +348,20 @@ async def _tell_coil_error(request: Request, error: Exception) -> Response:
 
 async def _tell_bad_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    parts = [
-        f"{'.'.join(str(part) for part in found['loc'])}: {found['msg']}" for found in error.errors()[:5]
-    ]
-    return _tell(request, Problem(422, "bad_request", "; ".join(parts), "see /docs for what is expected"))
+    route: APIRoute = request.scope["route"]
+    bodies = [parameter.field_info.annotation for parameter in route.dependant.body_params]
+    known = [key for body in bodies if body is not None for key in body.model_fields]
+    return _tell(request, problem_of_mistakes(error.errors(), known))
 
 
 async def _tell_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error, Problem):
         return _tell(request, error)
+    if (
+        error.status_code == 400
+    ):  # FastAPI's for a body that json cannot take: bad bytes, too deep, a huge number
+        return _tell(request, unreadable_body())
     kind = {404: "unknown_address", 405: "wrong_method"}.get(error.status_code, "bad_request")
     headers = dict(error.headers) if error.headers else None
     if headers is not None and headers.get("Allow") == "GET":

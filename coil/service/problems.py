@@ -18,6 +18,7 @@ from coil.errors import (
 )
 
 MEDIA_TYPE = "application/problem+json"
+PUT_BACK = "put it back, and the server takes it up again; its log says more"
 TITLES = {
     400: "bad request",
     401: "not authorised",
@@ -64,6 +65,13 @@ def busy(detail: str, seconds: int = 1) -> Problem:
     return Problem(503, "busy", detail, "ask again after a moment", {"Retry-After": str(seconds)})
 
 
+def unwritable(name: str, trouble: str) -> Problem:
+    """An index cannot be written because of what became of its folder."""
+    return Problem(
+        507, "cannot_write", f"the index {name!r} {trouble}: changes fail until it is back", PUT_BACK
+    )
+
+
 def unknown_index(name: str) -> Problem:
     """No index has this name."""
     return Problem(404, "unknown_index", f"there is no index {name!r}", "GET /v1/indexes names them")
@@ -86,12 +94,24 @@ def not_json(given: str | None) -> Problem:
     )
 
 
+def unreadable_body() -> Problem:
+    """The body is called JSON, but cannot be read at all."""
+    detail = "the body cannot be read as JSON"
+    return Problem(400, "bad_request", detail, "send one JSON object in UTF-8, not nested deeply")
+
+
 def unknown_parameters(unknown: Sequence[str], known: Sequence[str]) -> Problem:
     """The address carries parameters that nobody knows."""
     several = "s" if len(unknown) > 1 else ""
     shown = ", ".join(repr(name[:40]) for name in unknown[:5])
     remedy = f"this address takes {', '.join(known)}" if known else "this address takes no parameters"
     return Problem(422, "unknown_parameter", f"unknown parameter{several} {shown}", remedy)
+
+
+def repeated_parameters(repeated: Sequence[str]) -> Problem:
+    """The address carries a parameter more than once; whichever we took, it could be the wrong one."""
+    shown = ", ".join(repeated)
+    return Problem(422, "repeated_parameter", f"{shown} is given more than once", f"give {shown} once")
 
 
 def problem_of(error: CoilError) -> Problem:

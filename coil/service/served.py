@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from coil.errors import CoilError, InputError, OptionMismatch
+from coil.errors import CoilError, IndexLocked, IndexProblem, InputError, OptionMismatch, OutputError
 from coil.index import Index, open_index
 from coil.lists.catalog import CATALOG_FILE, Catalog
-from coil.service.problems import busy
+from coil.service.problems import busy, unwritable
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
@@ -57,7 +57,18 @@ class ServedIndex:
 
     def write(self, change: Callable[[Index], Any]) -> Future[Any]:
         """Queue a change behind those that wait; it is searchable when the future is done."""
-        return self._writer.submit(lambda: change(self.index))
+        return self._writer.submit(self._change, change)
+
+    def _change(self, change: Callable[[Index], Any]) -> Any:
+        try:
+            return change(self.index)
+        except IndexLocked:
+            raise
+        except (OutputError, IndexProblem) as error:
+            self.look()
+            if self.trouble:  # the reason behind the error, and one that a client may know
+                raise unwritable(self.name, self.trouble) from error
+            raise
 
     def _begin_to_watch(self) -> None:
         self._file = _file_of(self.index.folder)

@@ -21,7 +21,7 @@ from coil.service import uploads
 from coil.service.answers import Answered, Asked, answer_queries, answer_with_bm25, describe, explain_one
 from coil.service.limits import ServiceOptions
 from coil.service.meters import Meters
-from coil.service.problems import Problem, unknown_document, unknown_index
+from coil.service.problems import PUT_BACK, Problem, unknown_document, unknown_index
 from coil.service.served import ServedIndex
 from coil.service.workers import Job, Workers
 from coil.texts.values import clean
@@ -76,7 +76,7 @@ class Service:
             if stale:
                 raise _unready(
                     f"{'; '.join(stale)}: queries are answered from what was read before, changes fail",
-                    "put it back, and the server takes it up again; its log says more",
+                    PUT_BACK,
                 )
             return _json({"status": "ready"})
 

@@ -32,6 +32,7 @@ from coil.texts.opening import (
     read_text,
 )
 from coil.texts.records import (
+    Keys,
     Record,
     check_records,
     find_in_folder,
@@ -47,8 +48,10 @@ from coil.texts.values import Document, clean
 
 ID_KEYS = ("_id", "id", "doc_id", "docno", "pid")
 TEXT_KEYS = ("title", "text", "contents", "body")
+KEYS = Keys(ID_KEYS, TEXT_KEYS)
 TITLE_KEY = "title"
-TEXT_FILES = tuple(f"{kind}{compression}" for kind in (".txt", ".md") for compression in ("", *COMPRESSIONS))
+TEXT_KINDS = (".txt", ".md")
+TEXT_FILES = tuple(f"{kind}{compression}" for kind in TEXT_KINDS for compression in ("", *COMPRESSIONS))
 CORPUS_FILE = "corpus.jsonl"
 
 _log = logging.getLogger("coil.texts")
@@ -178,7 +181,7 @@ def _check(source: Source) -> None:
     elif _is_text(source):
         check_readable(source)
     else:
-        check_records(source)
+        check_records(source, TEXT_KINDS)
 
 
 def _is_text(source: Source) -> bool:
@@ -197,7 +200,7 @@ def _locate(source: Source, gauge: Gauge) -> Iterator[Located]:
         if corpus is None:
             yield from _read_folder(Path(source), gauge)
             return
-        records, where = read_records(corpus, gauge), name_of(corpus)
+        records, where = read_records(corpus, KEYS, gauge), name_of(corpus)
     elif _is_text(source):
         path = Path(source)
         text = _read_text(path, gauge)
@@ -206,7 +209,7 @@ def _locate(source: Source, gauge: Gauge) -> Iterator[Located]:
         yield name_of(path.parent), 0, Document(clean(path.name), text)
         return
     else:
-        records, where = read_records(source, gauge), name_of(source)
+        records, where = read_records(source, KEYS, gauge), name_of(source)
     for line, record in records:
         yield where, line, make_document(record, where, line)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
 from typing import Any
 
 from coil.errors import InputError
@@ -11,6 +12,8 @@ from coil.texts.values import Document
 
 Texts = Iterable[Document | Mapping[str, Any]]
 
+_REMEDY = 'give a list of documents, such as [{"id": "a", "text": "..."}]'
+
 
 class GivenDocuments(Iterator[Document]):
     """Documents from whatever was given, each with the place it came from."""
@@ -18,7 +21,7 @@ class GivenDocuments(Iterator[Document]):
     def __init__(self, given: Texts) -> None:
         self._reading = given if isinstance(given, Documents) else None
         self.are_files = self._reading is not None and self._reading.are_files
-        self._stream = iter(given)
+        self._stream = _iterate(given)
         self._number = 0
 
     def __next__(self) -> Document:
@@ -29,7 +32,7 @@ class GivenDocuments(Iterator[Document]):
         if not isinstance(found, Mapping):
             raise InputError(
                 f"document {self._number} of those given is a {type(found).__name__}, no dict",
-                'give a list of dicts such as {"id": "a", "text": "..."}',
+                _REMEDY,
             )
         return make_document(dict(found), "the documents given", self._number)
 
@@ -48,3 +51,20 @@ class GivenDocuments(Iterator[Document]):
     def position(self) -> int:
         """Bytes read so far."""
         return self._reading.gauge.bytes_read if self._reading is not None else 0
+
+
+def _iterate(given: Texts) -> Iterator[Document | Mapping[str, Any]]:
+    """The documents one by one; what is no list of them is told as such, not by what it would fall into."""
+    if isinstance(given, Document | Mapping):
+        raise InputError("one document was given where a list of them is expected", _REMEDY)
+    if isinstance(given, str | bytes | PathLike):
+        raise _no_list(given, "; `coil add` reads those of a file")
+    try:
+        return iter(given)
+    except TypeError as error:
+        raise _no_list(given) from error
+
+
+def _no_list(given: object, also: str = "") -> InputError:
+    found = "None" if given is None else f"a value of type {type(given).__name__}"
+    return InputError(f"{found} was given where a list of documents is expected", f"{_REMEDY}{also}")

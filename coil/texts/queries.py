@@ -15,6 +15,7 @@ from pathlib import Path
 from coil.errors import DuplicateId, InputError
 from coil.texts.opening import Source, name_of
 from coil.texts.records import (
+    Keys,
     Record,
     check_records,
     find_in_folder,
@@ -53,7 +54,7 @@ def read_queries(source: Source) -> Iterator[Query]:
             )
         source = path
     check_records(source)
-    return _read(read_records(source), name_of(source))
+    return _read(read_records(source, Keys(ID_KEYS, TEXT_KEYS)), name_of(source))
 
 
 def _read(records: Iterator[tuple[int, Record]], where: str) -> Iterator[Query]:

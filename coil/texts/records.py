@@ -3,11 +3,14 @@
 | name ends in | a record |
 |---|---|
 | .jsonl, .ndjson, or `-` | one JSON object a line |
-| .tsv | `id<TAB>text` a line; further tabs belong to the text |
+| .tsv | `id<TAB>text` a line, further tabs belong to the text; or one row, named by a header |
 | .csv | one row, named by the header |
 | .parquet | one row, named by the columns |
 
-each also compressed with gz, xz, bz2 or zst. `irds:NAME` stands for a dataset of the ir_datasets package.
+each also compressed with gz, xz, bz2 or zst. The first line of a .tsv is a header if its first column has the
+name of an id and another one the name of a text: such files mostly have none.
+
+`irds:NAME` stands for a dataset of the ir_datasets package.
 """
 
 from __future__ import annotations
@@ -15,10 +18,11 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coil.errors import BadLine, InputError, require
+from coil.errors import BadLine, InputError, how_many, require
 from coil.texts.opening import (
     COMPRESSIONS,
     LONGEST,
@@ -37,20 +41,33 @@ from coil.texts.opening import (
 from coil.texts.values import clean
 
 Record = dict[str, Any]
-Reader = Callable[[Source, Gauge | None], Iterator[tuple[int, Record]]]
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Under which names ids and texts stand, the first to be preferred."""
+
+    ids: tuple[str, ...]
+    texts: tuple[str, ...]
+
+
+Reader = Callable[[Source, Keys, Gauge | None], Iterator[tuple[int, Record]]]
 
 IRDS = "irds:"
 
 
-def read_records(source: Source, gauge: Gauge | None = None) -> Iterator[tuple[int, Record]]:
-    """The records of a file with their line (or row) numbers."""
-    return _reader(source)(source, gauge)
+def read_records(source: Source, keys: Keys, gauge: Gauge | None = None) -> Iterator[tuple[int, Record]]:
+    """The records of a file with their line (or row) numbers; by `keys` a header is told from a text."""
+    return _reader(source)(source, keys, gauge)
 
 
-def check_records(source: Source) -> None:
-    """Fail early if the file is not there, or is of a kind that cannot be read."""
+def check_records(source: Source, others: Sequence[str] = ()) -> None:
+    """Fail early if the file is not there, or is of a kind that cannot be read.
+
+    `others` are the kinds that the caller reads without records: a remedy names them, too.
+    """
     check_readable(source)
-    _reader(source)
+    _reader(source, others)
 
 
 def find_in_folder(folder: Path, name: str) -> Path | None:
@@ -152,31 +169,45 @@ def iterate_irds(source: Source, part: str) -> Iterator[tuple[int, Record, str |
         ) from error
 
 
-def _reader(source: Source) -> Reader:
+def _reader(source: Source, others: Sequence[str] = ()) -> Reader:
     if str(source) == STANDARD_INPUT:
-        return json_lines
+        return _read_json_lines
     suffix = split_name(source)[1]
     if suffix not in _READERS:
         raise InputError(
             f"{name_of(source)} is of no known kind: its name ends in {suffix!r}",
-            f"rename or convert it to one of {', '.join(_READERS)}, compressed or not",
+            f"rename or convert it to one of {', '.join((*_READERS, *others))}, compressed or not",
         )
     if suffix == ".parquet":
         require("pyarrow.parquet", "readers")
     return _READERS[suffix]
 
 
-def _read_tsv(source: Source, gauge: Gauge | None) -> Iterator[tuple[int, Record]]:
+def _read_json_lines(source: Source, _: Keys, gauge: Gauge | None) -> Iterator[tuple[int, Record]]:
+    return json_lines(source, gauge)
+
+
+def _read_tsv(source: Source, keys: Keys, gauge: Gauge | None) -> Iterator[tuple[int, Record]]:
+    header: list[str] | None = None
+    first = True
     for number, line in read_lines(source, gauge):
         if not line.strip():
             continue
-        text_id, tab, text = line.rstrip("\r\n").partition("\t")
-        if not tab:
+        row = line.rstrip("\r\n").split("\t")
+        if first and row[0] in keys.ids and not set(keys.texts).isdisjoint(row[1:]):
+            header = row
+            _check_header(header, source, number)
+        elif header is not None:
+            remedy = "a text that holds tabs needs a .csv or .jsonl file, or two columns without a header"
+            yield number, _name_cells(header, row, source, number, remedy)
+        elif len(row) < 2:
             raise BadLine(name_of(source), number, f"no tab in {shorten(line)}", "write id<TAB>text")
-        yield number, {"id": text_id, "text": text}
+        else:
+            yield number, {"id": row[0], "text": "\t".join(row[1:])}
+        first = False
 
 
-def _read_csv(source: Source, gauge: Gauge | None) -> Iterator[tuple[int, Record]]:
+def _read_csv(source: Source, _: Keys, gauge: Gauge | None) -> Iterator[tuple[int, Record]]:
     # The limit is the csv module's own global, 128 kB, and there is no other way to read longer texts.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
     rows = csv.reader((line for _, line in read_lines(source, gauge)), strict=True)
@@ -195,22 +226,25 @@ def _read_csv(source: Source, gauge: Gauge | None) -> Iterator[tuple[int, Record
             continue
         if header is None:
             header = row
-            if len(set(header)) < len(header):
-                raise BadLine(
-                    name_of(source), line, f"two columns share a name: {shorten(','.join(row))}", "rename one"
-                )
-        elif len(row) != len(header):
-            raise BadLine(
-                name_of(source),
-                line,
-                f"{len(row)} cells, but the header has {len(header)}",
-                "quote cells that hold commas or line breaks",
-            )
+            _check_header(header, source, line)
         else:
-            yield line, dict(zip(header, row, strict=True))
+            yield line, _name_cells(header, row, source, line, "quote cells that hold commas or line breaks")
 
 
-def _read_parquet(source: Source, gauge: Gauge | None) -> Iterator[tuple[int, Record]]:
+def _check_header(header: Sequence[str], source: Source, line: int) -> None:
+    if len(set(header)) < len(header):
+        shown = shorten(",".join(header))
+        raise BadLine(name_of(source), line, f"two columns share a name: {shown}", "rename one")
+
+
+def _name_cells(header: Sequence[str], row: Sequence[str], source: Source, line: int, remedy: str) -> Record:
+    if len(row) != len(header):
+        found = f"{how_many(len(row), 'cell')}, but the header has {len(header)}"
+        raise BadLine(name_of(source), line, found, remedy)
+    return dict(zip(header, row, strict=True))
+
+
+def _read_parquet(source: Source, _: Keys, gauge: Gauge | None) -> Iterator[tuple[int, Record]]:
     arrow, parquet = require("pyarrow", "readers"), require("pyarrow.parquet", "readers")
     with open_bytes(source, gauge) as file:
         try:
@@ -232,8 +266,8 @@ def _shown_keys(record: Record) -> str:
 
 
 _READERS: dict[str, Reader] = {
-    ".jsonl": json_lines,
-    ".ndjson": json_lines,
+    ".jsonl": _read_json_lines,
+    ".ndjson": _read_json_lines,
     ".tsv": _read_tsv,
     ".csv": _read_csv,
     ".parquet": _read_parquet,

@@ -1,0 +1,105 @@
+"""Mistakes: what is wrong with the values of a request, in plain words and with a remedy.
+
+FastAPI and pydantic find them, but say it in words of their own ("body.k: Input should be a valid integer"),
+name no key that would have been right, and give no remedy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coil.service.problems import Problem
+from coil.texts.opening import shorten
+from coil.texts.values import clean
+
+Found = Mapping[str, Any]  # one error of pydantic: type, loc, msg, input, ctx
+
+_MOST = 5
+_KINDS = {  # what should stand there, by the first word of pydantic's type of error, and how to write it
+    "int": ("a whole number", "write {name} as a whole number, such as 10"),
+    "bool": ("true or false", "write {name} as true or false"),
+    "string": ("a text", 'write {name} as a text in quotes, such as "steep banks"'),
+    "list": ("a list of texts", 'write {name} as a list of texts, such as ["a", "b"]'),
+}
+_NAMES = {
+    "q": ("query", "queries"),
+    "id": ("doc_id", "doc_ids"),
+}  # the same thing under another name elsewhere
+
+
+def problem_of_mistakes(found: Sequence[Found], known: Sequence[str]) -> Problem:
+    """Everything that was found, as one problem; `known` are the keys that the body may have."""
+    unknown = [clean(str(one["loc"][-1])) for one in found if one["type"] == "extra_forbidden"]
+    others = [one for one in found if one["type"] != "extra_forbidden"]
+    told, remedies = [], []
+    if unknown:
+        several = "s" if len(unknown) > 1 else ""
+        told.append(f"unknown key{several} {', '.join(shorten(name) for name in unknown[:_MOST])}")
+        for name in unknown[:_MOST]:
+            meant = next((key for key in _NAMES.get(name, ()) if key in known), None)
+            if meant is not None:
+                remedies.append(f"use {meant} in place of {name}")
+        remedies.append(f"this body takes {', '.join(known)}")
+    for one in others[:_MOST]:
+        reason, remedy = _tell(one, known)
+        told.append(reason)
+        if remedy not in remedies and not (
+            unknown and one["type"] == "missing"
+        ):  # the keys are named already
+            remedies.append(remedy)
+    return Problem(422, "bad_request", "; ".join(told), "; ".join(remedies))
+
+
+def _tell(found: Found, known: Sequence[str]) -> tuple[str, str]:
+    """A mistake, and what to do about it."""
+    kind, place = str(found["type"]), found["loc"]
+    send = f"send one JSON object with {', '.join(known)}"
+    if kind == "json_invalid":
+        reason = str(found["ctx"]["error"])
+        return f"the body is not JSON: {reason[:1].lower()}{reason[1:]} (character {place[-1]})", send
+    if len(place) == 1:
+        if kind == "missing":
+            return "the body is empty", send
+        if kind == "string_unicode":
+            return "a key of the body is not Unicode: it holds half of a surrogate pair", send
+        return f"the body is {_show(found['input'])}, not a JSON object", send
+    name = _name(place[1:])
+    if kind == "missing":
+        where = "parameter" if place[0] == "query" else "key"
+        return f"the {where} {name} is missing", f"give {name}"
+    if kind == "greater_than_equal":
+        least = found["ctx"]["ge"]
+        return f"{name} is {_show(found['input'])}, {least} is the least", f"write {name} as {least} or more"
+    if kind == "too_short":
+        return f"{name} is empty", f"give at least {found['ctx']['min_length']} of {name}"
+    if kind == "int_parsing_size":
+        return f"{name} is a number of {len(found['input']):,} digits", f"write a smaller {name}"
+    expected, remedy = _KINDS.get(kind.partition("_")[0], ("", ""))
+    if not expected:  # no schema of ours gives another one
+        return f"{name}: {found['msg']}", "see /docs for what is expected"
+    return f"{name} is {_show(found['input'])}, not {expected}", remedy.format(name=name)
+
+
+def _name(place: Sequence[str | int]) -> str:
+    """A key as one would write it: `queries[1]`."""
+    return clean("".join(f"[{part}]" if isinstance(part, int) else part for part in place))
+
+
+def _show(value: object) -> str:
+    """A value of JSON for a message: short ones as they are, others by their kind."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case str():
+            return f"the text {shorten(clean(value))}"
+        case int() | float() if not isinstance(value, float) or math.isfinite(value):
+            return shorten(str(value)).strip("'")
+        case list():
+            return "a list"
+        case Mapping():
+            return "an object"
+    return "a number out of range"
