@@ -28,6 +28,7 @@ inline void add_lanes(const float *found, const std::uint16_t *rows, int from, i
         }
     }
 }
+
 #if COIL_ISA == 5
 // Groups are taken in waves: all products, then the best of each row, then the sums. Each of the three loops has few
 // values that wait for each other, which a processor can overlap far better than one long chain a group.

@@ -107,7 +107,6 @@ def test_what_was_encoded_before_an_interruption_is_kept(tmp_path: Path) -> None
     index, _ = open_build(out, encoder=Impatient())
     with pytest.raises(KeyboardInterrupt):
         index.build(read_documents(corpus), "error", None, 10_000)
-    state = index.build_state()
     index.close()
     with open_index(out, HashEncoder()) as kept:
         assert len(kept) == 29
