@@ -17,8 +17,8 @@ import numpy as np
 
 from bench.stamp import stamp
 from coil import speed
-from coil.hits.ranking import Limits, rank_with_scorer
-from coil.hits.torch_ranking import TorchRanker
+from coil.hits.rankers import Selection, rank_with_scorer
+from coil.hits.torch_ranker import TorchRanker
 from coil.scores.scorer import score_with_numpy
 from coil.tokens.profile import ScoringProfile
 
@@ -47,8 +47,8 @@ def main() -> None:
     result["latency"] = []
     for name, sentence in (("COIL-tok", False), ("COIL-full", True)):
         queries = [speed.make_query(rng, sentence) for _ in range(64)]
-        ours = small.rank(queries[:4], Limits(1000))
-        theirs = rank_with_scorer(score_with_numpy, queries[:4], few, profile, keys, Limits(1000))
+        ours = small.rank(queries[:4], Selection(1000))
+        theirs = rank_with_scorer(score_with_numpy, queries[:4], few, profile, keys, Selection(1000))
         result["equal_to_numpy"][name] = [a for a, _ in ours] == [b for b, _ in theirs]
         for batch in (1, 64):
             for k in (10, 1000):
@@ -56,7 +56,7 @@ def main() -> None:
                 for number in range(ROUNDS):
                     some = [queries[(number + i) % 64] for i in range(batch)]
                     began = time.perf_counter()
-                    ranker.rank(some, Limits(k))
+                    ranker.rank(some, Selection(k))
                     times.append((time.perf_counter() - began) * 1000 / batch)
                 row = {"system": name, "batch": batch, "k": k, "ms_a_query": statistics.median(times[3:])}
                 result["latency"].append(row)

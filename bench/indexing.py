@@ -24,8 +24,8 @@ from pathlib import Path
 
 from bench.stamp import stamp, write_result
 from coil.demo.standard_library import read_standard_library
-from coil.index import open_index
-from coil.lists.memory import parse_size
+from coil.indexes.index import open_index
+from coil.storage.memory import parse_size
 
 ROUNDS = 3
 BUDGETS = ("400M", "1G")
@@ -44,7 +44,7 @@ print(json.dumps({"s": took, "mb": resource.getrusage(resource.RUSAGE_SELF).ru_m
 INDEX = """
 import json, resource, sys, time
 from coil.demo.standard_library import read_standard_library
-from coil.index import create
+from coil.indexes.index import create
 documents = read_standard_library()
 index = create(sys.argv[1])
 began = time.perf_counter()
@@ -56,8 +56,8 @@ BOUNDED = """
 import json, sys, time
 from pathlib import Path
 import numpy as np
-from coil.building import open_build
-from coil.lists.memory import parse_size, peak_bytes
+from coil.indexes.building import open_build
+from coil.storage.memory import parse_size, peak_bytes
 from coil.texts.corpora import read_documents
 from coil.vectors.onnx_encoder import OnnxEncoder
 from coil.vectors.token_vectors import TokenVectors

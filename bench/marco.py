@@ -22,9 +22,9 @@ import numpy as np
 
 from bench.stamp import stamp, write_result
 from bench.synthetic import HEAVY_QUERY, KEYS, make_queries, write_index
-from coil.hits.ranking import Limits, NativeRanker
-from coil.lists.snapshot import SEGMENTS_FOLDER, Snapshot
+from coil.hits.rankers import NativeRanker, Selection
 from coil.scores.native import load_native
+from coil.storage.snapshot import SEGMENTS_FOLDER, Snapshot
 from coil.tokens.profile import ScoringProfile
 
 PAPER_MS = {"COIL-tok": 67, "COIL-full": 125}
@@ -67,10 +67,10 @@ def measure(folder: Path) -> dict[str, Any]:
         touched = mentions * 35 + (sum(s.n_rows for s in segments) * 129 if n_c else 0)
         drop_cache(folder)
         began = time.perf_counter()
-        rankers[1].rank(queries[:1], Limits(10), prune=False)
+        rankers[1].rank(queries[:1], Selection(10), prune=False)
         cold = time.perf_counter() - began
         for query in queries:  # now everything is in memory
-            rankers[1].rank([query], Limits(10), prune=False)
+            rankers[1].rank([query], Selection(10), prune=False)
         for threads, ranker in rankers.items():
             words = np.ones(touched // 8, dtype=np.uint64)
             for k in (10, 1000):
@@ -78,7 +78,7 @@ def measure(folder: Path) -> dict[str, Any]:
                 for query in queries:
                     reads.append(native.read_seconds(words, threads))
                     began = time.perf_counter()
-                    ranker.rank([query], Limits(k), prune=False)
+                    ranker.rank([query], Selection(k), prune=False)
                     times.append(time.perf_counter() - began)
                 row = {
                     "system": name,

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from coil.errors import CoilError
-from coil.hits.ranking import Limits, NativeRanker
-from coil.index import Index, create, open_index
-from coil.lists.snapshot import Snapshot
+from coil.hits.rankers import NativeRanker, Selection
+from coil.indexes.index import Index, create, open_index
+from coil.storage.snapshot import Snapshot
 from coil.texts.corpora import read_documents
 from coil.texts.judgements import Judgements, read_judgements
 from coil.texts.queries import read_queries
@@ -166,15 +166,15 @@ class Million:
     def contestant(self, threads: int, k: int, tok_only: bool) -> Contestant:
         """COIL with or without the sentence vector; queries are encoded already, as faiss has them."""
         queries = [replace(q, sentence=None) if tok_only else q for q in self.queries]
-        ranker, limits = self.rankers[threads], Limits(k)
+        ranker, selection = self.rankers[threads], Selection(k)
 
         def search(numbers: list[int]) -> list[Parts]:
             for number in numbers[:WARM_UP]:
-                ranker.rank([queries[number % len(queries)]], limits)
+                ranker.rank([queries[number % len(queries)]], selection)
             costs = []
             for number in numbers:
                 began = time.perf_counter()
-                ranker.rank([queries[number % len(queries)]], limits)
+                ranker.rank([queries[number % len(queries)]], selection)
                 costs.append({"total": (time.perf_counter() - began) * 1000})
             return costs
 

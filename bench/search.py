@@ -29,9 +29,9 @@ import numpy as np
 from bench.stamp import stamp, write_result
 from bench.synthetic import KEYS, QUERY, make_queries, write_index
 from coil import speed
-from coil.hits.ranking import Limits, NativeRanker
-from coil.index import open_index
-from coil.lists.snapshot import Snapshot
+from coil.hits.rankers import NativeRanker, Selection
+from coil.indexes.index import open_index
+from coil.storage.snapshot import Snapshot
 from coil.texts.queries import read_queries
 from coil.tokens.profile import ScoringProfile
 from coil.vectors.token_vectors import TokenVectors
@@ -44,15 +44,15 @@ RESIDENT = """
 import sys
 from pathlib import Path
 from bench.synthetic import KEYS, QUERY, make_queries
-from coil.hits.ranking import Limits, NativeRanker
-from coil.lists.memory import peak_bytes, resident_bytes
-from coil.lists.snapshot import Snapshot
+from coil.hits.rankers import Selection, NativeRanker
+from coil.storage.memory import peak_bytes, resident_bytes
+from coil.storage.snapshot import Snapshot
 from coil.tokens.profile import ScoringProfile
 before = resident_bytes()
 snapshot = Snapshot(Path(sys.argv[1]))
 ranker = NativeRanker(snapshot.segments, ScoringProfile(), KEYS)
 [query] = make_queries(1, QUERY, 32, 128)
-ranker.rank([query], Limits(1000), prune=False)
+ranker.rank([query], Selection(1000), prune=False)
 mentions = sum(p.stop - p.start for live in snapshot.segments
                for p in (live.segment.mentions_of(int(t)) for t in query.token_ids))
 rows = sum(live.segment.n_rows for live in snapshot.segments)
@@ -116,15 +116,15 @@ def _compare(
 ) -> dict[str, Any]:
     times: dict[bool, list[float]] = {True: [], False: []}
     scored = skipped = 0
-    limits = Limits(k)
+    selection = Selection(k)
     for query in queries:
         best = {True: float("inf"), False: float("inf")}
         for _ in range(ROUNDS):
             for prune in (False, True):
                 began = time.perf_counter()
-                found = ranker.rank([query], limits, prune)
+                found = ranker.rank([query], selection, prune)
                 best[prune] = min(best[prune], time.perf_counter() - began)
-        assert found[0][0] == ranker.rank([query], limits, prune=False)[0][0]
+        assert found[0][0] == ranker.rank([query], selection, prune=False)[0][0]
         counts = found[0][1]
         scored += counts.mentions_scored + counts.sentences_scored
         skipped += counts.mentions_skipped + counts.sentences_skipped
@@ -151,11 +151,11 @@ def measure_batch(folder: Path) -> dict[str, Any]:
     together, alone = [], []
     for _ in range(3):
         began = time.perf_counter()
-        ranker.rank(queries, Limits(10), prune=False)
+        ranker.rank(queries, Selection(10), prune=False)
         together.append(time.perf_counter() - began)
         began = time.perf_counter()
         for query in queries:
-            ranker.rank([query], Limits(10), prune=False)
+            ranker.rank([query], Selection(10), prune=False)
         alone.append(time.perf_counter() - began)
     ratio = statistics.median(alone) / statistics.median(together)
     return {"batch_of_64_ms_a_query": round(min(together) / 64 * 1000, 2), "gain": round(ratio, 2)}
@@ -203,7 +203,7 @@ def measure_growth(most: int) -> list[dict[str, Any]]:
     ranker = NativeRanker(segments, ScoringProfile(), speed.KEYS)
     for tokens in (1, 2, 4, 8, 16, 32):
         query = speed.make_query(rng, False, tokens)
-        ms = 1000 * _median(lambda query=query: ranker.rank([query], Limits(1000), prune=False))  # type: ignore[misc]
+        ms = 1000 * _median(lambda query=query: ranker.rank([query], Selection(1000), prune=False))  # type: ignore[misc]
         rows.append({"documents": 300_000, "tokens": tokens, "what": "COIL-tok", "ms": ms})
     return rows
 

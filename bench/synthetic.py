@@ -17,12 +17,12 @@ import numpy as np
 from tqdm import tqdm
 
 from coil.lists.bounds import BLOCK, Bounds, Heads
-from coil.lists.catalog import Catalog, SegmentEntry, add_segment
 from coil.lists.groups import GroupedVectors
 from coil.lists.precision import SCALES, StoredVectors
 from coil.lists.segment import MOST_ROWS, Segment
 from coil.lists.segment_file import write_segment
-from coil.lists.snapshot import SEGMENTS_FOLDER
+from coil.storage.catalog import Catalog, SegmentEntry, add_segment
+from coil.storage.snapshot import SEGMENTS_FOLDER
 from coil.tokens.list_keys import ListKeys
 from coil.vectors.token_vectors import TokenVectors
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from coil.errors import CoilError
     from coil.explanations.explanation import Explanation, Match, explain
     from coil.hits.searcher import Hit, Searcher
-    from coil.index import Index, create
-    from coil.index import open_index as open
+    from coil.indexes.index import Index, create
+    from coil.indexes.index import open_index as open
     from coil.texts.values import Document, Query
     from coil.tokens.profile import PAPER, ScoringProfile
     from coil.vectors.config import ModelConfig
@@ -30,7 +30,7 @@ _HOMES = {
     "Encoder": "coil.vectors.encoder",
     "Explanation": "coil.explanations.explanation",
     "Hit": "coil.hits.searcher",
-    "Index": "coil.index",
+    "Index": "coil.indexes.index",
     "Match": "coil.explanations.explanation",
     "ModelConfig": "coil.vectors.config",
     "OnnxEncoder": "coil.vectors.onnx_encoder",
@@ -40,9 +40,9 @@ _HOMES = {
     "Searcher": "coil.hits.searcher",
     "TokenVectors": "coil.vectors.token_vectors",
     "TorchEncoder": "coil.vectors.torch_encoder",
-    "create": "coil.index",
+    "create": "coil.indexes.index",
     "explain": "coil.explanations.explanation",
-    "open": "coil.index",
+    "open": "coil.indexes.index",
 }
 
 _OTHER_NAMES = {"open": "open_index"}  # where a name inside the package is not the public one

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from coil.lists.collection import build_segments
+from coil.hits.collection import build_segments
 from coil.scores.products import GRID
 from coil.scores.scorer import score_with_numpy
 from experiments.systems import Collection, ranking, say

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.hits.collection import build_segments
 from coil.hits.top_k import top_k
-from coil.lists.collection import build_segments
 from coil.scores.products import GRID
 from coil.scores.scorer import score_with_numpy
 from coil.texts.corpora import read_documents

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from coil.building import open_build
-from coil.index import Index
+from coil.indexes.building import open_build
+from coil.indexes.index import Index
 from coil.texts.corpora import read_documents
 from coil.texts.values import Document
 from tests.hash_encoder import HashEncoder, answers

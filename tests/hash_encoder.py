@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from coil.index import Index
+from coil.indexes.index import Index
 from coil.tokens.tokenizer import Tokenizer
 from coil.vectors.config import ModelConfig
 from coil.vectors.token_vectors import TokenVectors

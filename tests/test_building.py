@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coil.building import open_build
 from coil.cli.progress import expected_documents
 from coil.errors import (
     ChangedCorpus,
@@ -22,9 +21,10 @@ from coil.errors import (
     OutputError,
     UnfinishedBuild,
 )
-from coil.index import create, open_index
-from coil.lists import writer
-from coil.lists.intake import Places
+from coil.indexes.building import open_build
+from coil.indexes.index import create, open_index
+from coil.storage import writer
+from coil.storage.intake import SourcePositions
 from coil.texts.corpora import read_documents
 from coil.texts.values import Document
 from coil.vectors.token_vectors import TokenVectors
@@ -234,7 +234,7 @@ def test_places_are_kept_exactly_or_said_to_be_after_another(steps: list[tuple[i
     for file_step, line_step in steps:
         mark += (file_step // 2 << 40) + line_step
         marks.append(mark)
-    exact, thinned = Places(), Places(most_runs=4)
+    exact, thinned = SourcePositions(), SourcePositions(most_runs=4)
     for number, mark in enumerate(marks, start=1):
         exact.note(number, mark)
         thinned.note(number, mark)

@@ -18,10 +18,10 @@ from coil.errors import (
     InputError,
     TooLittleMemory,
 )
-from coil.forecast import forecast
-from coil.index import Index, create
-from coil.lists import writer
-from coil.lists.memory import MemoryPlan, parse_size, plan_memory
+from coil.indexes.forecast import forecast
+from coil.indexes.index import Index, create
+from coil.storage import writer
+from coil.storage.memory import MemoryPlan, parse_size, plan_memory
 from coil.texts import opening
 from coil.texts.corpora import read_documents
 from coil.texts.values import Document
@@ -80,8 +80,8 @@ def test_a_build_stays_within_its_budget(tmp_path: Path) -> None:
     """A process of its own, because only that has a peak of its own."""
     code = """
 import sys
-from coil.building import open_build
-from coil.lists.memory import peak_bytes, resident_bytes
+from coil.indexes.building import open_build
+from coil.storage.memory import peak_bytes, resident_bytes
 from coil.vectors.token_vectors import TokenVectors
 from tests.hash_encoder import HashEncoder
 import numpy as np

@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from coil.hits.certificate import rank_certified
-from coil.hits.ranking import Limits, NativeRanker, rank_with_scorer
-from coil.index import create, open_index
+from coil.hits.rankers import NativeRanker, Selection, rank_with_scorer
+from coil.indexes.index import create, open_index
 from coil.scores.native import load_native
 from coil.scores.precise import largest_difference, score_precisely
 from coil.scores.products import GRID
@@ -49,16 +49,16 @@ def test_the_hits_are_those_of_the_precise_form(
     alone = make_segments(np.random.default_rng(seed), precision=form, **made)
     rng = np.random.default_rng(seed)
     queries = [make_query(rng, n_t, n_c, 4, whole), replace(make_query(rng, n_t, n_c, 2), dropped=0)]
-    profile, limits = (FLOORED if floor else UNFLOORED), Limits(k)
+    profile, selection = (FLOORED if floor else UNFLOORED), Selection(k)
     if load_native() is not None:
         ranker = NativeRanker(both, profile, KEYS, range_rows=16)
-        found = rank_certified(ranker.rank, queries, both, profile, KEYS, limits)
+        found = rank_certified(ranker.rank, queries, both, profile, KEYS, selection)
     else:
         found = rank_certified(
             lambda q, wanted: rank_with_scorer(score_with_numpy, q, both, profile, KEYS, wanted),
-            queries, both, profile, KEYS, limits,
+            queries, both, profile, KEYS, selection,
         )  # fmt: skip
-    wanted = rank_with_scorer(score_with_numpy, queries, alone, profile, KEYS, limits)
+    wanted = rank_with_scorer(score_with_numpy, queries, alone, profile, KEYS, selection)
     assert ids_and_scores(found) == ids_and_scores(wanted)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from coil.building import open_build
-from coil.index import create, open_index
+from coil.indexes.building import open_build
+from coil.indexes.index import create, open_index
 from coil.texts.corpora import read_documents
 from tests.hash_encoder import HashEncoder, answers
 
@@ -49,7 +49,7 @@ while True:
 }
 PROLOGUE = """
 import sys
-from coil.index import open_index
+from coil.indexes.index import open_index
 from tests.hash_encoder import HashEncoder
 index = open_index(sys.argv[1], encoder=HashEncoder())
 print("open", flush=True)
@@ -59,8 +59,8 @@ print("open", flush=True)
 # What `coil index --resume` does, with an encoder that loads faster than that of the command line.
 BUILD = """
 import sys
-from coil.building import open_build
-from coil.lists import writer
+from coil.indexes.building import open_build
+from coil.storage import writer
 from coil.texts.corpora import read_documents
 from tests.hash_encoder import HashEncoder
 writer.WINDOW = 8

@@ -17,8 +17,8 @@ from coil.errors import InputError
 from coil.explanations.explanation import Explanation, explain, explain_hit, explain_vectors
 from coil.explanations.table import format_table
 from coil.hits.searcher import Searcher
-from coil.index import Index, create
-from coil.scores import reference
+from coil.indexes.index import Index, create
+from coil.scores import oracle
 from coil.texts.values import Document
 from coil.tokens.list_keys import NO_LIST, ListKeys
 from coil.tokens.profile import ScoringProfile
@@ -56,7 +56,7 @@ def test_the_parts_sum_to_the_oracles_score(
     profile = ScoringProfile(floor=floor)
     document = Document("d", spell(document_ids))
     made = explain_vectors(spell(query_ids), query_vectors, document, document_vectors, profile, KEYS)
-    score = reference.score(query_vectors, document_vectors, profile, KEYS)
+    score = oracle.score(query_vectors, document_vectors, profile, KEYS)
     assert made.score == pytest.approx(score, abs=1e-4)
     assert sum_of_parts(made) == pytest.approx(score, abs=1e-4)
     assert (made.sentence is None) == (widths[1] == 0)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from coil.errors import (
     InputError,
 )
-from coil.index import create
-from coil.lists.filters import parse_filter
+from coil.indexes.index import create
+from coil.storage.filters import parse_filter
 from tests.hash_encoder import HashEncoder
 
 # ---- filters

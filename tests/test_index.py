@@ -20,8 +20,8 @@ from coil.errors import (
     InputError,
     OptionMismatch,
 )
-from coil.index import create, open_index
-from coil.scores import reference
+from coil.indexes.index import create, open_index
+from coil.scores import oracle
 from coil.texts.values import Document
 from coil.tokens.chunks import chunk_spans
 from coil.tokens.tokenizer import Tokenizer
@@ -160,7 +160,7 @@ def test_scores_are_the_oracles_within_the_stated_error(tmp_path: Path, precisio
         bound = 1e-4 + facts.token_error * float(np.linalg.norm(q.vectors, axis=1).sum())
         bound += facts.sentence_error * float(np.linalg.norm(q.sentence)) if q.sentence is not None else 0.0
         exact = {
-            str(i): reference.score(q, d, encoder.config.profile, encoder.keys) for i, d in enumerate(vectors)
+            str(i): oracle.score(q, d, encoder.config.profile, encoder.keys) for i, d in enumerate(vectors)
         }
         for hit in index.search(query, k=100):
             assert abs(hit.score - exact[hit.doc_id]) <= bound

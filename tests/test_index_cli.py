@@ -14,8 +14,8 @@ import pytest
 
 from coil.cli.main import run
 from coil.errors import how_many
-from coil.index import create
-from coil.lists.lock import writer_lock
+from coil.indexes.index import create
+from coil.storage.lock import writer_lock
 
 Output = pytest.CaptureFixture[str]
 

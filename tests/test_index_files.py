@@ -24,8 +24,8 @@ from coil.errors import (
     OptionMismatch,
     OutputError,
 )
-from coil.index import create, open_index
-from coil.lists.lock import writer_lock
+from coil.indexes.index import create, open_index
+from coil.storage.lock import writer_lock
 from tests.hash_encoder import QUERIES, HashEncoder, answers
 from tests.tiny import random_texts
 
@@ -97,7 +97,7 @@ def test_another_model_is_refused(small: Path) -> None:
 def test_a_second_writer_gets_a_clear_error_and_readers_go_on(small: Path) -> None:
     index = open_index(small, encoder=HashEncoder())
     hold = (
-        "import sys; from pathlib import Path; from coil.lists.lock import writer_lock\n"
+        "import sys; from pathlib import Path; from coil.storage.lock import writer_lock\n"
         "with writer_lock(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(
@@ -138,7 +138,7 @@ def test_strays_of_a_killed_writer_are_removed(small: Path) -> None:
 def test_a_full_disk_leaves_the_old_state(small: Path) -> None:
     code = (
         "import resource, sys, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "from tests.hash_encoder import HashEncoder; from coil.index import open_index\n"
+        "from tests.hash_encoder import HashEncoder; from coil.indexes.index import open_index\n"
         "from coil.errors import OutputError\n"
         "index = open_index(sys.argv[1], encoder=HashEncoder())\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (120_000, 120_000))\n"
@@ -205,7 +205,7 @@ def test_a_folder_that_can_only_be_read_is_searched(tmp_path: Path) -> None:
     for path in [*folder.rglob("*"), folder]:
         path.chmod(0o555 if path.is_dir() else 0o444)
     code = (
-        "import sys, coil.index as i; from tests.hash_encoder import HashEncoder\n"
+        "import sys, coil.indexes.index as i; from tests.hash_encoder import HashEncoder\n"
         "index = i.open_index(sys.argv[1], HashEncoder()); print(index.search('river')[0].doc_id)\n"
         "try: index.delete(['a'])\n"
         "except i.CoilError as error: print(error.remedy)\n"

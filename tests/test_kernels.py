@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coil.errors import InputError, SearchTimeout
-from coil.hits.ranking import Limits, NativeRanker, Rankings, rank_with_scorer
-from coil.lists.collection import build_segments
+from coil.hits.collection import build_segments
+from coil.hits.rankers import NativeRanker, Rankings, Selection, rank_with_scorer
 from coil.lists.groups import group_vectors
 from coil.lists.precision import SCALES, store
-from coil.lists.segment import SegmentBuilder
-from coil.lists.snapshot import LiveSegment
+from coil.lists.segment import LiveSegment, SegmentBuilder
 from coil.scores.native import NativeScorer, load_native
 from coil.scores.scorer import score_with_numpy
 from coil.tokens.list_keys import ListKeys
@@ -82,10 +81,10 @@ def ids_and_scores(rankings: Rankings) -> list[list[tuple[int, int, int, int]]]:
 def expected(
     queries: list[TokenVectors],
     segments: list[LiveSegment],
-    limits: Limits,
+    selection: Selection,
     profile: ScoringProfile = FLOORED,
 ) -> list[list[tuple[int, int, int, int]]]:
-    return ids_and_scores(rank_with_scorer(score_with_numpy, queries, segments, profile, KEYS, limits))
+    return ids_and_scores(rank_with_scorer(score_with_numpy, queries, segments, profile, KEYS, selection))
 
 
 @pytest.mark.parametrize("instruction_set", SETS)
@@ -141,8 +140,10 @@ def test_any_search_equals_numpys(
     ranker = NativeRanker(segments, profile, KEYS, threads, instruction_set, range_rows)
     queries = [make_query(rng, n_t, n_c, int(rng.integers(1, 6)), whole) for _ in range(3)]
     allowed = np.flatnonzero(rng.random(300) < 0.5) if seed % 3 == 0 else None
-    limits = Limits(k, allowed)
-    assert ids_and_scores(ranker.rank(queries, limits, prune)) == expected(queries, segments, limits, profile)
+    selection = Selection(k, allowed)
+    assert ids_and_scores(ranker.rank(queries, selection, prune)) == expected(
+        queries, segments, selection, profile
+    )
 
 
 @pytest.mark.parametrize("k", [1, 10, 1000])
@@ -152,16 +153,16 @@ def test_pruning_skips_and_changes_nothing(n_t: int, n_c: int, k: int) -> None:
     rng = np.random.default_rng(k)
     segments = make_segments(rng, [9000, 5000], n_t, n_c, longest=20, clustered=True, deleted=0.1)
     queries = [make_query(rng, n_t, n_c, size) for size in (1, 3, 6)]
-    limits = Limits(k)
-    wanted = expected(queries, segments, limits)
+    selection = Selection(k)
+    wanted = expected(queries, segments, selection)
     for threads, range_rows in ((1, 16_384), (1, 512), (2, 2048)):
         ranker = NativeRanker(segments, FLOORED, KEYS, threads, range_rows=range_rows)
-        pruned = ranker.rank(queries, limits)
+        pruned = ranker.rank(queries, selection)
         assert ids_and_scores(pruned) == wanted
-        assert ids_and_scores(ranker.rank(queries, limits, prune=False)) == wanted
+        assert ids_and_scores(ranker.rank(queries, selection, prune=False)) == wanted
     skipped = sum(c.mentions_skipped + c.sentences_skipped for _, c in pruned)
     assert k == 1000 or skipped > 0
-    for (_, some), (_, everything) in zip(pruned, ranker.rank(queries, limits, prune=False), strict=True):
+    for (_, some), (_, everything) in zip(pruned, ranker.rank(queries, selection, prune=False), strict=True):
         assert some.mentions_scored + some.mentions_skipped == everything.mentions_scored
         assert some.sentences_scored + some.sentences_skipped == everything.sentences_scored
 
@@ -184,8 +185,8 @@ def test_adversaries_of_pruning() -> None:
     for k, range_rows, prune in product([1, 2, 301, 302, 603, 700], [13, 64, 16_384], [True, False]):
         for asked in (query, replace(query, sentence=None)):
             ranker = NativeRanker(segments, FLOORED, KEYS, 2, range_rows=range_rows)
-            found = ranker.rank([asked], Limits(k), prune)
-            assert ids_and_scores(found) == expected([asked], segments, Limits(k))
+            found = ranker.rank([asked], Selection(k), prune)
+            assert ids_and_scores(found) == expected([asked], segments, Selection(k))
 
 
 @pytest.mark.parametrize("instruction_set", SETS)
@@ -213,8 +214,8 @@ def test_the_best_rows_are_good_by_their_sentence_vectors_alone(
     query = make_vectors(rng, [7, 1], 8, 40)
     query = replace(query, vectors=np.full((2, 8), listed, np.float32), sentence=asked)
     ranker = NativeRanker(segments, FLOORED, KEYS, 1, instruction_set)
-    found = ranker.rank([query], Limits(10))
-    assert ids_and_scores(found) == expected([query], segments, Limits(10))
+    found = ranker.rank([query], Selection(10))
+    assert ids_and_scores(found) == expected([query], segments, Selection(10))
     assert found[0][1].sentences_skipped > 2000
     assert any(r.ordinal % 300 == 299 for r in found[0][0])
 
@@ -224,8 +225,8 @@ def test_a_row_with_sixty_thousand_mentions_and_a_query_of_ten_thousand_tokens()
     texts = [make_vectors(rng, [3] * 60_000, 8, 0), make_vectors(rng, [3, 4], 8, 0)]
     segments = [LiveSegment(s, None) for s in build_segments(texts, KEYS, 8, 0, "int8")]
     for query in (make_vectors(rng, [3, 4] * 4, 8, 0), make_vectors(rng, [5, 4] * 5000, 8, 0)):
-        found = NativeRanker(segments, FLOORED, KEYS).rank([query], Limits(2))
-        assert ids_and_scores(found) == expected([query], segments, Limits(2))
+        found = NativeRanker(segments, FLOORED, KEYS).rank([query], Selection(2))
+        assert ids_and_scores(found) == expected([query], segments, Selection(2))
         assert found[0][0]
 
 
@@ -233,9 +234,9 @@ def test_scores_from_a_threshold_on() -> None:
     rng = np.random.default_rng(3)
     segments = make_segments(rng, [500], 8, 16)
     query = make_query(rng, 8, 16, 4)
-    everything = expected([query], segments, Limits(500))[0]
+    everything = expected([query], segments, Selection(500))[0]
     threshold = everything[100][1]
-    found = NativeRanker(segments, FLOORED, KEYS).rank([query], Limits(500, at_least=threshold))
+    found = NativeRanker(segments, FLOORED, KEYS).rank([query], Selection(500, at_least=threshold))
     assert ids_and_scores(found)[0] == [row for row in everything if row[1] >= threshold]
 
 
@@ -244,7 +245,7 @@ def test_a_deadline_stops_the_search() -> None:
     segments = make_segments(rng, [50], 8, 16)
     query = make_query(rng, 8, 16, 4)
     with pytest.raises(SearchTimeout):
-        NativeRanker(segments, FLOORED, KEYS).rank([query], Limits(5, deadline=0.0))
+        NativeRanker(segments, FLOORED, KEYS).rank([query], Selection(5, deadline=0.0))
 
 
 def test_vectors_that_are_no_numbers_are_refused() -> None:
@@ -323,7 +324,7 @@ def test_bounds_hold(seed: int, n_c: int, form: Any) -> None:
 def test_pytorch_gives_the_same_bits(precision: str, n_t: int, n_c: int) -> None:
     """On the CPU device; on a GPU the same code runs."""
     pytest.importorskip("torch")
-    from coil.hits.torch_ranking import TorchRanker
+    from coil.hits.torch_ranker import TorchRanker
 
     rng = np.random.default_rng(n_c)
     for whole, floor, chunks in product([True, False], [True, False], [True, False]):
@@ -335,6 +336,6 @@ def test_pytorch_gives_the_same_bits(precision: str, n_t: int, n_c: int) -> None
         profile = FLOORED if floor else UNFLOORED
         queries = [make_query(rng, n_t, n_c, size, whole) for size in (1, 3, 6)]
         ranker = TorchRanker(segments, profile, KEYS, "cpu")
-        for limits in (Limits(0), Limits(7), Limits(500), Limits(9, np.arange(0, 300, 3))):
-            wanted = expected(queries, segments, limits, profile)
-            assert ids_and_scores(ranker.rank(queries, limits)) == wanted
+        for selection in (Selection(0), Selection(7), Selection(500), Selection(9, np.arange(0, 300, 3))):
+            wanted = expected(queries, segments, selection, profile)
+            assert ids_and_scores(ranker.rank(queries, selection)) == wanted

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
 from coil.errors import DuplicateId, InputError
+from coil.hits.collection import MemoryCollection, build_segments
 from coil.hits.searcher import Searcher
 from coil.hits.top_k import top_k
-from coil.lists.collection import MemoryCollection, build_segments
-from coil.scores import reference
+from coil.scores import oracle
 from coil.scores.native import NativeScorer
 from coil.scores.products import QueryVector, mention_products, to_grid
 from coil.scores.scorer import Scorer, listed_tokens, score_with_numpy
@@ -88,7 +88,7 @@ def ranked(case: Case, scorer: Scorer | None) -> list[tuple[int, float]]:
 
 
 def expected(case: Case) -> list[tuple[int, float]]:
-    return reference.rank(case.query, case.documents, case.k, case.config.profile, case.keys)
+    return oracle.rank(case.query, case.documents, case.k, case.config.profile, case.keys)
 
 
 def agrees(case: Case, scorer: Scorer | None) -> bool:
@@ -246,10 +246,10 @@ def test_hits_are_the_oracles_with_what_the_documents_carry(searcher: Searcher) 
     query = "river bank money"
     vectors = list(encoder.encode_documents(TEXTS))
     [query_vectors] = encoder.encode_queries([query])
-    oracle = reference.rank(query_vectors, vectors, 10, encoder.config.profile, encoder.keys)
+    expected = oracle.rank(query_vectors, vectors, 10, encoder.config.profile, encoder.keys)
     hits = searcher.search(query)
-    assert [hit.doc_id for hit in hits] == [f"d{ordinal}" for ordinal, _ in oracle]
-    assert [hit.score for hit in hits] == pytest.approx([value for _, value in oracle], abs=1e-4)
+    assert [hit.doc_id for hit in hits] == [f"d{ordinal}" for ordinal, _ in expected]
+    assert [hit.score for hit in hits] == pytest.approx([value for _, value in expected], abs=1e-4)
     assert [hit.rank for hit in hits] == list(range(1, len(hits) + 1))
     for hit in hits:
         document = DOCUMENTS[int(hit.doc_id[1:])]
@@ -283,7 +283,7 @@ def test_an_empty_collection_is_searched_in_vain(searcher: Searcher) -> None:
 
 
 def test_progress_adds_up(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coil.lists.collection.REPORT_EVERY", 2)
+    monkeypatch.setattr("coil.hits.collection.REPORT_EVERY", 2)
     heard: list[int] = []
     again = Searcher.build(searcher.encoder, iter(DOCUMENTS), heard.append)
     assert heard == [2, 2, 1]

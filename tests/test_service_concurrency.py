@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from coil.index import create, open_index
+from coil.indexes.index import create, open_index
 from coil.service.limits import Limits, ServiceOptions
 from coil.service.workers import Job, Workers
 from tests.hash_encoder import HashEncoder
@@ -27,7 +27,7 @@ from tests.tiny import WORDS
 
 ADD_ELSEWHERE = """
 import sys
-from coil.index import open_index
+from coil.indexes.index import open_index
 from tests.hash_encoder import HashEncoder
 index = open_index(sys.argv[1], encoder=HashEncoder())
 for line in sys.stdin:
@@ -217,7 +217,7 @@ def test_a_lone_job_does_not_wait_and_company_is_shared_out() -> None:
 SERVE = """
 import sys
 from tests import hash_encoder
-import coil.reading as reading
+import coil.indexes.reader as reading
 reading.OnnxEncoder = lambda model: hash_encoder.HashEncoder()  # no language model: the start is quick
 from coil.cli.main import main
 main(sys.argv[1:])

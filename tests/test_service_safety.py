@@ -19,13 +19,13 @@ import pytest
 from coil.cli.main import run
 from coil.cli.serve import read_token
 from coil.errors import InputError, SearchTimeout
-from coil.index import open_index
-from coil.lists.catalog import Catalog
-from coil.lists.lock import writer_lock
+from coil.indexes.index import open_index
 from coil.scores.bm25 import rank_with_bm25
 from coil.service.limits import Limits, ServiceOptions
 from coil.service.logs import JsonFormatter
 from coil.service.served import name_of, open_all
+from coil.storage.catalog import Catalog
+from coil.storage.lock import writer_lock
 from coil.vectors.token_vectors import TokenVectors
 from tests.hash_encoder import HashEncoder
 from tests.serving import TOKEN, Running, running
@@ -450,7 +450,7 @@ def test_explaining_and_bm25_stop_when_the_time_is_over(
             time.sleep(0.4)
             return real(*arguments)  # type: ignore[arg-type]
 
-        monkeypatch.setattr("coil.reading.rank_with_bm25", slow)
+        monkeypatch.setattr("coil.indexes.reader.rank_with_bm25", slow)
         monkeypatch.setattr(Catalog, "document", lambda *_: fetched.append(1))
         late = server.client.get(f"{ONE}/bm25", params={"q": "river"})
         assert (late.status_code, fetched) == (504, [])

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coil.scores import reference
+from coil.scores import oracle
 from coil.tokens.list_keys import NO_LIST, ListKeys
 from coil.tokens.profile import ScoringProfile
 from coil.tokens.tokenizer import Tokenizer
@@ -75,7 +75,7 @@ def test_batch_scores_equal_the_oracle(
     sentences = sentence_scores(q_vectors, d_vectors)
     assert sentences is not None
     scores = token_scores(q_vectors, d_vectors, floor, at_once) + sentences
-    expected = [[reference.score(a, b, profile, keys) for b in d] for a in q]
+    expected = [[oracle.score(a, b, profile, keys) for b in d] for a in q]
     np.testing.assert_allclose(scores.numpy(), np.array(expected), atol=1e-4)
 
 
@@ -97,7 +97,7 @@ def test_a_scorer_that_forgets_all_but_the_first_mention_is_caught() -> None:
     rng = np.random.default_rng(1)
     keys = ListKeys(np.arange(8, dtype=np.int32))
     query, passage = make_vectors(rng, [1, 2], 3, 0), make_vectors(rng, [1, 1, 2, 2, 2], 3, 0)
-    exact = reference.score(query, passage, ScoringProfile(floor=False), keys)
+    exact = oracle.score(query, passage, ScoringProfile(floor=False), keys)
     vectors = as_text_vectors([query], keys), as_text_vectors([passage], keys)
     assert float(token_scores(*vectors, False)[0, 0]) == pytest.approx(exact, abs=1e-5)
     assert abs(float(forgetful(*vectors, False)[0, 0]) - exact) > 1e-2

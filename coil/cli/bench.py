@@ -28,7 +28,7 @@ def command(documents: int, threads: int, as_json: bool) -> None:
       coil bench --documents 1000000 --json
     """
     os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"  # read when NumPy is loaded
-    from coil.speed import measure_speed
+    from coil.metrics.speed import measure_speed
 
     click.echo("making up lists and searching them ...", err=True)
     timings = measure_speed(documents, threads=threads, told=lambda what: click.echo(f"  {what}", err=True))

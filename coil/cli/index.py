@@ -10,11 +10,11 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from coil.building import check_build, open_build
 from coil.cli.progress import document_bar, tell_size, tell_time
 from coil.errors import IndexLocked, InputError, how_many
-from coil.index import tell_left_out
-from coil.lists.memory import default_budget, longest_line, parse_size
+from coil.indexes.building import check_build, open_build
+from coil.indexes.index import tell_left_out
+from coil.storage.memory import default_budget, longest_line, parse_size
 from coil.texts.corpora import Documents, read_documents
 
 COMMIT_EVERY = 16_384  # documents: what a kill costs at most, about a minute of a laptop's work
@@ -119,7 +119,7 @@ def command(
 
 
 def _predict(documents: Documents, model: str | None, precision: Any, long: Any, on_duplicate: Any) -> None:
-    from coil.forecast import forecast
+    from coil.indexes.forecast import forecast
     from coil.vectors.onnx_encoder import OnnxEncoder
 
     encoder = OnnxEncoder(model)

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from coil.errors import how_many
-from coil.index import open_index
+from coil.indexes.index import open_index
 
 SHOWN = 3  # words of a list
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
-from coil.index import Encoded
+from coil.indexes.index import Encoded
 from coil.texts.corpora import Documents
 
 

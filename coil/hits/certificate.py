@@ -14,16 +14,16 @@ from dataclasses import astuple, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.hits.ranked import Ranking
-from coil.hits.ranking import Counts, Limits, Rankings, best_documents, check_deadline
-from coil.lists.snapshot import LiveSegment
+from coil.hits.rankers import Counts, Rankings, Selection, best_documents, check_deadline
+from coil.hits.ranking import Ranking
+from coil.lists.segment import LiveSegment
 from coil.scores.precise import largest_difference, score_precisely
 from coil.scores.products import GRID
 from coil.tokens.list_keys import ListKeys
 from coil.tokens.profile import ScoringProfile
 from coil.vectors.token_vectors import TokenVectors
 
-Rank = Callable[[Sequence[TokenVectors], Limits], Rankings]
+Rank = Callable[[Sequence[TokenVectors], Selection], Rankings]
 """Ranks queries in the form that is searched."""
 
 
@@ -33,31 +33,31 @@ def rank_certified(
     segments: Sequence[LiveSegment],
     profile: ScoringProfile,
     keys: ListKeys,
-    limits: Limits,
+    selection: Selection,
 ) -> Rankings:
     """The k best in the precise form, the same as if every row had been scored in it."""
-    if limits.k <= 0:
-        return rank(queries, limits)
+    if selection.k <= 0:
+        return rank(queries, selection)
     rankings = []
-    for query, (found, first) in zip(queries, rank(queries, limits), strict=True):
+    for query, (found, first) in zip(queries, rank(queries, selection), strict=True):
         best = Ranking.of([])
         counts = first
-        if len(found) == limits.k:  # otherwise there may be documents that int8 takes for 0
+        if len(found) == selection.k:  # otherwise there may be documents that int8 takes for 0
             widest = max((largest_difference(query, s.segment, keys) for s in segments), default=0.0)
             apart = math.ceil(widest * GRID) + 1
             n_rows = sum(live.segment.n_rows for live in segments)
             at_least = found[-1].grid_score - 2 * apart
-            [(close, more)] = rank([query], replace(limits, k=n_rows, at_least=at_least))
+            [(close, more)] = rank([query], replace(selection, k=n_rows, at_least=at_least))
             counts = _sum(first, more)
             candidates = [_rows_of(live, number, close) for number, live in enumerate(segments)]
-            best, counts = _rescore(query, segments, candidates, profile, keys, limits, counts)
+            best, counts = _rescore(query, segments, candidates, profile, keys, selection, counts)
             # The proof needs k documents that score this much. One that scores exactly 0 without a sentence
             # part is no hit, and may have been one of them.
-            if len(best) < limits.k or best[-1].grid_score < found[-1].grid_score - apart:
+            if len(best) < selection.k or best[-1].grid_score < found[-1].grid_score - apart:
                 best = Ranking.of([])
         if not best:
             everything = [None] * len(segments)
-            best, counts = _rescore(query, segments, everything, profile, keys, limits, counts)
+            best, counts = _rescore(query, segments, everything, profile, keys, selection, counts)
         rankings.append((best, counts))
     return rankings
 
@@ -68,17 +68,17 @@ def _rescore(
     candidates: Sequence[NDArray[np.intp] | None],
     profile: ScoringProfile,
     keys: ListKeys,
-    limits: Limits,
+    selection: Selection,
     counts: Counts,
 ) -> tuple[Ranking, Counts]:
     """The k best of these rows (None: of all) by their precise scores."""
     best: list[Ranking] = []
     for number, (live, rows) in enumerate(zip(segments, candidates, strict=True)):
-        check_deadline(limits)
+        check_deadline(selection)
         scores = score_precisely(query, live.segment, profile, keys, rows)
         counts = replace(counts, rescored=counts.rescored + len(scores))
-        best.append(best_documents(number, live, scores, limits, query.sentence is None, rows))
-    return Ranking.joined(best, limits.k), counts
+        best.append(best_documents(number, live, scores, selection, query.sentence is None, rows))
+    return Ranking.joined(best, selection.k), counts
 
 
 def _rows_of(live: LiveSegment, number: int, close: Ranking) -> NDArray[np.intp]:

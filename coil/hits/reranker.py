@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import DuplicateId, InputError
-from coil.hits.ranked import Ranked
+from coil.hits.collection import Collection, MemoryCollection
+from coil.hits.ranking import Ranked
 from coil.hits.searcher import Searcher
-from coil.lists.collection import Collection, MemoryCollection
 from coil.lists.precision import Precision
 from coil.lists.rows import Long, encode_rows
-from coil.lists.segment import MOST_ROWS, Segment, SegmentBuilder, merge_segments
-from coil.lists.snapshot import LiveSegment
+from coil.lists.segment import MOST_ROWS, LiveSegment, Segment, SegmentBuilder, merge_segments
 from coil.scores.scorer import listed_tokens
 from coil.texts.corpora import Documents
 from coil.texts.values import Document

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from coil.errors import InputError
 from coil.hits.certificate import rank_certified
-from coil.hits.ranked import Ranking
-from coil.hits.ranking import Counts, Limits, NativeRanker, Rankings, fits_kernels, rank_with_scorer
-from coil.hits.torch_ranking import TorchRanker
-from coil.lists.collection import Collection, MemoryCollection
-from coil.lists.segment import Segment
-from coil.lists.snapshot import LiveSegment
+from coil.hits.collection import Collection, MemoryCollection
+from coil.hits.rankers import Counts, NativeRanker, Rankings, Selection, fits_kernels, rank_with_scorer
+from coil.hits.ranking import Ranking
+from coil.hits.torch_ranker import TorchRanker
+from coil.lists.segment import LiveSegment, Segment
 from coil.scores.native import load_native
 from coil.scores.products import QueryVector
 from coil.scores.scorer import Scorer, score_between, score_with_numpy
@@ -151,7 +150,7 @@ class Searcher:
         encoded = time.perf_counter()
         sensible = [number for number, text in enumerate(asked) if text.strip() and len(vectors[number])]
         ranked = self.rank_many(
-            [vectors[number] for number in sensible], Limits(k, allowed, deadline=deadline)
+            [vectors[number] for number in sensible], Selection(k, allowed, deadline=deadline)
         )
         scored = time.perf_counter()
         share = 1000 / max(len(asked), 1)
@@ -168,28 +167,30 @@ class Searcher:
 
     def rank(self, query_vectors: TokenVectors, k: int, allowed: NDArray[np.int64] | None = None) -> Ranking:
         """The k best documents for a query that is already encoded: score descending, then ordinal."""
-        return self.rank_many([query_vectors], Limits(k, allowed))[0][0]
+        return self.rank_many([query_vectors], Selection(k, allowed))[0][0]
 
-    def rank_many(self, queries: Sequence[TokenVectors], limits: Limits) -> Rankings:
+    def rank_many(self, queries: Sequence[TokenVectors], selection: Selection) -> Rankings:
         """The same for many queries, with what each of them cost."""
         if any(query.sentence is None and not query.vectors.shape[1] for query in queries):
             raise InputError("a dense model has no token part to search by", "search without --tok-only")
         if not queries:
             return []
         if not self._precise:
-            return self._rank_searched(queries, limits)
+            return self._rank_searched(queries, selection)
         profile, keys = self.encoder.config.profile, self.encoder.keys
-        return rank_certified(self._rank_searched, queries, self.collection.segments, profile, keys, limits)
+        return rank_certified(
+            self._rank_searched, queries, self.collection.segments, profile, keys, selection
+        )
 
-    def _rank_searched(self, queries: Sequence[TokenVectors], limits: Limits) -> Rankings:
+    def _rank_searched(self, queries: Sequence[TokenVectors], selection: Selection) -> Rankings:
         """In the form that is searched."""
         if self._device is not None:
-            return self._torch_ranker.rank(queries, limits)
+            return self._torch_ranker.rank(queries, selection)
         ranker = self._ranker
         if ranker is not None:
-            return ranker.rank(queries, limits, self._prune)
+            return ranker.rank(queries, selection, self._prune)
         profile, keys = self.encoder.config.profile, self.encoder.keys
-        return rank_with_scorer(self._any_scorer, queries, self.collection.segments, profile, keys, limits)
+        return rank_with_scorer(self._any_scorer, queries, self.collection.segments, profile, keys, selection)
 
     @property
     def _precise(self) -> bool:

@@ -81,6 +81,14 @@ class Segment:
         return InvertedList(self.mention_rows[mentions], self.vectors[mentions])
 
 
+@dataclass(frozen=True, eq=False)
+class LiveSegment:
+    """A segment and which of its rows count."""
+
+    segment: Segment
+    alive: NDArray[np.bool_] | None  # [rows]; None: all of them
+
+
 @dataclass
 class _Columns:
     """Vectors of one kind on their way into a segment, in the form to search and the precise one, if any."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.lists.snapshot import LiveSegment
+from coil.lists.segment import LiveSegment
 
 K1 = 0.9
 B = 0.4

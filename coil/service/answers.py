@@ -13,8 +13,8 @@ from coil.errors import SearchTimeout
 from coil.explanations.explanation import Explanation, explain_hit
 from coil.explanations.snippet import piece_text
 from coil.hits.searcher import Answer, Hit, SearchStats
-from coil.index import Index
-from coil.scores.reference import score
+from coil.indexes.index import Index
+from coil.scores.oracle import score
 from coil.tokens.list_keys import NO_LIST
 from coil.vectors.token_vectors import TokenVectors
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from coil.errors import CoilError, IndexLocked, IndexProblem, InputError, OptionMismatch, OutputError
-from coil.index import Index, open_index
-from coil.lists.catalog import CATALOG_FILE, Catalog
+from coil.indexes.index import Index, open_index
 from coil.service.problems import busy, unwritable
+from coil.storage.catalog import CATALOG_FILE, Catalog
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 

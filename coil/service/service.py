@@ -16,7 +16,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect
 
 from coil.errors import CoilError, SearchTimeout
-from coil.index import Index
+from coil.indexes.index import Index
 from coil.service import uploads
 from coil.service.answers import Answered, Asked, answer_queries, answer_with_bm25, describe, explain_one
 from coil.service.limits import ServiceOptions

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from coil.errors import InputError, OutputError, require
+from coil.hits.collection import build_segments
 from coil.hits.top_k import top_k
-from coil.lists.collection import build_segments
 from coil.scores.scorer import score_with_numpy
 from coil.texts.runs import read_run
 from coil.training.pair_data import Places, negatives_header, number_pairs

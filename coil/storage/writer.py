@@ -18,7 +18,11 @@ from pathlib import Path
 import numpy as np
 
 from coil.errors import InputError
-from coil.lists.catalog import (
+from coil.lists.precision import Precision
+from coil.lists.rows import Long, Rows
+from coil.lists.segment import MOST_ROWS, Segment, SegmentBuilder, merge_segments
+from coil.lists.segment_file import check_segment, write_segment
+from coil.storage.catalog import (
     Catalog,
     SegmentEntry,
     add_documents,
@@ -27,14 +31,10 @@ from coil.lists.catalog import (
     remove_document,
     replace_segments,
 )
-from coil.lists.intake import Arrival, Consumed, Intake, OnDuplicate, PlacedDocuments, Span
-from coil.lists.memory import MemoryPlan, show_size
-from coil.lists.overlap import Background, read_ahead
-from coil.lists.precision import Precision
-from coil.lists.rows import Long, Rows
-from coil.lists.segment import MOST_ROWS, Segment, SegmentBuilder, merge_segments
-from coil.lists.segment_file import check_segment, write_segment
-from coil.lists.snapshot import SEGMENTS_FOLDER, load_segment
+from coil.storage.intake import Arrival, Consumed, Intake, OnDuplicate, PlacedDocuments, Span
+from coil.storage.memory import MemoryPlan, show_size
+from coil.storage.overlap import Background, read_ahead
+from coil.storage.snapshot import SEGMENTS_FOLDER, load_segment
 from coil.texts.values import Document
 from coil.tokens.chunks import chunk_spans
 from coil.vectors.encoder import Encoder

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -13,20 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import InputError, MissingSegment
-from coil.lists.catalog import Catalog, SegmentEntry
-from coil.lists.segment import Segment
+from coil.lists.segment import LiveSegment, Segment
 from coil.lists.segment_file import open_segment
+from coil.storage.catalog import Catalog, SegmentEntry
 
 SEGMENTS_FOLDER = "segments"
 _TRIES = 5
-
-
-@dataclass(frozen=True, eq=False)
-class LiveSegment:
-    """A segment and which of its rows count."""
-
-    segment: Segment
-    alive: NDArray[np.bool_] | None  # [rows]; None: all of them
 
 
 class Snapshot:

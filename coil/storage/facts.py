@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.lists.catalog import catalog_files
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
-from coil.lists.snapshot import LiveSegment, Snapshot
+from coil.lists.segment import LiveSegment
+from coil.storage.catalog import catalog_files
+from coil.storage.snapshot import Snapshot
 
 NameList = Callable[[int], tuple[str, ...]]
 

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 from coil.errors import OptionMismatch, OutputError, UnfinishedBuild, how_many
-from coil.index import Index, check_free, create, is_index, open_index
-from coil.lists.intake import Consumed, OnDuplicate
+from coil.indexes.index import Index, check_free, create, is_index, open_index
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
+from coil.storage.intake import Consumed, OnDuplicate
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 

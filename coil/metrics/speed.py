@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import InputError
-from coil.hits.ranking import Limits, NativeRanker, rank_with_scorer
+from coil.hits.rankers import NativeRanker, Selection, rank_with_scorer
 from coil.lists.bounds import BLOCK, Bounds, Heads
 from coil.lists.groups import GroupedVectors
 from coil.lists.precision import SCALES, StoredVectors
-from coil.lists.segment import MOST_ROWS, Segment
-from coil.lists.snapshot import LiveSegment
+from coil.lists.segment import MOST_ROWS, LiveSegment, Segment
 from coil.scores.native import load_native
 from coil.tokens.list_keys import ListKeys
 from coil.tokens.profile import ScoringProfile
@@ -76,7 +75,7 @@ def measure_speed(
             for _ in range(WARM_UP + rounds):  # side by side: a busy machine slows both
                 read.append(native.read_seconds(words, used))
                 began = time.perf_counter()
-                ranker.rank([query], Limits(1000), prune=False)
+                ranker.rank([query], Selection(1000), prune=False)
                 search.append(time.perf_counter() - began)
             name = f"{what}, int8, {ranker.instruction_set}"
             timings.append(_timing(name, used, search[WARM_UP:], read[WARM_UP:], mentions, size))
@@ -91,7 +90,7 @@ def measure_speed(
     for _ in range(3):
         read.append(native.read_seconds(words, 1))
         began = time.perf_counter()
-        rank_with_scorer(_score_as_in_the_paper, [tok], precise, profile, keys, Limits(1000))
+        rank_with_scorer(_score_as_in_the_paper, [tok], precise, profile, keys, Selection(1000))
         search.append(time.perf_counter() - began)
     timings.append(_timing("COIL-tok, fp32, NumPy as in the paper", 1, search, read, mentions, size))
     return timings

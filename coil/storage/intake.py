@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any, Literal, Protocol
 
 from coil.errors import ChangedCorpus, DuplicateId, how_many
-from coil.lists.catalog import Catalog
+from coil.storage.catalog import Catalog
 from coil.texts.values import Document
 
 OnDuplicate = Literal["error", "update", "skip"]
@@ -92,7 +92,7 @@ class Arrival:
     fields_size: int
 
 
-class Places:
+class SourcePositions:
     """Where each document stood, by its number, in little memory: runs of neighbouring lines.
 
     Of a corpus with more than a million runs some are forgotten; then a place is only known to be at or after
@@ -144,7 +144,7 @@ class Intake:
         before: Consumed,
     ) -> None:
         self._documents, self._catalog, self._cut, self._before = documents, catalog, cut, before
-        self._places = Places()
+        self._places = SourcePositions()
         self._under_way: dict[str, int] = {}  # ids that are not in the catalog yet; bounded by the writer
         self.number = 0
         self.n_empty = 0

@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import OptionMismatch, require
-from coil.hits.ranked import Ranking
-from coil.hits.ranking import Counts, Limits, Rankings, check_deadline, mask_of
+from coil.hits.rankers import Counts, Rankings, Selection, check_deadline, mask_of
+from coil.hits.ranking import Ranking
 from coil.lists.precision import SCALES
-from coil.lists.segment import Segment
-from coil.lists.snapshot import LiveSegment
+from coil.lists.segment import LiveSegment, Segment
 from coil.scores.products import GRID, QueryVector
 from coil.scores.scorer import listed_tokens
 from coil.tokens.list_keys import ListKeys
@@ -120,18 +119,18 @@ class TorchRanker:
         self._segments, self._profile, self._keys = segments, profile, keys
         self._resident = _Resident(torch, segments, self._device) if segments else None
 
-    def rank(self, queries: Sequence[TokenVectors], limits: Limits) -> Rankings:
+    def rank(self, queries: Sequence[TokenVectors], selection: Selection) -> Rankings:
         """The k best of each query, some queries at a time."""
         rankings: Rankings = []
-        if self._resident is None or not self._resident.n_rows or limits.k <= 0:
+        if self._resident is None or not self._resident.n_rows or selection.k <= 0:
             return [(Ranking.of([]), Counts()) for _ in queries]
         at_once = max(1, min(AT_ONCE, MOST_SCORES // self._resident.n_rows))
         for begin in range(0, len(queries), at_once):
-            check_deadline(limits)
+            check_deadline(selection)
             some = queries[begin : begin + at_once]
             counts = [[0, 0] for _ in some]
             scores = self._scores(self._resident, some, counts)
-            found = self._best(self._resident, scores, some, limits)
+            found = self._best(self._resident, scores, some, selection)
             rankings += [
                 (ranking, Counts(mentions_scored=mentions, sentences_scored=sentences))
                 for ranking, (mentions, sentences) in zip(found, counts, strict=True)
@@ -218,12 +217,12 @@ class TorchRanker:
         return (products.double() * GRID).round().to(self._torch.int64)
 
     def _best(
-        self, resident: _Resident, scores: Tensor, queries: Sequence[TokenVectors], limits: Limits
+        self, resident: _Resident, scores: Tensor, queries: Sequence[TokenVectors], selection: Selection
     ) -> list[Ranking]:
         """The k best documents for each query: a document scores what its best row scores."""
         torch = self._torch
         n_documents = len(resident.documents)
-        k = min(limits.k, n_documents)
+        k = min(selection.k, n_documents)
         if resident.is_row_document:
             of_document = scores
         else:
@@ -231,12 +230,12 @@ class TorchRanker:
             of_document = torch.full(shape, NOTHING, dtype=torch.int64, device=self._device)
             index = resident.document_of[None].expand(len(queries), -1)
             of_document.scatter_reduce_(1, index, scores, "amax")
-        gone = self._gone(resident, limits)
+        gone = self._gone(resident, selection)
         if gone is not None:
             of_document = of_document.masked_fill(gone[None], NOTHING)
         sparse = torch.tensor([query.sentence is None for query in queries], device=self._device)
         # Without a sentence part, a score of exactly 0 is no hit.
-        out = (sparse[:, None] & (of_document == 0)) | (of_document < limits.at_least)
+        out = (sparse[:, None] & (of_document == 0)) | (of_document < selection.at_least)
         of_document = of_document.masked_fill(out, NOTHING)
         # Which of the documents that tie at the k-th place topk picks is open: it only tells the k-th score.
         last = torch.topk(of_document, k, dim=1).values[:, -1:]
@@ -259,9 +258,9 @@ class TorchRanker:
         ends = np.cumsum([0, *(len(of_one) for of_one in chosen)])
         return [ranking[begin:end] for begin, end in pairwise(ends)]
 
-    def _gone(self, resident: _Resident, limits: Limits) -> Tensor | None:
+    def _gone(self, resident: _Resident, selection: Selection) -> Tensor | None:
         """Which documents do not count, None where all do."""
-        masks = [mask_of(live, limits.allowed) for live in self._segments]
+        masks = [mask_of(live, selection.allowed) for live in self._segments]
         if all(mask is None for mask in masks):
             return None
         alive = [

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from coil.errors import InputError, MissingModelFile, ModelError, OptionMismatch, how_many
 from coil.explanations.explanation import Explanation, explain_hit
-from coil.hits.ranking import Limits, check_deadline
+from coil.hits.rankers import Selection, check_deadline
 from coil.hits.reranker import AT_ONCE, Candidate, check_candidates, rank_candidates
 from coil.hits.searcher import Answer, Hit, Searcher
-from coil.lists.facts import IndexFacts, NameList, gather_facts
-from coil.lists.filters import parse_filter
-from coil.lists.intake import Consumed
+from coil.lists.segment import LiveSegment
 from coil.lists.segment_file import check_segment
-from coil.lists.snapshot import SEGMENTS_FOLDER, LiveSegment, Snapshot
-from coil.lists.writer import BUILD
 from coil.scores.bm25 import rank_with_bm25
+from coil.storage.facts import IndexFacts, NameList, gather_facts
+from coil.storage.filters import parse_filter
+from coil.storage.intake import Consumed
+from coil.storage.snapshot import SEGMENTS_FOLDER, Snapshot
+from coil.storage.writer import BUILD
 from coil.texts.values import Document
 from coil.tokens.list_keys import NO_LIST
 from coil.vectors.encoder import Encoder
@@ -184,9 +185,9 @@ class IndexReader:
         It is what the page shows beside COIL. `chunk` is the part of the text that scored best. After
         `timeout` seconds it stops with SearchTimeout; the ranking, one of its steps, is not interrupted.
         """
-        limits = Limits(k, deadline=None if timeout is None else time.monotonic() + timeout)
+        selection = Selection(k, deadline=None if timeout is None else time.monotonic() + timeout)
         allowed = None
-        check_deadline(limits)
+        check_deadline(selection)
         with self._held() as snapshot:
             if filter is not None:
                 parsed = parse_filter(filter)
@@ -197,11 +198,11 @@ class IndexReader:
             lists = self.encoder.keys.of(ids)
             asked = lists[lists != NO_LIST].tolist()
             hits = []
-            check_deadline(limits)
+            check_deadline(selection)
             lengths = snapshot.row_lengths  # of a snapshot's first question every mention is counted here
-            check_deadline(limits)
+            check_deadline(selection)
             ranked = rank_with_bm25(snapshot.segments, lengths, asked, k, allowed)
-            check_deadline(limits)
+            check_deadline(selection)
             for rank, found in enumerate(ranked, start=1):
                 document = snapshot.catalog.document(found.ordinal)
                 hits.append(

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any, get_args
 
 from coil.errors import CoilError, InputError, MissingIndex, OptionMismatch, OutputError, how_many
-from coil.lists.catalog import Catalog, catalog_files
-from coil.lists.intake import Consumed, OnDuplicate
-from coil.lists.lock import LOCK_FILE, writer_lock
-from coil.lists.memory import MemoryPlan, default_budget, plan_memory, resident_bytes
+from coil.indexes.reader import IndexReader
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.lists.segment import MOST_ROWS
-from coil.lists.snapshot import Snapshot
-from coil.lists.writer import BUILD, IndexWriter, Listener
-from coil.reading import IndexReader
+from coil.storage.catalog import Catalog, catalog_files
+from coil.storage.intake import Consumed, OnDuplicate
+from coil.storage.lock import LOCK_FILE, writer_lock
+from coil.storage.memory import MemoryPlan, default_budget, plan_memory, resident_bytes
+from coil.storage.snapshot import Snapshot
+from coil.storage.writer import BUILD, IndexWriter, Listener
 from coil.texts.given import GivenDocuments, Texts
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder

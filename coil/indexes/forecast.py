@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coil.errors import DuplicateId, InputError, how_many
-from coil.index import create
-from coil.lists.intake import OnDuplicate, Places
+from coil.indexes.index import create
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
+from coil.storage.intake import OnDuplicate, SourcePositions
 from coil.texts.given import GivenDocuments, Texts
 from coil.texts.values import Document
 from coil.vectors.encoder import Encoder
@@ -101,7 +101,7 @@ def _unique(documents: GivenDocuments, path: Path) -> Iterator[Document]:
 
     The ids are kept in a file, for they may be more than memory holds.
     """
-    places, number = Places(), 0
+    places, number = SourcePositions(), 0
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = OFF")
         connection.execute("PRAGMA synchronous = OFF")

@@ -7,8 +7,7 @@ from typing import Protocol
 
 from coil.errors import DuplicateId, InputError
 from coil.lists.precision import Precision
-from coil.lists.segment import MOST_ROWS, Segment, SegmentBuilder
-from coil.lists.snapshot import LiveSegment
+from coil.lists.segment import MOST_ROWS, LiveSegment, Segment, SegmentBuilder
 from coil.texts.values import Document
 from coil.tokens.list_keys import ListKeys
 from coil.vectors.encoder import Encoder

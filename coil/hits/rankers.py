@@ -1,0 +1,227 @@
+"""Ranking: encoded queries and segments in, the k best rows out. Native and fused, or by any `Scorer`.
+
+Both give the same documents in the same order with the same scores, to the last bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coil.errors import DamagedSegment, SearchTimeout
+from coil.hits.ranking import Ranked, Ranking
+from coil.hits.top_k import top_k
+from coil.lists.segment import LiveSegment
+from coil.scores.native import WIDEST, NativeScorer
+from coil.scores.scorer import Scorer, listed_tokens
+from coil.tokens.list_keys import ListKeys
+from coil.tokens.profile import ScoringProfile
+from coil.vectors.token_vectors import TokenVectors
+
+RANGE_ROWS = 32_768  # rows whose scores stay in the processor's cache while lists are read: 256 KiB a query
+BATCH_ROWS = 8_192  # the same where many queries share the lists and the cache
+BATCH = 8  # queries that are many
+WORTH_PRUNING = 200  # rows for each hit asked for: with fewer, too little can be ruled out
+NO_THRESHOLD = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a query made the scorer do."""
+
+    mentions_scored: int = 0
+    mentions_skipped: int = 0
+    sentences_scored: int = 0
+    sentences_skipped: int = 0
+    heads_scored: int = 0
+    rescored: int = 0  # rows scored again in a more precise form
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is asked for: k documents, of `allowed` ordinals only, scoring `at_least`, before a deadline."""
+
+    k: int
+    allowed: NDArray[np.int64] | None = None
+    at_least: int = NO_THRESHOLD
+    deadline: float | None = None  # of time.monotonic
+
+
+Rankings = list[tuple[Ranking, Counts]]
+
+
+def rank_with_scorer(
+    scorer: Scorer,
+    queries: Sequence[TokenVectors],
+    segments: Sequence[LiveSegment],
+    profile: ScoringProfile,
+    keys: ListKeys,
+    selection: Selection,
+) -> Rankings:
+    """Every row scored, segment by segment."""
+    return [_rank_one(scorer, query, segments, profile, keys, selection) for query in queries]
+
+
+def _rank_one(
+    scorer: Scorer,
+    query: TokenVectors,
+    segments: Sequence[LiveSegment],
+    profile: ScoringProfile,
+    keys: ListKeys,
+    selection: Selection,
+) -> tuple[Ranking, Counts]:
+    found: list[Ranking] = []
+    lists = [list_id for list_id, _ in listed_tokens(query, keys)]
+    mentions = sentences = 0
+    for number, live in enumerate(segments):
+        check_deadline(selection)
+        scores = scorer(query, live.segment, profile, keys)
+        found.append(best_documents(number, live, scores, selection, query.sentence is None))
+        of_lists = (live.segment.mentions_of(list_id) for list_id in lists)
+        mentions += sum(part.stop - part.start for part in of_lists)
+        sentences += live.segment.n_rows if query.sentence is not None else 0
+    return Ranking.joined(found, selection.k), Counts(mentions_scored=mentions, sentences_scored=sentences)
+
+
+def best_documents(
+    number: int,
+    live: LiveSegment,
+    scores: NDArray[np.int64],
+    selection: Selection,
+    without_zero: bool,
+    rows: NDArray[np.intp] | None = None,
+) -> Ranking:
+    """The k best documents of one segment: a document scores what its best row scores.
+
+    `rows` says which rows the scores belong to, where it is not all of them.
+    """
+    documents = live.segment.row_documents if rows is None else live.segment.row_documents[rows]
+    if not len(documents):
+        return Ranking.of([])
+    starts = np.flatnonzero(np.diff(documents, prepend=-1))  # first row of each document
+    of_document = np.maximum.reduceat(scores, starts)
+    mask = mask_of(live, selection.allowed)
+    kept = of_document >= selection.at_least
+    if mask is not None:
+        kept &= mask[starts if rows is None else rows[starts]].astype(bool)
+    places = np.flatnonzero(kept)
+    found = []
+    for place in places[top_k(of_document[places], selection.k, without_zero)].tolist():
+        end = starts[place + 1] if place + 1 < len(starts) else len(documents)
+        row = int(starts[place] + np.argmax(scores[starts[place] : end]))
+        of_segment = row if rows is None else int(rows[row])
+        found.append(Ranked(int(of_document[place]), int(documents[row]), number, of_segment))
+    return Ranking.of(found)
+
+
+def mask_of(live: LiveSegment, allowed: NDArray[np.int64] | None) -> NDArray[np.uint8] | None:
+    """A byte for each row, 0 where it does not count; None where all do."""
+    if allowed is None:
+        return None if live.alive is None else live.alive.astype(np.uint8)
+    mask = np.isin(live.segment.row_documents, allowed)
+    return (mask if live.alive is None else mask & live.alive).astype(np.uint8)
+
+
+def check_deadline(selection: Selection) -> None:
+    """Stop where the time is over."""
+    if selection.deadline is not None and time.monotonic() > selection.deadline:
+        raise SearchTimeout("the search took longer than it was given", "ask for less, or allow more time")
+
+
+class NativeRanker:
+    """Fused scoring and top-k over segments; with pruning, what provably cannot win is left out."""
+
+    def __init__(
+        self,
+        segments: Sequence[LiveSegment],
+        profile: ScoringProfile,
+        keys: ListKeys,
+        threads: int = 1,
+        instruction_set: str | None = None,
+        range_rows: int | None = None,
+    ) -> None:
+        self._range_rows = range_rows
+        self._scorer = NativeScorer(instruction_set)
+        self.instruction_set = self._scorer.instruction_set
+        self._segments = segments
+        with _damage_told():
+            self._lists = [self._scorer.lists(live.segment) for live in segments]
+        self._masks = [mask_of(live, None) for live in segments]
+        self._profile, self._keys, self._threads = profile, keys, threads
+
+    def _usual_range(self, queries: int, prune: bool) -> int:
+        few = len(self._segments) < 4 * self._threads and self._threads > 1  # ranges are what threads share
+        return BATCH_ROWS if few or (queries >= BATCH and not prune) else RANGE_ROWS
+
+    def rank(self, queries: Sequence[TokenVectors], selection: Selection, prune: bool = True) -> Rankings:
+        """The k best of each query. Without pruning, a list is read once for all queries that use it."""
+        masks = self._masks
+        if selection.allowed is not None:
+            masks = [mask_of(live, selection.allowed) for live in self._segments]
+        check_deadline(selection)
+        rankings: Rankings = []
+        for dense in (False, True):  # a query without a sentence vector has no hit at exactly 0
+            chosen = [query for query in queries if (query.sentence is not None) == dense]
+            if len(chosen) not in (0, len(queries)):
+                return [pair for query in queries for pair in self.rank([query], selection, prune)]
+            if chosen:
+                rankings = self._search(chosen, masks, selection, prune, without_zero=not dense)
+        return rankings
+
+    def _search(
+        self,
+        queries: Sequence[TokenVectors],
+        masks: Sequence[NDArray[np.uint8] | None],
+        selection: Selection,
+        prune: bool,
+        without_zero: bool,
+    ) -> Rankings:
+        left = 0.0 if selection.deadline is None else max(selection.deadline - time.monotonic(), 1e-9)
+        k = min(max(selection.k, 0), _n_rows(self._segments))
+        if self._range_rows is None and selection.at_least == NO_THRESHOLD:  # as a rule, not in tests
+            prune = prune and k * WORTH_PRUNING <= _n_rows(self._segments)
+        with _damage_told():
+            answers: Any = self._scorer.native.search(
+                instruction_set=self._scorer.instruction_set,
+                segments=self._lists,
+                masks=masks,
+                queries=[self._scorer.query(query, self._keys) for query in queries],
+                k=k,
+                floor=self._profile.floor,
+                prune=prune,
+                without_zero=without_zero,
+                at_least=selection.at_least,
+                threads=self._threads,
+                seconds=left,
+                range_rows=self._range_rows or self._usual_range(len(queries), prune),
+            )
+        if answers is None:
+            raise SearchTimeout(
+                "the search took longer than it was given", "ask for less, or allow more time"
+            )
+        return [(Ranking(*columns), Counts(*counts)) for *columns, counts in answers]
+
+
+@contextmanager
+def _damage_told() -> Iterator[None]:
+    """The kernels refuse arrays that contradict themselves."""
+    try:
+        yield
+    except ValueError as error:
+        raise DamagedSegment(f"a segment cannot be searched: {error}", "run `coil verify`") from error
+
+
+def _n_rows(segments: Sequence[LiveSegment]) -> int:
+    return sum(live.segment.n_rows for live in segments)
+
+
+def fits_kernels(segments: Sequence[LiveSegment]) -> bool:
+    """Whether the vectors are narrow enough for the native kernels."""
+    widths = ((live.segment.vectors.dim, live.segment.sentences.dim) for live in segments)
+    return all(max(pair) <= WIDEST for pair in widths)
