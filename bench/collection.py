@@ -33,7 +33,7 @@ def main() -> None:
         measured = json.loads(_coil("evaluate", arguments.folder, run, "--json"))["measures"]
         facts = json.loads(_coil("inspect", index, "--json"))
     name = arguments.folder.name
-    kept = ("documents", "mentions", "lists", "segments", "bytes_a_mention", "bytes_segments")
+    kept = ("documents", "mentions", "lists", "segments", "bytes_a_mention", "bytes_lists")
     memory = json.loads((ROOT / "experiments/results/default-model.json").read_text(encoding="utf-8"))
     in_memory = memory["collections"][name]["systems"]["COIL-full"]["means"]["nDCG@10"]
     result: dict[str, Any] = {

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from bench.stamp import stamp, write_result
 from coil.demo.standard_library import read_standard_library
-from coil.indexes.index import open_index
+from coil.indexes.opening import open_index
 from coil.storage.memory import parse_size
 
 ROUNDS = 3
@@ -44,7 +44,7 @@ print(json.dumps({"s": took, "mb": resource.getrusage(resource.RUSAGE_SELF).ru_m
 INDEX = """
 import json, resource, sys, time
 from coil.demo.standard_library import read_standard_library
-from coil.indexes.index import create
+from coil.indexes.opening import create
 documents = read_standard_library()
 index = create(sys.argv[1])
 began = time.perf_counter()
@@ -81,7 +81,7 @@ index.build(read_documents(sys.argv[1]), "error", None, 65536)
 took = time.perf_counter() - began
 facts = index.inspect()
 print(json.dumps({"s": took, "mb": peak_bytes() / 2**20, "segments": facts.segments,
-                  "bytes": facts.bytes_segments + facts.bytes_catalog}))
+                  "bytes": facts.bytes_lists + facts.bytes_documents}))
 """
 
 
@@ -113,8 +113,8 @@ def main() -> None:
         ),
         "mentions": facts.mentions,
         "bytes_a_mention": facts.bytes_a_mention,
-        "bytes_segments": facts.bytes_segments,
-        "bytes_catalog": facts.bytes_catalog,
+        "bytes_lists": facts.bytes_lists,
+        "bytes_documents": facts.bytes_documents,
         "budgets": measure_budgets(arguments.documents),
     }
     path = write_result("indexing", result)

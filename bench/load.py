@@ -29,7 +29,8 @@ import numpy as np
 from tqdm import tqdm
 
 from bench.stamp import stamp, write_result
-from coil.indexes.index import Index, open_index
+from coil.indexes.index import Index
+from coil.indexes.opening import open_index
 from coil.texts.queries import read_queries
 
 K = 10
@@ -203,7 +204,7 @@ async def load(
 
 LIBRARY = """
 import sys, threading, time, json
-from coil.indexes.index import open_index
+from coil.indexes.opening import open_index
 folder, threads, seconds, k = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
 queries = json.load(sys.stdin)
 index = open_index(folder)

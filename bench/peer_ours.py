@@ -18,7 +18,8 @@ from tqdm import tqdm
 
 from coil.errors import CoilError
 from coil.hits.rankers import NativeRanker, Selection
-from coil.indexes.index import Index, create, open_index
+from coil.indexes.index import Index
+from coil.indexes.opening import create, open_index
 from coil.storage.snapshot import Snapshot
 from coil.texts.corpora import read_documents
 from coil.texts.judgements import Judgements, read_judgements

@@ -30,7 +30,7 @@ from bench.stamp import stamp, write_result
 from bench.synthetic import KEYS, QUERY, make_queries, write_index
 from coil import speed
 from coil.hits.rankers import NativeRanker, Selection
-from coil.indexes.index import open_index
+from coil.indexes.opening import open_index
 from coil.storage.snapshot import Snapshot
 from coil.texts.queries import read_queries
 from coil.tokens.profile import ScoringProfile

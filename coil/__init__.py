@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from coil.errors import CoilError
     from coil.explanations.explanation import Explanation, Match, explain
     from coil.hits.searcher import Hit, Searcher
-    from coil.indexes.index import Index, create
-    from coil.indexes.index import open_index as open
+    from coil.indexes.index import Index
+    from coil.indexes.opening import create
+    from coil.indexes.opening import open_index as open
     from coil.texts.values import Document, Query
     from coil.tokens.profile import PAPER, ScoringProfile
     from coil.vectors.config import ModelConfig
@@ -40,9 +41,9 @@ _HOMES = {
     "Searcher": "coil.hits.searcher",
     "TokenVectors": "coil.vectors.token_vectors",
     "TorchEncoder": "coil.vectors.torch_encoder",
-    "create": "coil.indexes.index",
+    "create": "coil.indexes.opening",
     "explain": "coil.explanations.explanation",
-    "open": "coil.indexes.index",
+    "open": "coil.indexes.opening",
 }
 
 _OTHER_NAMES = {"open": "open_index"}  # where a name inside the package is not the public one

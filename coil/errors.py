@@ -13,7 +13,9 @@ CoilError                     what was found, what was expected, where; `remedy`
 ├── IndexProblem              an index that cannot be used as it is
 │   ├── MissingIndex          there is none at that place
 │   ├── NewerIndex            it was made by a newer version
-│   ├── DamagedCatalog        the catalog cannot be read
+│   ├── OlderIndex            it was made by an older version, whose format is no longer read
+│   ├── ReplacedIndex         another folder or another state was put in its place
+│   ├── DamagedManifest       the manifest cannot be read
 │   ├── MissingSegment        a segment file is gone
 │   ├── DamagedSegment        a segment file is not what was written
 │   ├── IndexLocked           another process is writing it
@@ -103,12 +105,20 @@ class NewerIndex(IndexProblem):
     """The index was made by a newer version."""
 
 
-class DamagedCatalog(IndexProblem):
-    """The catalog of an index cannot be read."""
+class OlderIndex(IndexProblem):
+    """The index has a format that is no longer read."""
+
+
+class ReplacedIndex(IndexProblem):
+    """Another folder, or an earlier state, was put in the place of an index that is open."""
+
+
+class DamagedManifest(IndexProblem):
+    """The manifest of an index cannot be read."""
 
 
 class MissingSegment(IndexProblem):
-    """A segment file that the catalog names is not there."""
+    """A segment file that the manifest names is not there."""
 
 
 class DamagedSegment(IndexProblem):

@@ -55,8 +55,10 @@ def build(out: Path, corpus: Path, stop_after: int = 10**9, **options: Any) -> I
 
 
 def everything(index: Index) -> tuple[Any, list[tuple[int, Document]]]:
-    """What is found, and what the catalog holds, ordinals included."""
-    catalog = index._snapshot.catalog
-    ordinals = range(1, catalog.next_ordinal())
-    found = [(ordinal, document) for ordinal in ordinals if (document := catalog.find(ordinal)) is not None]
+    """What is found, and which documents are there, ordinals included."""
+    with index._holder.held() as snapshot:
+        ordinals = range(1, snapshot.manifest.next_ordinal)
+        found = [
+            (ordinal, document) for ordinal in ordinals if (document := snapshot.find(ordinal)) is not None
+        ]
     return answers(index), found

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coil.indexes.index import Index, create
+from coil.indexes.index import Index
+from coil.indexes.opening import create
 from coil.tokens.list_keys import NO_LIST
 from tests.hash_encoder import HashEncoder
 from tests.tiny import WORDS

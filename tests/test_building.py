@@ -22,7 +22,7 @@ from coil.errors import (
     UnfinishedBuild,
 )
 from coil.indexes.building import open_build
-from coil.indexes.index import create, open_index
+from coil.indexes.opening import create, open_index
 from coil.storage import writer
 from coil.storage.intake import SourcePositions
 from coil.texts.corpora import read_documents
@@ -197,13 +197,9 @@ def test_resuming_says_what_it_cannot_do(tmp_path: Path) -> None:
 
 
 def test_a_killed_creation_is_no_obstacle(tmp_path: Path) -> None:
-    import sqlite3
-
     out = tmp_path / "a.coil"
     out.mkdir()
-    connection = sqlite3.connect(out / "catalog.sqlite")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.close()
+    (out / "manifest-01234567-1.partial").write_bytes(b"half a")
     (out / "writer.lock").write_text("process 1\n")
     corpus = write_corpus(tmp_path / "corpus.jsonl", some_documents(3))
     with build(out, corpus, resume=True) as index:
@@ -296,7 +292,8 @@ def test_what_goes_wrong_in_any_thread_arrives(
     index = create(tmp_path / "b.coil", encoder=HashEncoder())
     with pytest.raises(error, match="told"):
         index.add(texts(), commit_every=COMMIT_EVERY)
-    assert 10 <= len(index) <= 23
+    least = 0 if error is KeyboardInterrupt else 10  # what is read but not encoded yet is let go of at once
+    assert least <= len(index) <= 23
     index.verify()
     assert index.add(some_documents(40)[len(index) :]) > 0
     broken = put(tmp_path / "broken.jsonl", corpus.read_text() + "{")

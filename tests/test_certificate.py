@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from coil.hits.certificate import rank_certified
 from coil.hits.rankers import NativeRanker, Selection, rank_with_scorer
-from coil.indexes.index import create, open_index
+from coil.indexes.opening import create, open_index
 from coil.scores.native import load_native
 from coil.scores.precise import largest_difference, score_precisely
 from coil.scores.products import GRID

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from coil.indexes.building import open_build
-from coil.indexes.index import create, open_index
+from coil.indexes.opening import create, open_index
 from coil.texts.corpora import read_documents
 from tests.hash_encoder import HashEncoder, answers
 
@@ -49,7 +49,7 @@ while True:
 }
 PROLOGUE = """
 import sys
-from coil.indexes.index import open_index
+from coil.indexes.opening import open_index
 from tests.hash_encoder import HashEncoder
 index = open_index(sys.argv[1], encoder=HashEncoder())
 print("open", flush=True)

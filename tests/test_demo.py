@@ -17,7 +17,7 @@ from coil.cli import demo as cli_demo
 from coil.demo.demo import INDEX_FOLDER, MANIFEST_FILE, prepare, summary_span
 from coil.demo.standard_library import DOCSTRING_CHARACTERS, read_standard_library, shorten
 from coil.errors import OutputError
-from coil.indexes.index import open_index
+from coil.indexes.opening import open_index
 from coil.texts.values import Document
 from coil.tokens.profile import ScoringProfile
 from coil.vectors.config import ModelConfig

@@ -17,7 +17,8 @@ from coil.errors import InputError
 from coil.explanations.explanation import Explanation, explain, explain_hit, explain_vectors
 from coil.explanations.table import format_table
 from coil.hits.searcher import Searcher
-from coil.indexes.index import Index, create
+from coil.indexes.index import Index
+from coil.indexes.opening import create
 from coil.scores import oracle
 from coil.texts.values import Document
 from coil.tokens.list_keys import NO_LIST, ListKeys

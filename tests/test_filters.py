@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coil.errors import (
     InputError,
 )
-from coil.indexes.index import create
+from coil.indexes.opening import create
 from coil.storage.filters import parse_filter
 from tests.hash_encoder import HashEncoder
 

@@ -20,7 +20,7 @@ from coil.errors import (
     InputError,
     OptionMismatch,
 )
-from coil.indexes.index import create, open_index
+from coil.indexes.opening import create, open_index
 from coil.scores import oracle
 from coil.texts.values import Document
 from coil.tokens.chunks import chunk_spans
@@ -126,16 +126,17 @@ def test_many_single_adds_do_not_make_many_segments(tmp_path: Path) -> None:
     for number, text in enumerate(texts, start=1):
         index.add([{"id": number - 1, "text": text}])
         # As a counter to base eight: so many as the digits of the number add up to.
-        assert len(index._snapshot.entries) == sum(int(digit) for digit in f"{number:o}")
+        assert index.inspect().segments == sum(int(digit) for digit in f"{number:o}")
     assert index.inspect().documents == 200
     afresh = create(tmp_path / "b.coil", encoder=HashEncoder())
     afresh.add({"id": number, "text": text} for number, text in enumerate(texts))
     assert answers(index) == answers(afresh)
     assert index.compact() == 1
     assert answers(index) == answers(afresh)
-    assert sorted(p.name for p in (tmp_path / "a.coil" / "segments").iterdir()) == [
-        entry.file for entry in index._snapshot.entries
-    ]
+    with index._holder.held() as snapshot:
+        [entry] = snapshot.manifest.segments
+    names = sorted(path.name for path in (tmp_path / "a.coil" / "segments").iterdir())
+    assert names == [f"{entry.name}.documents", f"{entry.name}.lists"]
 
 
 # ---- scores

@@ -14,7 +14,7 @@ import pytest
 
 from coil.cli.main import run
 from coil.errors import how_many
-from coil.indexes.index import create
+from coil.indexes.opening import create
 from coil.storage.lock import writer_lock
 
 Output = pytest.CaptureFixture[str]
@@ -266,4 +266,4 @@ def test_a_build_that_another_process_writes_is_left_alone(
     with writer_lock(out):
         assert run(["index", str(notes), "--out", str(out), "--resume"]) == 1
     assert "another process" in capsys.readouterr().err
-    assert (out / "catalog.sqlite").is_file()
+    assert (out / "manifest.jsonl").is_file()

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
-import shutil
+import sqlite3
 import subprocess
 import sys
-from itertools import chain
+import zlib
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from coil.errors import (
-    CoilError,
-    DamagedCatalog,
+    DamagedManifest,
     DamagedSegment,
     IndexLocked,
+    IndexProblem,
     MissingIndex,
     MissingSegment,
     NewerIndex,
+    OlderIndex,
     OptionMismatch,
     OutputError,
 )
-from coil.indexes.index import create, open_index
+from coil.indexes.opening import create, open_index
 from coil.storage.lock import writer_lock
-from tests.hash_encoder import QUERIES, HashEncoder, answers
+from tests.hash_encoder import HashEncoder, answers
 from tests.tiny import random_texts
 
 # ---- damage
@@ -40,13 +46,14 @@ def small(tmp_path: Path) -> Path:
     return tmp_path / "a.coil"
 
 
-def only_segment(folder: Path) -> Path:
-    [path] = (folder / "segments").iterdir()
+def only_file(folder: Path, kind: str) -> Path:
+    [path] = (folder / "segments").glob(f"*.{kind}")
     return path
 
 
-def test_every_flipped_byte_is_found(small: Path) -> None:
-    path = only_segment(small)
+@pytest.mark.parametrize("kind", ["lists", "documents"])
+def test_every_flipped_byte_is_found(small: Path, kind: str) -> None:
+    path = only_file(small, kind)
     content = path.read_bytes()
     rng = np.random.default_rng(0)
     places = [0, 7, 8, len(content) - 1, *rng.integers(0, len(content), 60).tolist()]
@@ -60,8 +67,9 @@ def test_every_flipped_byte_is_found(small: Path) -> None:
     open_index(small, encoder=HashEncoder()).verify()
 
 
-def test_other_damage_has_a_name_each(small: Path) -> None:
-    path = only_segment(small)
+@pytest.mark.parametrize("kind", ["lists", "documents"])
+def test_other_damage_has_a_name_each(small: Path, kind: str) -> None:
+    path = only_file(small, kind)
     content = path.read_bytes()
     for cut in (0, 4, 100, len(content) - 1):
         path.write_bytes(content[:cut])
@@ -71,19 +79,73 @@ def test_other_damage_has_a_name_each(small: Path) -> None:
     with pytest.raises(MissingSegment, match=path.name):
         open_index(small, encoder=HashEncoder())
     path.write_bytes(content)
-    import sqlite3
+    open_index(small, encoder=HashEncoder()).close()
 
-    with sqlite3.connect(small / "catalog.sqlite") as connection:
-        connection.execute("UPDATE settings SET value = '99' WHERE name = 'format'")
+
+def test_a_manifest_that_is_not_one_is_named(small: Path) -> None:
+    path = small / "manifest.jsonl"
+    content = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for place in [0, 10, len(content) - 3, *rng.integers(0, len(content) - 1, 60).tolist()]:
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << int(rng.integers(0, 7))
+        path.write_bytes(flipped)
+        with pytest.raises((DamagedManifest, NewerIndex, OlderIndex), match=r"manifest\.jsonl"):
+            open_index(small)
+    for other in (b"", b"\n", b"[" * 100_000, b"{}\n{}", b'{"coil": 4}\n', content[:-40]):
+        path.write_bytes(other)
+        with pytest.raises(DamagedManifest, match=r"manifest\.jsonl"):
+            open_index(small)
+    path.write_bytes(content.replace(b'"coil": 4', b'"coil": 99'))
     with pytest.raises(NewerIndex, match="format 99"):
         open_index(small)
-    (small / "catalog.sqlite").write_bytes(b"not a database, but long enough to look at" * 100)
-    for side in ("-wal", "-shm"):
-        (small / f"catalog.sqlite{side}").unlink(missing_ok=True)
-    with pytest.raises(CoilError, match=r"catalog\.sqlite cannot be read"):
+    path.unlink()
+    with pytest.raises(MissingIndex, match="is not an index"):
         open_index(small)
+    (small / "catalog.sqlite").write_bytes(b"of format 1, 2 or 3")
+    with pytest.raises(OlderIndex) as caught:
+        open_index(small)
+    assert caught.value.remedy == "build it again with `coil index`"
     with pytest.raises(MissingIndex):
         open_index(small / "nothing")
+
+
+def forge(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """A manifest that says something else, with a digest that fits."""
+    path = folder / "manifest.jsonl"
+    value = json.loads(path.read_bytes().split(b"\n")[1])
+    change(value)
+    body = json.dumps(value).encode()
+    first = json.dumps({"coil": 4, "sha256": hashlib.sha256(body).hexdigest()}).encode()
+    path.write_bytes(first + b"\n" + body + b"\n")
+
+
+HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no settings": lambda m: m.update(settings={}),
+    "settings of other types": lambda m: m["settings"].update(config=[1]),
+    "a build that is none": lambda m: m.update(build={"documents": "many"}),
+    "a segment twice": lambda m: m["segments"].append(m["segments"][0]),
+    "a segment elsewhere": lambda m: m["segments"][0].update(name="../../etc/passwd"),
+    "negative rows": lambda m: m["segments"][0].update(rows=-1),
+    "endless rows": lambda m: m["segments"][0].update(rows=10**30),
+    "no rows": lambda m: m["segments"][0].update(rows=0, documents=0, living=0),
+    "more mentions": lambda m: m["segments"][0].update(mentions=10**9),
+    "ordinals beyond the next": lambda m: m.update(next_ordinal=2),
+    "a bitmap that unpacks to gigabytes": lambda m: m["segments"][0].update(
+        deleted=base64.b64encode(zlib.compress(bytes(1 << 26))).decode()
+    ),
+    "a bitmap that is none": lambda m: m["segments"][0].update(deleted="?"),
+    "no segments": lambda m: m.pop("segments"),
+    "segments that are none": lambda m: m.update(segments=[7]),
+    "more living documents than there are": lambda m: m["segments"][0].update(living=21),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_manifest_is_refused(small: Path, what: str) -> None:
+    forge(small, HOSTILE[what])
+    with pytest.raises(IndexProblem), open_index(small, encoder=HashEncoder()) as index:
+        index.verify()
 
 
 def test_another_model_is_refused(small: Path) -> None:
@@ -126,19 +188,19 @@ def test_a_snapshot_does_not_move(small: Path) -> None:
 
 
 def test_strays_of_a_killed_writer_are_removed(small: Path) -> None:
-    stray = small / "segments" / "0000000099.safetensors"
-    stray.write_bytes(b"half a segment")
-    (small / "segments" / "0000000098.safetensors.partial").write_bytes(b"less")
+    strays = [small / "segments" / "0000000099-0123456789abcdef.lists", small / "manifest-0-9.partial"]
+    for stray in strays:
+        stray.write_bytes(b"half a file")
     index = open_index(small, encoder=HashEncoder())
     index.add([{"id": "new", "text": "river"}])
-    assert not stray.exists()
-    assert len(list((small / "segments").iterdir())) == index.inspect().segments
+    assert not any(stray.exists() for stray in strays)
+    assert len(list((small / "segments").iterdir())) == 2 * index.inspect().segments
 
 
 def test_a_full_disk_leaves_the_old_state(small: Path) -> None:
     code = (
         "import resource, sys, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "from tests.hash_encoder import HashEncoder; from coil.indexes.index import open_index\n"
+        "from tests.hash_encoder import HashEncoder; from coil.indexes.opening import open_index\n"
         "from coil.errors import OutputError\n"
         "index = open_index(sys.argv[1], encoder=HashEncoder())\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (120_000, 120_000))\n"
@@ -169,34 +231,6 @@ def test_the_lock_is_free_after_use(small: Path) -> None:
         pass
 
 
-def test_an_index_of_format_1_opens_for_ever(tmp_path: Path) -> None:
-    """Made once and committed: segments, a long document, a deletion, an update."""
-    data = Path(__file__).parent / "data"
-    folder = Path(shutil.copytree(data / "golden-1.coil", tmp_path / "golden.coil"))
-    index = open_index(folder, encoder=HashEncoder())
-    index.verify()
-    expected = json.loads((data / "golden-1.json").read_text())
-    found = [[[doc_id, score, list(chunk)] for doc_id, score, chunk in hits] for hits in answers(index)]
-    assert [[row[0] for row in hits] for hits in found] == [[row[0] for row in hits] for hits in expected]
-    for ours, theirs in zip(chain(*found), chain(*expected), strict=True):
-        assert ours[2] == theirs[2]
-        assert ours[1] == pytest.approx(theirs[1], abs=1e-4)  # queries had no 15 bits then
-    assert not index.has("d3")
-    assert index.document("d5").text == "river bank money"
-
-
-@pytest.mark.parametrize("of_format", [2, 3])
-def test_an_index_with_bounds_opens_for_ever(tmp_path: Path, of_format: int) -> None:
-    """Made once and committed, with a precise form beside int8; its scores do not change by a bit."""
-    data = Path(__file__).parent / "data"
-    folder = Path(shutil.copytree(data / f"golden-{of_format}.coil", tmp_path / "golden.coil"))
-    index = open_index(folder, encoder=HashEncoder())
-    index.verify()
-    found = [[[doc_id, score, list(chunk)] for doc_id, score, chunk in hits] for hits in answers(index)]
-    assert found == json.loads((data / "golden-2.json").read_text())
-    assert index.answer_many(QUERIES)[0].stats.exact_in == "fp16"
-
-
 def test_a_folder_that_can_only_be_read_is_searched(tmp_path: Path) -> None:
     folder = tmp_path / "a.coil"
     with create(folder, encoder=HashEncoder()) as index:
@@ -205,10 +239,11 @@ def test_a_folder_that_can_only_be_read_is_searched(tmp_path: Path) -> None:
     for path in [*folder.rglob("*"), folder]:
         path.chmod(0o555 if path.is_dir() else 0o444)
     code = (
-        "import sys, coil.indexes.index as i; from tests.hash_encoder import HashEncoder\n"
+        "import sys, coil.errors as e, coil.indexes.opening as i\n"
+        "from tests.hash_encoder import HashEncoder\n"
         "index = i.open_index(sys.argv[1], HashEncoder()); print(index.search('river')[0].doc_id)\n"
         "try: index.delete(['a'])\n"
-        "except i.CoilError as error: print(error.remedy)\n"
+        "except e.CoilError as error: print(error.remedy)\n"
     )
     command = [sys.executable, "-c", code, str(folder)]
     if os.geteuid() == 0:  # root may write everywhere, unless it gives that right up
@@ -220,42 +255,73 @@ def test_a_folder_that_can_only_be_read_is_searched(tmp_path: Path) -> None:
     assert done.stdout.split("\n")[:2] == ["a", "check the rights on the folder"], done.stderr
 
 
-def test_a_damaged_catalog_is_named_by_whoever_reads_it(tmp_path: Path) -> None:
+def test_damaged_documents_are_named_by_whoever_reads_them(tmp_path: Path) -> None:
     folder = tmp_path / "a.coil"
     with create(folder, encoder=HashEncoder()) as index:
-        index.add([{"id": str(n), "text": "river bank " * 50} for n in range(200)])
-        index.compact()
-    path = folder / "catalog.sqlite"
+        index.add([{"id": str(n), "text": "river bank " * 50, "year": n} for n in range(200)])
+    path = only_file(folder, "documents")
     whole = bytearray(path.read_bytes())
     for at in range(8192, len(whole), 97):
         whole[at] ^= 0xFF
     path.write_bytes(whole)
-    with pytest.raises(DamagedCatalog), open_index(folder, HashEncoder()) as index:
+    with pytest.raises(DamagedSegment), open_index(folder, HashEncoder()) as index:
         index.search("river", 100)
-    with pytest.raises(DamagedCatalog), open_index(folder, HashEncoder()) as index:
+    with pytest.raises(DamagedSegment), open_index(folder, HashEncoder()) as index:
+        index.search("river", 100, filter="year > 3")
+    with pytest.raises(DamagedSegment), open_index(folder, HashEncoder()) as index:
         index.add([{"id": str(n), "text": "money"} for n in range(200)], on_duplicate="update")
 
 
-def test_compacting_gives_the_catalogs_space_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE documents SET text = CAST(X'FF' AS TEXT) WHERE ordinal = 7",
+        "UPDATE documents SET fields = '{' WHERE ordinal = 7",
+        "UPDATE documents SET fields = '[1]' WHERE ordinal = 7",
+        "UPDATE documents SET fields = '{}x' WHERE ordinal = 7",
+        "DELETE FROM documents WHERE ordinal = 7",
+        "INSERT INTO documents VALUES (70, 'x', 'x', '{}', 0)",
+    ],
+)
+def test_verify_reads_what_a_search_would_read(small: Path, damage: str) -> None:
+    """Digests that fit the damaged file: only reading the documents can tell."""
+    path = only_file(small, "documents")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(damage)
+    content = path.read_bytes()
+    facts = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    forge(small, lambda manifest: manifest["segments"][0].update(texts=facts))
+    with open_index(small, HashEncoder()) as index, pytest.raises(DamagedSegment, match=path.name):
+        index.verify()
+
+
+def test_compacting_gives_the_space_of_texts_back(tmp_path: Path) -> None:
     with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
         index.add([{"id": "long", "text": "river " * 100_000}, {"id": "short", "text": "bank"}])
-        index.compact()
-        before = (index.folder / "catalog.sqlite").stat().st_size
+        before = index.inspect().bytes_documents
         index.delete(["long"])
         index.compact()
-        assert (index.folder / "catalog.sqlite").stat().st_size < before / 4
+        assert index.inspect().bytes_documents < before / 4
         assert [hit.doc_id for hit in index.search("bank")] == ["short"]
 
 
-def test_damage_is_not_copied_into_a_file_that_counts_as_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["lists", "documents"])
+def test_damage_is_not_copied_into_a_file_that_counts_as_whole(tmp_path: Path, kind: str) -> None:
     index = create(tmp_path / "a.coil", encoder=HashEncoder())
     for name in "ab":
         index.add([{"id": name, "text": "river bank"}])
     index.close()
-    path = sorted((tmp_path / "a.coil" / "segments").iterdir())[0]
+    path = sorted((tmp_path / "a.coil" / "segments").glob(f"*.{kind}"))[0]
     damaged = bytearray(path.read_bytes())
     damaged[-1] ^= 1
     path.write_bytes(bytes(damaged))
     with pytest.raises(DamagedSegment):
         open_index(tmp_path / "a.coil", encoder=HashEncoder()).compact()
     assert path.read_bytes() == bytes(damaged)
+
+
+def test_lists_are_a_safetensors_file(small: Path) -> None:
+    from safetensors.numpy import load_file
+
+    arrays = load_file(only_file(small, "lists"))
+    assert len(arrays["mention_rows"]) == len(arrays["vector_scales"]) > 20

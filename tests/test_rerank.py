@@ -19,7 +19,8 @@ from coil.cli.main import run
 from coil.errors import DuplicateId, InputError
 from coil.hits import reranker
 from coil.hits.reranker import rerank
-from coil.indexes.index import Index, create, open_index
+from coil.indexes.index import Index
+from coil.indexes.opening import create, open_index
 from coil.texts.runs import read_run
 from coil.texts.values import Document
 from tests.hash_encoder import HashEncoder

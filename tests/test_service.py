@@ -11,7 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from coil.indexes.index import Index, create, open_index
+from coil.indexes.index import Index
+from coil.indexes.opening import create, open_index
 from coil.service.limits import ServiceOptions
 from coil.texts.values import Document
 from tests.hash_encoder import HashEncoder

@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from coil.indexes.index import create, open_index
+from coil.indexes.opening import create, open_index
 from coil.service.limits import Limits, ServiceOptions
 from coil.service.workers import Job, Workers
 from tests.hash_encoder import HashEncoder
@@ -27,7 +27,7 @@ from tests.tiny import WORDS
 
 ADD_ELSEWHERE = """
 import sys
-from coil.indexes.index import open_index
+from coil.indexes.opening import open_index
 from tests.hash_encoder import HashEncoder
 index = open_index(sys.argv[1], encoder=HashEncoder())
 for line in sys.stdin:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from coil.indexes.index import create, open_index
+from coil.indexes.opening import create, open_index
 from tests.hash_encoder import HashEncoder
 from tests.serving import TOKEN
 from tests.test_service import ONE, WRITE

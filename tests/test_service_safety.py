@@ -15,16 +15,16 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from coil.storage.catalog import Catalog
 
 from coil.cli.main import run
 from coil.cli.serve import read_token
 from coil.errors import InputError, SearchTimeout
-from coil.indexes.index import open_index
+from coil.indexes.opening import open_index
 from coil.scores.bm25 import rank_with_bm25
 from coil.service.limits import Limits, ServiceOptions
 from coil.service.logs import JsonFormatter
 from coil.service.served import name_of, open_all
-from coil.storage.catalog import Catalog
 from coil.storage.lock import writer_lock
 from coil.vectors.token_vectors import TokenVectors
 from tests.hash_encoder import HashEncoder

@@ -10,7 +10,8 @@ import click
 from coil.cli.index import COMMIT_EVERY
 from coil.cli.progress import document_bar
 from coil.errors import how_many
-from coil.indexes.index import open_index, tell_left_out
+from coil.indexes.index import tell_left_out
+from coil.indexes.opening import open_index
 from coil.storage.memory import default_budget, longest_line, parse_size
 from coil.texts.corpora import read_documents
 

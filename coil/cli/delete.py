@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from coil.errors import InputError, how_many
-from coil.indexes.index import open_index
+from coil.indexes.opening import open_index
 
 
 @click.command("delete")

@@ -12,7 +12,7 @@ import click
 
 from coil.cli.demo import shade
 from coil.explanations.table import WIDTH, format_contrast, format_table
-from coil.indexes.index import open_index
+from coil.indexes.opening import open_index
 
 EVERY_MENTION = sys.maxsize
 

@@ -113,7 +113,7 @@ def command(
     click.echo(
         f"{how_many(added, 'document')} added in {tell_time(time.monotonic() - began)}{cut}; {out} holds "
         f"{facts.documents:,} with {how_many(facts.mentions, 'mention')} in "
-        f"{tell_size(facts.bytes_segments + facts.bytes_catalog)}",
+        f"{tell_size(facts.bytes_lists + facts.bytes_documents)}",
         err=True,
     )
 
@@ -127,8 +127,8 @@ def _predict(documents: Documents, model: str | None, precision: Any, long: Any,
         expected = forecast(documents, encoder, precision, long, on_duplicate=on_duplicate, read=bar.update)
     click.echo(
         f"{how_many(expected.documents, 'document')}, about {how_many(expected.mentions, 'mention')}\n"
-        f"size: about {tell_size(expected.bytes_segments + expected.bytes_catalog)} "
-        f"(lists {tell_size(expected.bytes_segments)}, catalog {tell_size(expected.bytes_catalog)})\n"
+        f"size: about {tell_size(expected.bytes_lists + expected.bytes_documents)} "
+        f"(lists {tell_size(expected.bytes_lists)}, catalog {tell_size(expected.bytes_documents)})\n"
         f"time: about {tell_time(expected.seconds)} on this machine as busy as it is now\n"
         + (
             f"{how_many(expected.empty, 'document')} without text would be left out\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from coil.errors import how_many
-from coil.indexes.index import open_index
+from coil.indexes.opening import open_index
 
 SHOWN = 3  # words of a list
 
@@ -38,8 +38,8 @@ def command(index: Path, model: str | None, as_json: bool) -> None:
         "mentions": f"{facts.mentions:,} in {how_many(facts.lists, 'list')}",
         "longest lists": longest or "none",
         "stored as": f"{facts.precision}, {facts.bytes_a_mention:.1f} bytes a mention",
-        "segments": f"{facts.bytes_segments / 1e6:.1f} MB on disk",
-        "catalog": f"{facts.bytes_catalog / 1e6:.1f} MB on disk",
+        "segments": f"{facts.bytes_lists / 1e6:.1f} MB on disk",
+        "catalog": f"{facts.bytes_documents / 1e6:.1f} MB on disk",
         "largest error": f"token vector {facts.token_error:.3g}, sentence vector {facts.sentence_error:.3g}",
         "model": f"{facts.model['model'] or 'bundled'} ({facts.model['fingerprint']})",
         "vectors": f"n_t {config['n_t']}, n_c {config['n_c']}, long documents: {facts.long}",

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from coil.errors import InputError, how_many
 from coil.hits.reranker import AT_ONCE, rerank
-from coil.indexes.index import open_index
+from coil.indexes.opening import open_index
 from coil.texts.corpora import read_documents
 from coil.texts.queries import read_queries
 from coil.texts.runs import read_run, write_run

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from coil.errors import how_many
 from coil.explanations.columns import printable
 from coil.hits.searcher import Hit, SearchStats
-from coil.indexes.index import open_index
+from coil.indexes.opening import open_index
 from coil.texts.queries import read_queries
 from coil.texts.runs import write_run
 

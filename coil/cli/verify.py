@@ -8,7 +8,7 @@ import click
 from tqdm import tqdm
 
 from coil.errors import how_many
-from coil.indexes.index import open_index
+from coil.indexes.opening import open_index
 
 
 @click.command("verify")

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from coil import __version__
 from coil.errors import CoilError, OutputError
-from coil.indexes.index import Index, create, open_index
+from coil.indexes.index import Index
+from coil.indexes.opening import create, open_index
 from coil.texts.values import Document
 from coil.vectors.encoder import Encoder
 

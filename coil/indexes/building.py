@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 from coil.errors import OptionMismatch, OutputError, UnfinishedBuild, how_many
-from coil.indexes.index import Index, check_free, create, is_index, open_index
+from coil.indexes.index import Index
+from coil.indexes.opening import check_free, create, is_index, open_index
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.storage.intake import Consumed, OnDuplicate

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coil.errors import DuplicateId, InputError, how_many
-from coil.indexes.index import create
+from coil.indexes.opening import create
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.storage.intake import OnDuplicate, SourcePositions
@@ -36,8 +36,8 @@ class Forecast:
     documents: int
     empty: int  # documents without text, which are left out and not among `documents`
     mentions: int
-    bytes_segments: int
-    bytes_catalog: int
+    bytes_lists: int
+    bytes_documents: int
     seconds: float
     sampled: int  # documents encoded to judge from
     sampled_share: float  # of all characters
@@ -68,8 +68,6 @@ def forecast(
         raise InputError(f"the corpus holds {what}", "check the path and the format")
     with tempfile.TemporaryDirectory(prefix="coil-forecast-") as scratch:
         index = create(Path(scratch) / "sample.coil", precision=precision, long=long, encoder=encoder)
-        index.fold()
-        bare = index.inspect().bytes_catalog
         for _ in encoder.encode_documents([sample[0].text]):  # the first text pays for the start
             pass
         began = time.monotonic()
@@ -88,8 +86,8 @@ def forecast(
         documents=count,
         empty=empty,
         mentions=round(facts.mentions / share),
-        bytes_segments=round(facts.bytes_segments / share),
-        bytes_catalog=bare + round((facts.bytes_catalog - bare) / share),
+        bytes_lists=round(facts.bytes_lists / share),
+        bytes_documents=round(facts.bytes_documents / share),
         seconds=reading + encoding / share,
         sampled=len(sampled),
         sampled_share=share,

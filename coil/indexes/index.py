@@ -1,29 +1,27 @@
-"""`coil.create` and `coil.open`: an index on disk that can be searched, explained and changed."""
+"""Index: an index on disk that is searched, explained and changed."""
 
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from coil.errors import CoilError, InputError, MissingIndex, OptionMismatch, OutputError, how_many
-from coil.indexes.reader import IndexReader
-from coil.lists.precision import Precision
-from coil.lists.rows import Long
+from coil.errors import CoilError, InputError, OptionMismatch, ReplacedIndex, how_many
+from coil.indexes.model import IndexModel
+from coil.indexes.reader import IndexReader, open_holder
 from coil.lists.segment import MOST_ROWS
-from coil.storage.catalog import Catalog, catalog_files
+from coil.storage.disk import Folder
 from coil.storage.intake import Consumed, OnDuplicate
 from coil.storage.lock import LOCK_FILE, writer_lock
+from coil.storage.manifest import MANIFEST_FILE, SEGMENTS_FOLDER
 from coil.storage.memory import MemoryPlan, default_budget, plan_memory, resident_bytes
-from coil.storage.snapshot import Snapshot
-from coil.storage.writer import BUILD, IndexWriter, Listener
+from coil.storage.snapshot import newer_state
+from coil.storage.writer import IndexWriter, Listener
 from coil.texts.given import GivenDocuments, Texts
 from coil.vectors.encoder import Encoder
-from coil.vectors.onnx_encoder import OnnxEncoder
 
 Encoded = Callable[[int, int], object]
 LeftOut = Callable[[list[str]], object]
@@ -47,7 +45,10 @@ class Index(IndexReader):
         model: str | Path | None = None,
     ) -> None:
         """`memory`: bytes that the process may take while it changes the index."""
-        super().__init__(folder, encoder, threads, device, model)
+        holder = open_holder(folder)
+        with holder.held() as snapshot:
+            made_with = IndexModel(folder, snapshot.manifest.settings, encoder, model)
+        super().__init__(folder, holder, made_with, threads, device)
         self._memory = memory
         self._plan: MemoryPlan | None = None
 
@@ -69,9 +70,9 @@ class Index(IndexReader):
         `committed` hears how many more are safe on disk, at least every `commit_every` documents; `encoded`
         hears how many more are encoded, and how many bytes of the corpus, if it is files, are read.
         """
-        _check_choice("on_duplicate", on_duplicate, OnDuplicate)
+        check_choice("on_duplicate", on_duplicate, OnDuplicate)
         placed = GivenDocuments(documents)
-        listener = Listener(self._seen_at_once(committed), encoded, left_out or _warn_of_empty)
+        listener = Listener(committed, encoded, left_out or _warn_of_empty)
         with self._writer(self.encoder) as writer:
             return writer.add(placed, on_duplicate, listener, commit_every, placed.are_files)
 
@@ -85,46 +86,15 @@ class Index(IndexReader):
     ) -> int:
         """Add a whole corpus, or what an interrupted build of it has left; returns how many were added."""
         placed = GivenDocuments(documents)
-        state = self._settings[BUILD]
         with self._writer(self.encoder) as writer:
-            added = writer.build(
+            state = self.build_state()
+            return writer.build(
                 placed,
-                replace(Consumed.from_json(state), on_duplicate=on_duplicate),
-                Listener(self._seen_at_once(None), encoded, left_out or _warn_of_empty),
+                replace(state if state is not None else Consumed(), on_duplicate=on_duplicate),
+                Listener(None, encoded, left_out or _warn_of_empty),
                 commit_every,
                 placed.are_files,
             )
-        self.fold()
-        return added
-
-    def _seen_at_once(self, committed: Callable[[int], object] | None) -> Callable[[int], None]:
-        """Look anew after each commit but the first (after the last there is a look anyway).
-
-        A snapshot that stays would make the catalog's write-ahead file grow for as long as documents come in.
-        """
-        commits = 0
-
-        def hear(count: int) -> None:
-            nonlocal commits
-            commits += 1
-            if commits > 1:
-                self.fold()
-            if committed is not None:
-                committed(count)
-
-        return hear
-
-    def fold(self, shrink: bool = False) -> None:
-        """Put the catalog into one file, as far as other readers allow; without empty pages, if asked."""
-        self._snapshot.close()
-        try:
-            catalog = Catalog.open(self.folder)
-            if shrink:
-                catalog.shrink()
-            catalog.fold()
-            catalog.close()
-        finally:
-            self._snapshot = Snapshot(self.folder)
 
     def update(self, documents: Texts, left_out: LeftOut | None = None) -> int:
         """Add documents; one whose id is there already takes its place."""
@@ -144,9 +114,31 @@ class Index(IndexReader):
     def compact(self) -> int:
         """Rewrite the index without what was deleted; returns the number of segments left."""
         with self._writer() as writer:
-            segments = writer.compact()
-        self.fold(shrink=True)
-        return segments
+            return writer.compact()
+
+    def discard_if_empty(self) -> bool:
+        """Close the index and remove it, if it holds nothing and is still the folder that was opened."""
+        with self._holder.held() as current:
+            mine, empty = current.identity, not current.manifest.n_documents
+        self.close()
+        if not empty:
+            return False
+        try:
+            with writer_lock(self.folder) as folder:
+                if folder.identity != mine:
+                    return False
+                for name in folder.names(SEGMENTS_FOLDER):
+                    folder.discard(f"{SEGMENTS_FOLDER}/{name}")
+                for name in (MANIFEST_FILE, LOCK_FILE):
+                    folder.discard(name)
+            (self.folder / SEGMENTS_FOLDER).rmdir()
+        except (OSError, CoilError):
+            pass
+        try:
+            self.folder.rmdir()  # only where nothing else is in it
+        except OSError:
+            return False
+        return True
 
     @contextmanager
     def _writer(self, encoder: Encoder | None = None) -> Iterator[IndexWriter]:
@@ -156,24 +148,23 @@ class Index(IndexReader):
             plan = _plan(encoder, self._memory, int(self._settings["config"]["n_t"]))
         if encoder is not None:  # a plan without a model in memory would be too bold for one with it
             self._plan = plan
-        with writer_lock(self.folder):
-            catalog = Catalog.open(self.folder)
+        with writer_lock(self.folder) as folder:
+            self._catch_up(folder)
+            yield IndexWriter(
+                folder, self._holder, encoder, self._settings["precision"], self._settings["long"], plan
+            )
+
+    def _catch_up(self, folder: Folder) -> None:
+        """See what others have committed before anything is written on top of it."""
+        with self._holder.held() as current:
             try:
-                yield IndexWriter(
-                    self.folder,
-                    catalog,
-                    encoder,
-                    self._settings["precision"],
-                    self._settings["long"],
-                    plan,
-                )
-            except BaseException:
-                with suppress(CoilError):  # the first error is the one to tell; the old snapshot still serves
-                    self.refresh()
-                raise
-            finally:
-                catalog.close()
-        self.refresh()
+                newer = newer_state(folder, current)
+            except ReplacedIndex as error:
+                raise ReplacedIndex(
+                    f"{error}; nothing was written", "open it again, and write to the one you mean"
+                ) from error
+            if newer is not None:
+                self._holder.offer(newer)
 
 
 def tell_left_out(empty: Sequence[str]) -> str:
@@ -187,88 +178,9 @@ def _warn_of_empty(empty: list[str]) -> None:
     _log.warning("%s", tell_left_out(empty))
 
 
-def create(
-    path: str | Path,
-    model: str | Path | None = None,
-    precision: Precision = "int8",
-    long: Long = "chunk",
-    encoder: Encoder | None = None,
-    memory: int | None = None,
-    build_with: OnDuplicate | None = None,
-) -> Index:
-    """Make a new, empty index. `model` None is the bundled one; `long` "truncate" cuts long documents off.
-
-    `memory`: bytes that the process may take while it changes the index. `build_with` marks the index as one
-    whose building is not finished, and says what is done with duplicates.
-    """
-    folder = Path(path)
-    _check_choice("precision", precision, Precision)
-    _check_choice("long", long, Long)
-    check_free(folder)
-    encoder = encoder if encoder is not None else OnnxEncoder(model)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{folder} cannot be made: {error.strerror}", "choose another place") from error
-    settings = {
-        "model": str(Path(model).resolve()) if model is not None and Path(model).is_dir() else model,
-        "fingerprint": encoder.fingerprint,
-        "config": encoder.config.to_json(),
-        "precision": precision,
-        "long": long,
-    }
-    if build_with is not None:
-        settings[BUILD] = Consumed(on_duplicate=build_with).to_json()
-    with writer_lock(folder):
-        check_free(folder)
-        for left in catalog_files(folder):  # of a process that was killed before it had made an index
-            left.unlink()
-        try:
-            Catalog.create(folder, settings).close()
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-    return Index(folder, encoder, memory)
-
-
-def open_index(
-    path: str | Path,
-    encoder: Encoder | None = None,
-    memory: int | None = None,
-    threads: int = 1,
-    device: str | None = None,
-    model: str | Path | None = None,
-) -> Index:
-    """Open an index that is there, to search and to change it.
-
-    `model` says where the model that it was made with is now, if that has moved. `memory` bounds the process
-    while it changes the index, in bytes. `threads` share a search over many documents; `device`, such as
-    "cuda", scores with PyTorch there.
-    """
-    folder = Path(path)
-    if not folder.is_dir():
-        raise MissingIndex(f"there is no index at {folder}", "make one with `coil index` or coil.create")
-    return Index(folder, encoder, memory, threads, device, model)
-
-
-def is_index(folder: Path) -> bool:
-    """Whether there is an index, whole or damaged; what a kill while making one leaves is none."""
-    return folder.is_dir() and any(catalog_files(folder)) and not Catalog.is_bare(folder)
-
-
-def _check_choice(name: str, value: object, choices: Any) -> None:
+def check_choice(name: str, value: object, choices: Any) -> None:
     if value not in get_args(choices):
         raise OptionMismatch(f"{name} is {value!r}", f"choose one of {', '.join(get_args(choices))}")
-
-
-def check_free(folder: Path) -> None:
-    """Refuse a place where something is already."""
-    taken = folder.exists() and not folder.is_dir()
-    if folder.is_dir():
-        left = {LOCK_FILE, *(path.name for path in catalog_files(folder))}
-        taken = is_index(folder) or any(path.name not in left for path in folder.iterdir())
-    if taken:
-        raise OutputError(f"{folder} exists already", "open it with coil.open, or choose another name")
 
 
 def _plan(encoder: Encoder | None, memory: int | None, n_t: int) -> MemoryPlan:

@@ -2,79 +2,49 @@
 
 from __future__ import annotations
 
-import copy
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coil.errors import InputError, MissingModelFile, ModelError, OptionMismatch, how_many
+from coil.errors import DamagedManifest, InputError, MissingSegment, ModelError, how_many
 from coil.explanations.explanation import Explanation, explain_hit
 from coil.hits.rankers import Selection, check_deadline
 from coil.hits.reranker import AT_ONCE, Candidate, check_candidates, rank_candidates
 from coil.hits.searcher import Answer, Hit, Searcher
-from coil.lists.segment import LiveSegment
-from coil.lists.segment_file import check_segment
+from coil.indexes.model import IndexModel
 from coil.scores.bm25 import rank_with_bm25
+from coil.storage.disk import Folder
 from coil.storage.facts import IndexFacts, NameList, gather_facts
-from coil.storage.filters import parse_filter
 from coil.storage.intake import Consumed
-from coil.storage.snapshot import SEGMENTS_FOLDER, Snapshot
-from coil.storage.writer import BUILD
+from coil.storage.manifest import MANIFEST_FILE, Manifest
+from coil.storage.snapshot import Holder, Snapshot, newer_state
+from coil.storage.stored_segment import check_stored
 from coil.texts.values import Document
 from coil.tokens.list_keys import NO_LIST
 from coil.vectors.encoder import Encoder
-from coil.vectors.onnx_encoder import OnnxEncoder
 
 if TYPE_CHECKING:
     from typing import Self
 
-
-class OnDisk:
-    """A snapshot as a collection to search."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-
-    @property
-    def segments(self) -> list[LiveSegment]:
-        return self._snapshot.segments
-
-    def document(self, ordinal: int) -> Document:
-        return self._snapshot.catalog.document(ordinal)
-
-    def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
-        return self._snapshot.catalog.documents(ordinals, texts)
-
-    def ordinal_of(self, doc_id: str) -> int:
-        return self._snapshot.catalog.place_of(doc_id)[0]
+_SETTINGS = {"model": str | None, "fingerprint": str, "config": dict, "precision": str, "long": str}
 
 
 class IndexReader:
     """What can be asked of an index. What others commit is seen after `refresh`.
 
-    Threads may read at the same time, also while one of them refreshes.
+    Threads may read at the same time, also while one of them refreshes, writes or closes the index.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        encoder: Encoder | None = None,
-        threads: int = 1,
-        device: str | None = None,
-        model: str | Path | None = None,
+        self, folder: Path, holder: Holder, model: IndexModel, threads: int = 1, device: str | None = None
     ) -> None:
-        """`model`: where its model is, if that is no longer where it was."""
         self.folder = folder
-        self._model_at = model
-        self._encoder = encoder
+        self._holder, self._model = holder, model
         self._threads, self._device = threads, device
-        self._cached: tuple[Snapshot, Searcher] | None = None
-        self._swap = threading.Lock()
-        self._snapshot = Snapshot(folder)
-        self._settings = self._snapshot.catalog.settings()
+        with holder.held() as snapshot:
+            self._settings = dict(snapshot.manifest.settings)
 
     def __enter__(self) -> Self:
         return self
@@ -83,40 +53,20 @@ class IndexReader:
         self.close()
 
     def __len__(self) -> int:
-        with self._held() as snapshot:
-            return snapshot.catalog.n_documents()
+        with self._holder.held() as snapshot:
+            return snapshot.manifest.n_documents
 
     def __repr__(self) -> str:
         return f"<coil.Index {str(self.folder)!r}, {how_many(len(self), 'document')}>"
 
     def close(self) -> None:
-        """Let go of the files."""
-        self._snapshot.close()
+        """Let go of the files, as soon as nobody reads them any more."""
+        self._holder.close()
 
     @property
     def encoder(self) -> Encoder:
         """The model that the index was made with, loaded when it is first needed."""
-        if self._encoder is None:
-            self._encoder = self._load_model()
-        made_with = self._settings["fingerprint"]
-        if self._encoder.fingerprint != made_with:
-            raise OptionMismatch(
-                f"{self.folder} was made with the model {made_with}, but the one at hand "
-                f"({self._model_at or self._settings['model'] or 'bundled'}) is {self._encoder.fingerprint}",
-                "open it with the model it was made with (--model FOLDER), or build it again",
-            )
-        return self._encoder
-
-    def _load_model(self) -> Encoder:
-        if self._model_at is not None:
-            return OnnxEncoder(self._model_at)
-        try:
-            return OnnxEncoder(self._settings["model"])
-        except MissingModelFile as error:
-            raise MissingModelFile(
-                f"{self.folder} was made with a model that is no longer there: {error}",
-                "say where it is now with --model FOLDER, or coil.open(..., model=FOLDER)",
-            ) from error
+        return self._model.encoder
 
     @property
     def model(self) -> str | None:
@@ -126,17 +76,22 @@ class IndexReader:
 
     def use(self, encoder: Encoder) -> None:
         """Take this model, which must be the one that the index was made with."""
-        self._encoder = encoder
-        assert self.encoder is encoder
+        self._model.use(encoder)
 
     def settings(self) -> dict[str, Any]:
         """What the index was made with: model, fingerprint, config, precision, long."""
         return dict(self._settings)
 
+    @property
+    def version(self) -> int:
+        """A number that grows with every change of the index; reads between two equal ones saw one state."""
+        with self._holder.held() as snapshot:
+            return snapshot.version
+
     def build_state(self) -> Consumed | None:
         """How far `coil index` has come, None if the index was made otherwise."""
-        state = self._settings.get(BUILD)
-        return Consumed.from_json(state) if state is not None else None
+        with self._holder.held() as snapshot:
+            return _build_state(snapshot.manifest, self.folder)
 
     @property
     def is_unfinished(self) -> bool:
@@ -171,10 +126,9 @@ class IndexReader:
         _check_question(queries, k, filter)
         deadline = None if timeout is None else time.monotonic() + timeout
         allowed = None
-        with self._held() as snapshot:
+        with self._holder.held() as snapshot:
             if filter is not None:
-                parsed = parse_filter(filter)
-                allowed = snapshot.catalog.select(parsed.where, parsed.parameters)
+                allowed = snapshot.select(filter, deadline)
             return self._searcher(snapshot).answer_many(queries, k, allowed, tok_only, deadline, texts)
 
     def search_with_bm25(
@@ -188,10 +142,9 @@ class IndexReader:
         selection = Selection(k, deadline=None if timeout is None else time.monotonic() + timeout)
         allowed = None
         check_deadline(selection)
-        with self._held() as snapshot:
+        with self._holder.held() as snapshot:
             if filter is not None:
-                parsed = parse_filter(filter)
-                allowed = snapshot.catalog.select(parsed.where, parsed.parameters)
+                allowed = snapshot.select(filter, selection.deadline)
             tokenizer, profile = self.encoder.tokenizer, self.encoder.config.profile
             [tokens] = tokenizer.cut([query], profile.query_length)
             ids = tokens.input_ids[len(tokenizer.prefix) : len(tokens) - len(tokenizer.suffix)]
@@ -204,7 +157,7 @@ class IndexReader:
             ranked = rank_with_bm25(snapshot.segments, lengths, asked, k, allowed)
             check_deadline(selection)
             for rank, found in enumerate(ranked, start=1):
-                document = snapshot.catalog.document(found.ordinal)
+                document = snapshot.document(found.ordinal)
                 hits.append(
                     Hit(rank, document.doc_id, found.score, document.text, document.fields, found.chunk)
                 )
@@ -228,86 +181,95 @@ class IndexReader:
                 "give each query its list of ids",
             )
         found = []
-        with self._held() as snapshot:
-            collection = OnDisk(snapshot)
+        with self._holder.held() as snapshot:
             for begin in range(0, len(queries), AT_ONCE):
                 candidates = []
                 for of_query in doc_ids[begin : begin + AT_ONCE]:
                     check_candidates(of_query)
-                    candidates.append([collection.ordinal_of(doc_id) for doc_id in of_query])
+                    candidates.append(_ordinals_of(snapshot, of_query))
                 some = queries[begin : begin + AT_ONCE]
-                for ranked in rank_candidates(self.encoder, collection, some, candidates, tok_only):
-                    found.append([_hit(collection, rank, of) for rank, of in enumerate(ranked, start=1)])
+                for ranked in rank_candidates(self.encoder, snapshot, some, candidates, tok_only):
+                    found.append([_hit(snapshot, rank, of) for rank, of in enumerate(ranked, start=1)])
         return found
 
     def explain(self, query: str, doc_id: str, tok_only: bool = False) -> Explanation:
         """Why a document scores what it scores; `explanation.versus(another)` says which is above and why."""
-        with self._held() as snapshot:
+        with self._holder.held() as snapshot:
             return explain_hit(self._searcher(snapshot), query, doc_id, tok_only=tok_only)
 
     def has(self, doc_id: str) -> bool:
         """Whether a document has this id."""
-        with self._held() as snapshot:
-            return snapshot.catalog.ordinal_of(doc_id) is not None
+        with self._holder.held() as snapshot:
+            return bool(snapshot.ordinals_of([doc_id]))
 
     def document(self, doc_id: str) -> Document:
         """A document by its id."""
-        with self._held() as snapshot:
-            ordinal, _ = snapshot.catalog.place_of(doc_id)
-            return snapshot.catalog.document(ordinal)
+        with self._holder.held() as snapshot:
+            return snapshot.document(snapshot.ordinal_of(doc_id))
 
-    def refresh(self) -> None:
-        """See what other processes have committed."""
-        with self._held() as current:
-            newer = Snapshot(self.folder, current)
-        with self._swap:
-            older, self._snapshot = self._snapshot, newer
-            self._cached = None
-        older.close()
+    def refresh(self) -> bool:
+        """See what other processes have committed; returns whether there was anything new.
+
+        A refresh never goes back: where the folder was replaced by another one, or by an earlier state of
+        itself, it is a ReplacedIndex, and the state that was read before stays.
+        """
+        with self._holder.held() as current, Folder.open(self.folder) as folder:
+            newer = newer_state(folder, current)
+            return newer is not None and self._holder.offer(newer)
 
     @contextmanager
-    def pinned(self) -> Iterator[Self]:
+    def pinned(self) -> Iterator[IndexReader]:
         """The index as it is now, to read several times: what is committed meanwhile is not seen."""
-        with self._held() as snapshot:
-            still = copy.copy(self)
-            still._swap = threading.Lock()
-            still._snapshot = snapshot
-            yield still
-
-    @contextmanager
-    def _held(self) -> Iterator[Snapshot]:
-        """The snapshot of this moment; it stays open until it is no longer needed here."""
-        with ExitStack() as stack:
-            with self._swap:  # or it could be closed between our look at it and our hold on it
-                snapshot = stack.enter_context(self._snapshot.held())
-            yield snapshot
+        with self._holder.held() as snapshot:
+            snapshot.retain()
+            still = IndexReader(self.folder, Holder(snapshot), self._model, self._threads, self._device)
+            try:
+                yield still
+            finally:
+                still.close()
 
     @property
     def searcher(self) -> Searcher:
         """What answers the queries of a pinned index; of one that is refreshed it may be closed any time."""
-        return self._searcher(self._snapshot)
+        with self._holder.held() as snapshot:
+            return self._searcher(snapshot)
 
     def _searcher(self, snapshot: Snapshot) -> Searcher:
-        """One for as long as the snapshot is the same: it keeps what the kernels read."""
-        cached = self._cached
-        if cached is None or cached[0] is not snapshot:
-            searcher = Searcher(self.encoder, OnDisk(snapshot), threads=self._threads, device=self._device)
-            self._cached = cached = (snapshot, searcher)
-        return cached[1]
+        encoder = self.encoder
+        return snapshot.searcher(
+            lambda collection: Searcher(encoder, collection, threads=self._threads, device=self._device)
+        )
 
     def verify(self, progress: Callable[[int], object] | None = None) -> None:
-        """Read every byte of the index; the first thing that is wrong is raised."""
-        with self._held() as snapshot:
-            snapshot.catalog.check()
-            for entry in snapshot.entries:
-                check_segment(self.folder / SEGMENTS_FOLDER / entry.file, entry.facts)
-                if progress is not None:
-                    progress(entry.facts.bytes)
+        """Read every byte of the index as it is on the disk now, and everything that a search would read; the
+        first thing that is wrong is raised. `progress` hears how many more bytes were read."""
+        told = 0
+
+        def tell(count: int) -> None:
+            nonlocal told
+            told += count
+            if progress is not None:
+                progress(count)
+
+        with Folder.open(self.folder) as folder:
+            while True:
+                snapshot = Snapshot.open(folder)
+                try:
+                    _check_snapshot(folder, snapshot, tell)
+                    return
+                except MissingSegment:  # a writer may have merged it away meanwhile
+                    with Holder(Snapshot.open(folder)).held() as now:
+                        if now.version == snapshot.version:
+                            raise
+                    tell(-told)
+                finally:
+                    snapshot.release()
 
     def disk_use(self) -> tuple[int, int]:
         """How many segments there are, and how many bytes they take."""
-        with self._held() as snapshot:
-            return len(snapshot.entries), sum(entry.facts.bytes for entry in snapshot.entries)
+        with self._holder.held() as snapshot:
+            entries = snapshot.manifest.segments
+            return len(entries), sum(entry.lists.bytes + entry.texts.bytes for entry in entries)
 
     def inspect(self, longest: int = 10) -> IndexFacts:
         """Sizes and settings. Where the model is not at hand, the longest lists are named by number."""
@@ -317,20 +279,65 @@ class IndexReader:
             name_list = self._words_of_list()
         except ModelError as error:
             nameless = str(error)
-        with self._held() as snapshot:
-            return gather_facts(snapshot, self._settings, self.is_unfinished, longest, name_list, nameless)
+        with self._holder.held() as snapshot:
+            return gather_facts(snapshot, self.is_unfinished, longest, name_list, nameless)
 
     def _words_of_list(self) -> NameList:
         keys, tokenizer = self.encoder.keys, self.encoder.tokenizer
         return lambda list_id: tuple(tokenizer.token(token) for token in keys.members(list_id).tolist())
 
 
+def open_holder(folder: Path) -> Holder:
+    """The current state of the index at a path."""
+    with Folder.open(folder) as opened:
+        snapshot = Snapshot.open(opened)
+    try:
+        _check_settings(snapshot.manifest, folder)
+        _build_state(snapshot.manifest, folder)
+    except BaseException:
+        snapshot.release()
+        raise
+    return Holder(snapshot)
+
+
+def _check_settings(manifest: Manifest, folder: Path) -> None:
+    for name, kind in _SETTINGS.items():
+        if name not in manifest.settings or not isinstance(manifest.settings[name], kind):
+            raise DamagedManifest(
+                f"{folder / MANIFEST_FILE} has no usable setting {name!r}",
+                "restore the index from a backup, or build it again",
+            )
+
+
+def _build_state(manifest: Manifest, folder: Path) -> Consumed | None:
+    if manifest.build is None:
+        return None
+    try:
+        return Consumed.from_json(dict(manifest.build))
+    except (KeyError, ValueError, TypeError) as error:
+        raise DamagedManifest(
+            f"{folder / MANIFEST_FILE} does not say how far its build has come",
+            "restore the index from a backup, or build it again",
+        ) from error
+
+
+def _check_snapshot(folder: Folder, snapshot: Snapshot, told: Callable[[int], object]) -> None:
+    for entry, stored in zip(snapshot.manifest.segments, snapshot.stored, strict=True):
+        check_stored(folder, entry, stored)
+        told(entry.lists.bytes + entry.texts.bytes)
+
+
+def _ordinals_of(snapshot: Snapshot, doc_ids: Sequence[str]) -> list[int]:
+    found = snapshot.ordinals_of(doc_ids)
+    return [found[doc_id] if doc_id in found else snapshot.ordinal_of(doc_id) for doc_id in doc_ids]
+
+
 def _number_of_list(list_id: int) -> tuple[str, ...]:
     return (f"list {list_id}",)
 
 
-def _hit(collection: OnDisk, rank: int, ranked: Candidate) -> Hit:
-    document = collection.document(ranked.ordinal)
+def _hit(snapshot: Snapshot, rank: int, ranked: Candidate) -> Hit:
+    document = snapshot.document(ranked.ordinal)
     return Hit(rank, document.doc_id, ranked.score, document.text, document.fields, ranked.chunk)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, TypeVar
 
 from coil.errors import InputError
 from coil.lists.segment import MOST_ROWS
@@ -14,39 +14,58 @@ from coil.vectors.encoder import Encoder
 from coil.vectors.token_vectors import TokenVectors
 
 Long = Literal["chunk", "truncate"]
-Rows = list[tuple[tuple[int, int], TokenVectors]]
+Span = tuple[int, int]
+Rows = list[tuple[Span, TokenVectors]]
 """The characters and the vectors of every chunk of a document."""
+
+T = TypeVar("T")
 
 
 def encode_rows(
     encoder: Encoder, documents: Iterable[Document], long: Long
 ) -> Iterator[tuple[Document, Rows]]:
     """Each document with its rows, in order; few documents are held at a time."""
-    waiting: deque[tuple[Document, list[tuple[int, int]]]] = deque()
+    cut = ((document, document.text, row_spans(encoder, document, long)) for document in documents)
+    return encode_spans(encoder, cut)
 
-    def texts() -> Iterator[str]:
-        for document in documents:
-            spans = row_spans(encoder, document, long)
-            waiting.append((document, spans))
+
+def encode_spans(
+    encoder: Encoder, texts: Iterable[tuple[T, str, Sequence[Span]]]
+) -> Iterator[tuple[T, Rows]]:
+    """What each text belongs to, with the rows of its spans, in order; a text without spans has no rows."""
+    waiting: deque[tuple[T, Sequence[Span]]] = deque()
+
+    def pieces() -> Iterator[str]:
+        for owner, text, spans in texts:
+            waiting.append((owner, spans))
             for start, end in spans:
-                yield document.text[start:end]
+                yield text[start:end]
 
-    vectors = encoder.encode_documents(texts())
+    vectors = encoder.encode_documents(pieces())
     for first in vectors:
-        document, spans = waiting.popleft()
-        rows = [(spans[0], first)]
-        rows += [(span, next(vectors)) for span in spans[1:]]
-        yield document, rows
+        while not waiting[0][1]:
+            yield waiting.popleft()[0], []
+        owner, spans = waiting.popleft()
+        yield owner, [(spans[0], first), *((span, next(vectors)) for span in spans[1:])]
+    while waiting:
+        yield waiting.popleft()[0], []
 
 
-def row_spans(encoder: Encoder, document: Document, long: Long) -> list[tuple[int, int]]:
-    """The characters of each row: the text, which the encoder cuts off, or the chunks of a long one."""
+def row_spans(
+    encoder: Encoder, document: Document, long: Long, place: Callable[[Document], str] | None = None
+) -> list[Span]:
+    """The characters of each row: the text, which the encoder truncates, or the chunks of a long one.
+
+    `place` says where the document comes from, for the error that it has more chunks than a segment has rows.
+    """
     if long == "truncate":
         return [(0, len(document.text))]
     spans = chunk_spans(encoder.tokenizer, document.text, encoder.config.profile.document_length)
     if len(spans) > MOST_ROWS:
+        where = f"document {document.doc_id!r:.80}" if place is None else place(document)
         raise InputError(
-            f"the document {document.doc_id!r} has {len(spans):,} chunks, more than {MOST_ROWS:,}",
+            f"{where}: {len(document.text):,} characters make {len(spans):,} chunks, which exceeds the limit "
+            f"of {MOST_ROWS:,}",
             "split it into several documents",
         )
     return spans

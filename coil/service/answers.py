@@ -13,7 +13,7 @@ from coil.errors import SearchTimeout
 from coil.explanations.explanation import Explanation, explain_hit
 from coil.explanations.snippet import piece_text
 from coil.hits.searcher import Answer, Hit, SearchStats
-from coil.indexes.index import Index
+from coil.indexes.reader import IndexReader
 from coil.scores.oracle import score
 from coil.tokens.list_keys import NO_LIST
 from coil.vectors.token_vectors import TokenVectors
@@ -38,7 +38,9 @@ class Answered:
     stats: SearchStats
 
 
-def answer_queries(index: Index, queries: Sequence[str], asked: Asked, seconds: float) -> list[Answered]:
+def answer_queries(
+    index: IndexReader, queries: Sequence[str], asked: Asked, seconds: float
+) -> list[Answered]:
     """Answer queries from one state of the index; `index` is pinned."""
     deadline = time.monotonic() + seconds
     found = index.answer_many(queries, asked.k, asked.filter, asked.tok_only, seconds)
@@ -50,7 +52,7 @@ def answer_queries(index: Index, queries: Sequence[str], asked: Asked, seconds: 
     ]
 
 
-def answer_with_bm25(index: Index, query: str, asked: Asked, seconds: float) -> Answered:
+def answer_with_bm25(index: IndexReader, query: str, asked: Asked, seconds: float) -> Answered:
     """The same shape of answer from BM25 over the same lists."""
     began = time.perf_counter()
     hits = index.search_with_bm25(query, asked.k, asked.filter, seconds)
@@ -59,7 +61,7 @@ def answer_with_bm25(index: Index, query: str, asked: Asked, seconds: float) -> 
 
 
 def explain_one(
-    index: Index, query: str, doc_id: str, versus: str | None, tok_only: bool, seconds: float
+    index: IndexReader, query: str, doc_id: str, versus: str | None, tok_only: bool, seconds: float
 ) -> dict[str, Any]:
     """Why a document scores what it scores, beside another one if that is named.
 
@@ -79,7 +81,7 @@ def explain_one(
     return {"first": first, "second": explain_hit(searcher, query, versus, vectors).to_json()}
 
 
-def describe(index: Index, name: str, writable: bool) -> dict[str, Any]:
+def describe(index: IndexReader, name: str, writable: bool) -> dict[str, Any]:
     """Sizes and settings, without anything that tells where the index is."""
     facts = asdict(index.inspect())
     del facts["folder"], facts["nameless"]  # they may tell where things are
@@ -113,7 +115,7 @@ def _hit_json(hit: Hit, best: float | None) -> dict[str, Any]:
 
 
 def _explained_json(
-    index: Index, query: str, answer: Answer, asked: Asked, deadline: float
+    index: IndexReader, query: str, answer: Answer, asked: Asked, deadline: float
 ) -> dict[str, Any]:
     """The answer with what every hit's score is made of."""
     searcher, encoder = index.searcher, index.encoder

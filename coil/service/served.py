@@ -7,14 +7,24 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from coil.errors import CoilError, IndexLocked, IndexProblem, InputError, OptionMismatch, OutputError
-from coil.indexes.index import Index, open_index
+from coil.errors import (
+    CoilError,
+    IndexLocked,
+    IndexProblem,
+    InputError,
+    MissingIndex,
+    OptionMismatch,
+    OutputError,
+    ReplacedIndex,
+)
+from coil.indexes.index import Index
+from coil.indexes.opening import open_index
+from coil.indexes.reader import IndexReader
 from coil.service.problems import busy, unwritable
-from coil.storage.catalog import CATALOG_FILE, Catalog
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
@@ -28,18 +38,18 @@ class ServedIndex:
     def __init__(self, name: str, index: Index, writes_waiting: int) -> None:
         self.name, self.index = name, index
         self.trouble = ""  # why others' commits cannot be read at the moment, in words fit for a client
-        self._begin_to_watch()
-        index.refresh()  # whatever was committed before
         self._looking = threading.Lock()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"write-{name}")
         self._writes_waiting, self._writes = writes_waiting, 0
         self._counting = threading.Lock()
 
     @contextmanager
-    def reading(self) -> Iterator[Index]:
+    def reading(self) -> Iterator[IndexReader]:
         """The index at this moment, others' commits included, for as long as it is needed."""
-        self.look()
-        with self.index.pinned() as pinned:
+        with ExitStack() as stack:
+            with self._looking:  # or another thread could close the index that we have just found
+                self._look()
+                pinned = stack.enter_context(self.index.pinned())
             yield pinned
 
     @contextmanager
@@ -60,23 +70,24 @@ class ServedIndex:
         return self._writer.submit(self._change, change)
 
     def _change(self, change: Callable[[Index], Any]) -> Any:
+        self.look()
+        index = self.index
         try:
-            return change(self.index)
+            return change(index)
         except IndexLocked:
             raise
-        except (OutputError, IndexProblem) as error:
+        except CoilError as error:
             self.look()
+            if self.index is not index:
+                raise busy("the index was replaced while it was being changed", seconds=1) from error
+            if not isinstance(error, OutputError | IndexProblem):
+                raise
             if self.trouble:  # the reason behind the error, and one that a client may know
                 raise unwritable(self.name, self.trouble) from error
             raise
 
-    def _begin_to_watch(self) -> None:
-        self._file = _file_of(self.index.folder)
-        self._watch = Catalog.open(self.index.folder)
-        self._seen = self._watch.version()
-
     def _take_over(self) -> None:
-        """Open the index that stands in the place of ours now. It must be of the same model."""
+        """Open the index that is in the place of ours now. It must be of the same model."""
         newer = open_index(self.index.folder, self.index.encoder)
         try:
             _ = newer.encoder
@@ -85,9 +96,6 @@ class ServedIndex:
             raise
         older, self.index = self.index, newer
         older.close()  # when those who read it are done
-        self._watch.close()
-        self._begin_to_watch()
-        newer.refresh()
 
     @property
     def writes_waiting(self) -> int:
@@ -97,7 +105,6 @@ class ServedIndex:
     def close(self) -> None:
         """Finish what is being written, and let go of the files."""
         self._writer.shutdown(wait=True)
-        self._watch.close()
         self.index.close()
 
     def look(self) -> None:
@@ -107,25 +114,20 @@ class ServedIndex:
         takes microseconds, a reload milliseconds; searches that are running go on with what they have.
         """
         with self._looking:
+            self._look()
+
+    def _look(self) -> None:
+        try:
             try:
-                if _file_of(self.index.folder) != self._file:
-                    self._take_over()
-                version = self._watch.version()
-                if version != self._seen:
-                    self.index.refresh()
-                    self._seen = version
-                self.trouble = ""
-            except (CoilError, OSError) as error:  # we go on with what we have
-                if not self.trouble:
-                    _log.error("cannot reload", extra={"index": self.name, "reason": str(error)})
-                gone = isinstance(error, FileNotFoundError | NotADirectoryError)
-                self.trouble = "is no longer where it was" if gone else "cannot be read as it is now"
-
-
-def _file_of(folder: Path) -> tuple[int, int]:
-    """Which file the catalog is, whatever its name."""
-    found = (folder / CATALOG_FILE).stat()
-    return found.st_dev, found.st_ino
+                self.index.refresh()
+            except ReplacedIndex:
+                self._take_over()
+            self.trouble = ""
+        except (CoilError, OSError) as error:  # we go on with what we have
+            if not self.trouble:
+                _log.error("cannot reload", extra={"index": self.name, "reason": str(error)})
+            gone = isinstance(error, MissingIndex)
+            self.trouble = "is no longer where it was" if gone else "cannot be read as it is now"
 
 
 def open_all(

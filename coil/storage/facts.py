@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.lists.segment import LiveSegment
-from coil.storage.catalog import catalog_files
 from coil.storage.snapshot import Snapshot
 
 NameList = Callable[[int], tuple[str, ...]]
@@ -35,24 +34,20 @@ class IndexFacts:
     nameless: str  # why these have no names, if they have none
     truncated_documents: int
     segments: int
+    version: int  # grows with every change
     unfinished: bool  # `coil index` was interrupted, and --resume can go on
-    bytes_catalog: int
-    bytes_segments: int
+    bytes_lists: int
+    bytes_documents: int
     bytes_a_mention: float  # of those that are stored
     token_error: float
     sentence_error: float
 
 
 def gather_facts(
-    snapshot: Snapshot,
-    settings: Mapping[str, Any],
-    unfinished: bool,
-    longest: int,
-    name_list: NameList,
-    nameless: str,
+    snapshot: Snapshot, unfinished: bool, longest: int, name_list: NameList, nameless: str
 ) -> IndexFacts:
     """Count what a snapshot holds; the `longest` lists are named."""
-    catalog, segments = snapshot.catalog, snapshot.segments
+    manifest, segments = snapshot.manifest, snapshot.segments
     counts: dict[int, int] = {}
     for live in segments:
         lengths = count_living(live)
@@ -63,23 +58,25 @@ def gather_facts(
     stored = sum(live.segment.n_mentions for live in segments)
     postings = sum(_posting_bytes(live) for live in segments)
     deleted = sum(int((~live.alive).sum()) for live in segments if live.alive is not None)
+    settings = manifest.settings
     return IndexFacts(
-        folder=str(snapshot.folder),
+        folder=str(snapshot.path),
         model={name: settings[name] for name in ("model", "fingerprint", "config")},
         precision=settings["precision"],
         long=settings["long"],
-        documents=catalog.n_documents(),
+        documents=manifest.n_documents,
         rows=sum(live.segment.n_rows for live in segments) - deleted,
         deleted_rows=deleted,
         mentions=sum(counts.values()),
         lists=len(counts),
         longest_lists=tuple((name_list(list_id), length) for list_id, length in top),
         nameless=nameless,
-        truncated_documents=catalog.n_truncated(),
+        truncated_documents=snapshot.count_truncated(),
         segments=len(segments),
+        version=manifest.version,
         unfinished=unfinished,
-        bytes_catalog=sum(path.stat().st_size for path in catalog_files(snapshot.folder)),
-        bytes_segments=sum(entry.facts.bytes for entry in snapshot.entries),
+        bytes_lists=sum(entry.lists.bytes for entry in manifest.segments),
+        bytes_documents=sum(entry.texts.bytes for entry in manifest.segments),
         bytes_a_mention=postings / stored if stored else 0.0,
         token_error=max((live.segment.token_error for live in segments), default=0.0),
         sentence_error=max((live.segment.sentence_error for live in segments), default=0.0),

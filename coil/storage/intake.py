@@ -11,7 +11,6 @@ from hashlib import blake2b
 from typing import Any, Literal, Protocol
 
 from coil.errors import ChangedCorpus, DuplicateId, how_many
-from coil.storage.catalog import Catalog
 from coil.texts.values import Document
 
 OnDuplicate = Literal["error", "update", "skip"]
@@ -19,6 +18,8 @@ Span = tuple[int, int]
 
 NOTHING_READ = bytes(16)
 _MOST_RUNS = 1 << 20
+_AT_ONCE = 256  # documents whose ids are looked up together, and their characters at most
+_CHARACTERS = 1 << 20
 
 
 class PlacedDocuments(Protocol):
@@ -45,7 +46,7 @@ class PlacedDocuments(Protocol):
 
 @dataclass(frozen=True)
 class Consumed:
-    """How far a build has come in its corpus: what the catalog keeps, so that `--resume` can go on.
+    """How far a build has come in its corpus: what the manifest keeps, so that `--resume` can go on.
 
     `digest` is over everything read. `starts` has (number, ordinal) of the first document of each run; unless
     duplicates are skipped, those that follow are counted on from there. The number leaves out the `empty`
@@ -60,7 +61,7 @@ class Consumed:
     empty: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """As the catalog keeps it."""
+        """As the manifest keeps it."""
         return {
             "documents": self.documents,
             "digest": self.digest.hex(),
@@ -72,11 +73,12 @@ class Consumed:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Consumed:
-        """Back from the catalog."""
+        """Back from the manifest."""
         starts = tuple((number, ordinal) for number, ordinal in value["starts"])
         digest = bytes.fromhex(value["digest"])
-        empty = value.get("empty", 0)  # older indexes do not tell
-        return cls(value["documents"], digest, starts, value["on_duplicate"], value["finished"], empty)
+        return cls(
+            value["documents"], digest, starts, value["on_duplicate"], value["finished"], value["empty"]
+        )
 
 
 @dataclass(frozen=True)
@@ -129,65 +131,118 @@ class SourcePositions:
         return start, number == first
 
 
+class KnownDocuments(Protocol):
+    """What is in the index already. Threads may ask while another commits."""
+
+    def ordinals_of(self, doc_ids: Sequence[str]) -> dict[str, int]:
+        """The ordinals of those ids that are there."""
+        ...
+
+    def find(self, ordinal: int) -> Document | None:
+        """A document by its ordinal, None where there is none."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A document as it was read."""
+
+    document: Document
+    mark: int
+    position: int
+
+
 class Intake:
     """Reads documents, keeps a digest of all, and hands on those that go into the index.
 
-    With `before`, the first documents are only compared with what an interrupted run has read of them.
-    `forget` may be called from another thread.
+    With `before`, the first documents are only compared with what an interrupted run has read of them. Some
+    documents are read at a time, so that the index is asked for all of their ids at once. `forget` may be
+    called from another thread.
     """
 
     def __init__(
         self,
         documents: PlacedDocuments,
-        catalog: Catalog,
+        known: KnownDocuments,
         cut: Callable[[Document, Callable[[Document], str]], list[Span]],
         before: Consumed,
     ) -> None:
-        self._documents, self._catalog, self._cut, self._before = documents, catalog, cut, before
-        self._places = SourcePositions()
-        self._under_way: dict[str, int] = {}  # ids that are not in the catalog yet; bounded by the writer
+        self._documents, self._known, self._cut, self._before = documents, known, cut, before
+        self._positions = SourcePositions()
+        self._under_way: dict[str, int] = {}  # ids that are not in the index yet; bounded by the writer
+        self._mark = 0
         self.number = 0
         self.n_empty = 0
         self.digest = NOTHING_READ
         self.empty: list[str] = []  # ids of documents without text, which arrive without spans
 
     def __iter__(self) -> Iterator[Arrival]:
+        for batch in self._batches():
+            yield from self._arrivals(batch)
+        if self.number < self._before.documents:
+            raise self._changed(
+                f"the corpus has {how_many(self.number, 'document')} now, but the interrupted run had read "
+                f"{self._before.documents:,}"
+            )
+
+    def _batches(self) -> Iterator[list[_Read]]:
+        """Documents as they come, some at a time. Those before a bad one are handed on before it is told."""
+        stream = iter(self._documents)
+        while True:
+            batch: list[_Read] = []
+            characters = 0
+            failure: Exception | None = None
+            try:
+                while len(batch) < _AT_ONCE and characters < _CHARACTERS:
+                    document = next(stream)
+                    batch.append(_Read(document, self._documents.mark, self._documents.position))
+                    characters += len(document.text)
+            except Exception as error:
+                failure = error
+            if batch:
+                yield batch
+            if isinstance(failure, StopIteration):
+                return
+            if failure is not None:
+                raise failure
+
+    def _arrivals(self, batch: list[_Read]) -> Iterator[Arrival]:
         mode = self._before.on_duplicate
-        for document in self._documents:
+        first_of: dict[
+            str, int | None
+        ] = {}  # id → its number in the corpus, None: it was in the index before
+        if mode != "update":
+            ids = list(dict.fromkeys(read.document.doc_id for read in batch))
+            # What is under way first: an id that a commit has moved from here to the index since is in both.
+            waiting = {doc_id: self._under_way[doc_id] for doc_id in ids if doc_id in self._under_way}
+            there = self._known.ordinals_of(ids)
+            first_of = {doc_id: self._number_in_index(ordinal) for doc_id, ordinal in there.items()}
+            first_of.update(waiting)
+        for read in batch:
+            document, self._mark = read.document, read.mark
             self.number += 1
             if document.is_empty:
                 self.n_empty += 1
             else:
-                self._places.note(self._kept, self._documents.mark)
+                self._positions.note(self._kept, self._mark)
             fields = json.dumps(document.fields, ensure_ascii=False)
             self.digest = _digest(self.digest, document.doc_id, document.text, fields)
             if self.number <= self._before.documents:
                 self._compare(document)
                 continue
             if mode != "update":
-                first = self._first_of(document.doc_id)
-                if first is not None and mode == "error":
+                if document.doc_id in first_of:
+                    if mode == "skip":
+                        continue
+                    first = self._place_of(first_of[document.doc_id], document.doc_id)
                     raise DuplicateId(document.doc_id, first, self.here(document))
-                if first is not None:
-                    continue
                 if not document.is_empty:
-                    self._under_way[document.doc_id] = self._kept
+                    self._under_way[document.doc_id] = first_of[document.doc_id] = self._kept
             if document.is_empty:
                 self.empty.append(document.doc_id)
             spans = [] if document.is_empty else self._cut(document, self.here)
             yield Arrival(
-                self.number,
-                self.n_empty,
-                document,
-                spans,
-                self.digest,
-                self._documents.position,
-                3 * len(fields),
-            )
-        if self.number < self._before.documents:
-            raise self._changed(
-                f"the corpus has {how_many(self.number, 'document')} now, but the interrupted run had read "
-                f"{self._before.documents:,}"
+                self.number, self.n_empty, document, spans, self.digest, read.position, 3 * len(fields)
             )
 
     @property
@@ -197,31 +252,29 @@ class Intake:
 
     def here(self, document: Document) -> str:
         """Where the last document stands."""
-        return self._documents.place_of(self._documents.mark, document.doc_id)
+        return self._documents.place_of(self._mark, document.doc_id)
 
     def forget(self, doc_ids: Iterable[str]) -> None:
-        """These are in the catalog now."""
+        """These are in the index now."""
         for doc_id in doc_ids:
             self._under_way.pop(doc_id, None)
 
-    def _first_of(self, doc_id: str) -> str | None:
-        """Where a document of this id stood first; None if there is none."""
-        number = self._under_way.get(doc_id)  # before the catalog: `forget` comes after the commit
-        if number is None:
-            ordinal = self._catalog.ordinal_of(doc_id)
-            if ordinal is None:
-                return None
-            number = _number_of(self._before.starts, ordinal)
-            if number is None or number > self._kept or self._before.on_duplicate != "error":
-                return "the index"
-        mark, exact = self._places.of(number)
+    def _number_in_index(self, ordinal: int) -> int | None:
+        """The number in this corpus of a document that is in the index; None: it came from elsewhere."""
+        return _number_of(self._before.starts, ordinal)
+
+    def _place_of(self, number: int | None, doc_id: str) -> str:
+        """Where a document of this id stood first."""
+        if number is None or number > self._kept:
+            return "the index"
+        mark, exact = self._positions.of(number)
         place = self._documents.place_of(mark, doc_id)
         return place if exact else f"a place after {place}"
 
     def _compare(self, document: Document) -> None:
         ordinal = None if document.is_empty else _ordinal_of(self._before.starts, self._kept)
         if ordinal is not None and self._before.on_duplicate != "skip":
-            stored = self._catalog.find(ordinal)
+            stored = self._known.find(ordinal)
             if stored is not None and stored != document:
                 was, now = _shorten(stored.doc_id), _shorten(document.doc_id)
                 what = f"another text or other fields for {now}" if was == now else f"{now} in place of {was}"

@@ -5,38 +5,50 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from coil.errors import IndexLocked, OutputError
+from coil.storage.disk import Folder
 
 LOCK_FILE = "writer.lock"
 
 
 @contextmanager
-def writer_lock(folder: Path) -> Iterator[None]:
-    """Hold the index for writing; a second writer gets a clear error, not a wait."""
-    path = folder / LOCK_FILE
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise OutputError(
-            f"{path} cannot be written: {error.strerror}", "check the rights on the folder"
-        ) from error
-    try:
-        if not _try_lock(handle):
-            holder = os.pread(handle, 64, 0).decode(errors="replace").strip() if hasattr(os, "pread") else ""
-            raise IndexLocked(
-                f"{folder} is being written by another process{f' ({holder})' if holder else ''}",
-                "wait until it is done; searching goes on meanwhile",
-            )
-        holder_line = f"process {os.getpid()}\n".encode()
-        os.write(handle, holder_line)
-        if os.fstat(handle).st_size > len(holder_line):  # cutting costs milliseconds on some file systems
-            os.ftruncate(handle, len(holder_line))
-        yield
-    finally:
-        os.close(handle)  # lets go of the lock as well
+def writer_lock(path: Path) -> Iterator[Folder]:
+    """Hold the index at a path for writing; a second writer gets a clear error, not a wait.
+
+    What is written goes through the folder that this gives, which is the one that is locked, whatever is done
+    to its path meanwhile.
+    """
+    with Folder.open(path) as folder:
+        try:
+            handle = folder.open_to_lock(LOCK_FILE)
+        except OSError as error:
+            raise OutputError(
+                f"{path / LOCK_FILE} cannot be written: {error.strerror}", "check the rights on the folder"
+            ) from error
+        try:
+            if not _try_lock(handle):
+                shown = (
+                    os.pread(handle, 64, 0).decode(errors="replace").strip() if hasattr(os, "pread") else ""
+                )
+                raise IndexLocked(
+                    f"{path} is being written by another process{f' ({shown})' if shown else ''}",
+                    "wait until it is done; searching goes on meanwhile",
+                )
+            with suppress(OSError):  # a full disk: the line only tells others who holds the lock
+                _tell_holder(handle)
+            yield folder
+        finally:
+            os.close(handle)  # lets go of the lock as well
+
+
+def _tell_holder(handle: int) -> None:
+    line = f"process {os.getpid()}\n".encode()
+    os.write(handle, line)
+    if os.fstat(handle).st_size > len(line):  # cutting costs milliseconds on some file systems
+        os.ftruncate(handle, len(line))
 
 
 def _try_lock(handle: int) -> bool:

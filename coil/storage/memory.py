@@ -11,7 +11,7 @@ from pathlib import Path
 from coil.errors import InputError, TooLittleMemory
 
 DEFAULT = 2 << 30
-SLACK = 32 << 20  # the catalog's cache, the allocator's holes
+SLACK = 32 << 20  # SQLite's cache, the allocator's holes
 LEAST_FREE = 64 << 20  # below this, segments are so small that building crawls
 WINDOW_SHARE = 0.15  # of what is free: texts read, being encoded, and their vectors
 WINDOW_CHARACTERS = 4_000_000

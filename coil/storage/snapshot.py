@@ -1,9 +1,14 @@
-"""Snapshot: an index as it was at one moment, to be read for as long as one likes."""
+"""Snapshot: an index as it was at one moment, immutable; and the holder of the current one.
+
+A snapshot owns its segments, its searcher and what these have computed. Whoever reads holds it, and the last
+to let go closes the files: no reader is ever in the way of a writer, or the other way round.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -11,97 +16,313 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.errors import InputError, MissingSegment
+from coil.errors import DamagedManifest, DamagedSegment, InputError, MissingSegment, ReplacedIndex
+from coil.hits.searcher import Searcher
 from coil.lists.segment import LiveSegment, Segment
-from coil.lists.segment_file import open_segment
-from coil.storage.catalog import Catalog, SegmentEntry
+from coil.storage.disk import Folder
+from coil.storage.filters import parse_filter
+from coil.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
+from coil.storage.stored_segment import StoredSegment, check_sizes
+from coil.texts.values import Document
 
-SEGMENTS_FOLDER = "segments"
-_TRIES = 5
+_TRIES = 100  # while a writer merges segments away faster than we can open them
+_FILTERS = 16  # filters whose documents are remembered
+
+Identity = tuple[int, int]
+Stamp = tuple[int, int, int, int]
 
 
 class Snapshot:
-    """Segments and documents of one moment. What a writer commits later is not seen; close it when done."""
+    """Segments and documents of one state of an index: what a `Searcher` searches."""
 
-    entries: list[SegmentEntry]
-    segments: list[LiveSegment]
-
-    def __init__(self, folder: Path, earlier: Snapshot | None = None) -> None:
-        """`earlier`: one that is not closed yet; segments that both have are not opened again."""
-        self.folder = folder
-        self._turn = threading.Lock()
-        self._readers = 0
-        self._closing = False
-        known = (
-            {}
-            if earlier is None
-            else {entry: live.segment for entry, live in zip(earlier.entries, earlier.segments, strict=True)}
-        )
-        for attempt in range(_TRIES):
-            catalog = Catalog.open(folder)
-            catalog.begin_snapshot()
-            try:
-                self.entries = catalog.segments()
-                self.segments = [
-                    load_segment(folder, catalog, entry, known.get(entry)) for entry in self.entries
-                ]
-            except (MissingSegment, FileNotFoundError):
-                # A writer may have merged the segment away between our look at the catalog and at the file.
-                catalog.close()
-                if attempt + 1 == _TRIES:
-                    raise
-                continue
-            self.catalog = catalog
-            return
-
-    def close(self) -> None:
-        """Let go of the files, as soon as nobody reads them any more."""
-        with self._turn:
-            self._closing = True
-            unused = not self._readers
-        if unused:
-            self._let_go()
-
-    @contextmanager
-    def held(self) -> Iterator[Snapshot]:
-        """Keep the files open while this is read, even if another thread closes the snapshot."""
-        with self._turn:
-            if self._is_closed():
-                raise InputError("the index is closed", "open it again with coil.open")
-            self._readers += 1
+    def __init__(
+        self,
+        path: Path,
+        identity: Identity,
+        manifest: Manifest,
+        stored: Sequence[StoredSegment],
+        stamp: Stamp | None = None,
+    ) -> None:
+        """`stored` are the manifest's segments, retained for this snapshot."""
+        self.path, self.identity, self.manifest, self.stamp = path, identity, manifest, stamp
+        self._stored = list(stored)
+        self._users, self._lock = 1, threading.Lock()
+        self._searcher: Searcher | None = None
+        self._selected: OrderedDict[str, NDArray[np.int64]] = OrderedDict()
         try:
-            yield self
-        finally:
-            with self._turn:
-                self._readers -= 1
-                last = self._closing and not self._readers
-            if last:
-                self._let_go()
+            self.segments = [
+                LiveSegment(of.segment, entry.alive)
+                for entry, of in zip(manifest.segments, stored, strict=True)
+            ]
+            self._firsts = self._first_ordinals()
+        except BaseException:
+            self.release()
+            raise
+
+    @classmethod
+    def open(
+        cls, folder: Folder, manifest: Manifest | None = None, earlier: Snapshot | None = None
+    ) -> Snapshot:
+        """The state of a folder: that of `manifest`, or the current one.
+
+        Segments that `earlier`, which must be held, has as well are not opened again.
+        """
+        known = {} if earlier is None else {of.name: of for of in earlier._stored}
+        stamp = None
+        for attempt in range(_TRIES):
+            if manifest is None or attempt:
+                stamp = stamp_of(
+                    folder
+                )  # before the manifest: one that is newer than its stamp is read again
+                manifest = read_manifest(folder)
+            opened: list[StoredSegment] = []
+            try:
+                for entry in manifest.segments:
+                    if (shared := known.get(entry.name)) is not None:
+                        check_sizes(folder, entry)
+                        opened.append(shared.retain())
+                    else:
+                        opened.append(StoredSegment(folder, entry))
+            except BaseException as error:
+                for of in opened:
+                    of.release()
+                # A writer may have merged the segment away between our look at the manifest and at the file.
+                superseded = isinstance(error, MissingSegment) and attempt + 1 < _TRIES
+                if superseded and read_manifest(folder).digest != manifest.digest:
+                    continue
+                raise
+            return cls(folder.path, folder.identity, manifest, opened, stamp)
+        raise AssertionError("the last try returns or raises")
+
+    def retain(self) -> bool:
+        """Hold it as well; False where the last holder is gone already."""
+        with self._lock:
+            if not self._users:
+                return False
+            self._users += 1
+            return True
+
+    def release(self) -> None:
+        """Hold it no more; the last one closes the files."""
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+            stored, self._stored = self._stored, []
+        self._searcher = None
+        self.segments = []
+        self._selected.clear()
+        for of in stored:
+            of.release()
+
+    # ---- what is there
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of the index."""
+        return self.manifest.version
+
+    @property
+    def stored(self) -> Sequence[StoredSegment]:
+        """The open files of each segment."""
+        return self._stored
 
     @cached_property
     def row_lengths(self) -> list[NDArray[np.int64]]:
         """How many mentions each row of each segment has."""
         return [count_mentions(live.segment) for live in self.segments]
 
-    def _is_closed(self) -> bool:
-        """A snapshot that is to be closed stays open for those who read it already."""
-        return self._closing and not self._readers
+    def searcher(self, make: Callable[[Snapshot], Searcher]) -> Searcher:
+        """The one searcher of this state, made when it is first needed."""
+        with self._lock:
+            if self._searcher is None:
+                self._searcher = make(self)
+            return self._searcher
 
-    def _let_go(self) -> None:
-        self.segments = []
-        self.catalog.close()
+    def document(self, ordinal: int) -> Document:
+        """A document by its inside number."""
+        return self.fetch([ordinal])[0]
+
+    def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
+        """Documents by their inside numbers, in this order; without texts and fields it is quicker."""
+        by_segment: dict[int, list[int]] = {}
+        for ordinal, place in zip(ordinals, self._places(ordinals), strict=True):
+            by_segment.setdefault(place, []).append(ordinal)
+        found: dict[int, Document] = {}
+        for place, some in by_segment.items():
+            if place >= 0:
+                found |= self._stored[place].documents.fetch(some, texts)
+        for ordinal in ordinals:
+            if ordinal not in found:
+                raise DamagedSegment(f"{self.path} has no document {ordinal}", "run `coil verify`")
+        return [found[ordinal] for ordinal in ordinals]
+
+    def find(self, ordinal: int) -> Document | None:
+        """A document by its inside number, None where there is none, or no more."""
+        [place] = self._places([ordinal])
+        if place < 0 or not self._is_alive(place, ordinal):
+            return None
+        return self._stored[place].documents.fetch([ordinal]).get(ordinal)
+
+    def ordinal_of(self, doc_id: str) -> int:
+        """The inside number of a document; an unknown id is an InputError."""
+        found = self.ordinals_of([doc_id])
+        if doc_id not in found:
+            raise InputError(
+                f"no document has the id {doc_id!r:.200}", "ids are case-sensitive; copy one from a result"
+            )
+        return found[doc_id]
+
+    def ordinals_of(self, doc_ids: Sequence[str]) -> dict[str, int]:
+        """The inside numbers of those ids that are there."""
+        return {doc_id: ordinal for doc_id, (_, ordinal) in self.places_of(doc_ids).items()}
+
+    def places_of(self, doc_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """The segment and the ordinal of those ids that are there."""
+        found: dict[str, tuple[int, int]] = {}
+        wanted = list(doc_ids)
+        for place in range(len(self._stored) - 1, -1, -1):
+            if not wanted:
+                break
+            here = self._stored[place].documents.ordinals_of(wanted)
+            for doc_id, ordinal in here.items():
+                if self._is_alive(place, ordinal):
+                    found[doc_id] = (place, ordinal)
+            wanted = [doc_id for doc_id in wanted if doc_id not in found]
+        return found
+
+    def select(self, expression: str, deadline: float | None = None) -> NDArray[np.int64]:
+        """The ordinals of the documents that a filter keeps, ascending; SearchTimeout after the deadline."""
+        with self._lock:
+            remembered = self._selected.get(expression)
+            if remembered is not None:
+                self._selected.move_to_end(expression)
+                return remembered
+        wanted = parse_filter(expression)
+        parts = [np.zeros(0, np.int64)]
+        for live, of in zip(self.segments, self._stored, strict=True):
+            kept = of.documents.select(wanted, deadline)
+            if live.alive is not None:
+                kept = kept[np.isin(kept, living_documents(live))]
+            parts.append(kept)
+        selected = np.concatenate(parts)
+        with self._lock:
+            self._selected[expression] = selected
+            while len(self._selected) > _FILTERS:
+                self._selected.popitem(last=False)
+        return selected
+
+    def count_truncated(self) -> int:
+        """How many documents were truncated because they are too long."""
+        return sum(
+            of.documents.count_truncated(None if live.alive is None else living_documents(live))
+            for live, of in zip(self.segments, self._stored, strict=True)
+        )
+
+    def _places(self, ordinals: Sequence[int]) -> list[int]:
+        """The segment of each ordinal that is in a segment's range; -1 before the first."""
+        places: list[int] = (np.searchsorted(self._firsts, ordinals, side="right") - 1).tolist()
+        return places
+
+    def _is_alive(self, place: int, ordinal: int) -> bool:
+        rows = self._stored[place].rows_of(ordinal)
+        alive = self.segments[place].alive
+        return rows.start < rows.stop and (alive is None or bool(alive[rows.start]))
+
+    def _first_ordinals(self) -> NDArray[np.int64]:
+        """The first ordinal of each segment; segments are in order, and no two overlap."""
+        spans = [of.segment.row_documents[[0, -1]] for of in self._stored]
+        flat = np.array(spans, dtype=np.int64).reshape(-1)
+        inside = flat[1:-1].reshape(-1, 2)
+        beyond = len(flat) and flat[-1] >= self.manifest.next_ordinal
+        if beyond or (inside[:, 0] >= inside[:, 1]).any():
+            raise DamagedManifest(
+                f"{self.path / MANIFEST_FILE} does not fit its segments: ordinals overlap",
+                "restore the index from a backup, or build it again",
+            )
+        return flat[::2]
 
 
-def load_segment(
-    folder: Path, catalog: Catalog, entry: SegmentEntry, segment: Segment | None = None
-) -> LiveSegment:
-    """Map one segment, unless it is at hand and its file is still there, and mark what is deleted from it."""
-    path = folder / SEGMENTS_FOLDER / entry.file
-    if segment is None or not path.is_file():
-        segment = open_segment(path, entry.facts)
-    deleted = catalog.deleted(entry.segment)
-    alive = ~np.isin(segment.row_documents, deleted) if len(deleted) else None
-    return LiveSegment(segment, alive)
+class Holder:
+    """The current snapshot of an open index, swapped in one step. A newer one never gives way to an older."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._current: Snapshot | None = snapshot
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def held(self) -> Iterator[Snapshot]:
+        """The snapshot of this moment, for as long as one reads it."""
+        with self._lock:  # or the last holder could let go between our look at it and our hold on it
+            snapshot = self._current
+            if snapshot is None or not snapshot.retain():
+                raise InputError("the index is closed", "open it again with coil.open")
+        try:
+            yield snapshot
+        finally:
+            snapshot.release()
+
+    def offer(self, newer: Snapshot) -> bool:
+        """Make this the current one, unless a newer one is; whichever is not, is let go of."""
+        with self._lock:
+            older = self._current
+            taken = older is not None and newer.version > older.version
+            if taken:
+                self._current = newer
+        (older if taken and older is not None else newer).release()
+        return taken
+
+    def close(self) -> None:
+        """Let go of the current snapshot; whoever still reads it does so in peace."""
+        with self._lock:
+            snapshot, self._current = self._current, None
+        if snapshot is not None:
+            snapshot.release()
+
+
+def stamp_of(folder: Folder) -> Stamp | None:
+    """What changes when the manifest is replaced, without reading it; None where it cannot be looked at."""
+    try:
+        found = folder.stat(MANIFEST_FILE)
+    except OSError:  # whoever reads it tells
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def newer_state(folder: Folder, current: Snapshot) -> Snapshot | None:
+    """A newer state than `current`, which must be held; None where there is none.
+
+    A ReplacedIndex says that this is another folder than the one that was read, or has an earlier state.
+    """
+    newer = None
+    if folder.identity == current.identity:
+        stamp = stamp_of(folder)
+        if stamp is not None and stamp == current.stamp:
+            return None
+        newer = Snapshot.open(folder, earlier=current)
+        if not _is_another(newer.manifest, current.manifest):
+            if newer.version > current.version:
+                return newer
+            current.stamp = newer.stamp  # the same manifest, now with its stamp
+            newer.release()
+            return None
+        newer.release()
+    raise ReplacedIndex(
+        f"another index, or an earlier state of it, was put in the place of {folder.path}",
+        "open it again; until then, what was read before is searched and nothing can be written",
+    )
+
+
+def _is_another(found: Manifest, known: Manifest) -> bool:
+    if found.index_id != known.index_id or found.version < known.version:
+        return True
+    return found.version == known.version and found.digest != known.digest
+
+
+def living_documents(live: LiveSegment) -> NDArray[np.int64]:
+    """The ordinals of a segment's documents that are there, ascending."""
+    documents = live.segment.row_documents
+    return np.unique(documents if live.alive is None else documents[live.alive])
 
 
 def count_mentions(segment: Segment) -> NDArray[np.int64]:

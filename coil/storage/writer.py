@@ -1,4 +1,4 @@
-"""IndexWriter: adds, updates, deletes, merges. A commit is a segment file on disk, then one transaction.
+"""IndexWriter: adds, updates, deletes. A commit is the files of a segment on disk, then one new manifest.
 
 While documents are encoded, the segment before them is finished, written and committed by a thread of its
 own, and the next documents of a file are read by another. Order and ordinals do not depend on that.
@@ -6,45 +6,40 @@ own, and the next documents of a file are read by another. Order and ordinals do
 
 from __future__ import annotations
 
-import sqlite3
+import logging
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from coil.errors import InputError
+from coil.errors import CoilError, InputError
 from coil.lists.precision import Precision
-from coil.lists.rows import Long, Rows
-from coil.lists.segment import MOST_ROWS, Segment, SegmentBuilder, merge_segments
-from coil.lists.segment_file import check_segment, write_segment
-from coil.storage.catalog import (
-    Catalog,
-    SegmentEntry,
-    add_documents,
-    add_segment,
-    put_setting,
-    remove_document,
-    replace_segments,
-)
-from coil.storage.intake import Arrival, Consumed, Intake, OnDuplicate, PlacedDocuments, Span
+from coil.lists.rows import Long, Rows, Span, encode_spans, row_spans
+from coil.lists.segment import MOST_ROWS, SegmentBuilder, merge_segments
+from coil.storage.disk import Folder
+from coil.storage.documents import stored
+from coil.storage.intake import Arrival, Consumed, Intake, OnDuplicate, PlacedDocuments
+from coil.storage.manifest import SegmentEntry
 from coil.storage.memory import MemoryPlan, show_size
+from coil.storage.merging import compact_segments, merge_small_segments
 from coil.storage.overlap import Background, read_ahead
-from coil.storage.snapshot import SEGMENTS_FOLDER, load_segment
+from coil.storage.publishing import Publisher
+from coil.storage.snapshot import Holder, Snapshot
+from coil.storage.stored_segment import write_stored_segment
 from coil.texts.values import Document
-from coil.tokens.chunks import chunk_spans
 from coil.vectors.encoder import Encoder
 
-FAN = 8  # this many neighbouring segments of one size class are merged into one
 WINDOW = 512  # texts encoded at a time: progress shows every other second, batches are still well filled
-COMMIT_SECONDS = 20.0  # of a build's work that an interruption costs at most, however long the documents are
-BUILD = "build"  # the setting that tells how far a build has come
+COMMIT_SECONDS = 5.0  # of a build's work that a kill costs at most, however long the documents are
 _ROW_BYTES = 800  # the Python objects around a row's vectors
 _DOCUMENT_BYTES = 500
+
+_log = logging.getLogger("coil.index")
 
 
 @dataclass(frozen=True)
@@ -74,21 +69,40 @@ class _Pending:
         return self.builder.bytes + self.other_bytes
 
 
+class _Known:
+    """What the index holds at the moment of each question."""
+
+    def __init__(self, holder: Holder) -> None:
+        self._holder = holder
+
+    def ordinals_of(self, doc_ids: Sequence[str]) -> dict[str, int]:
+        with self._holder.held() as current:
+            return current.ordinals_of(doc_ids)
+
+    def find(self, ordinal: int) -> Document | None:
+        with self._holder.held() as current:
+            return current.find(ordinal)
+
+
 class IndexWriter:
-    """Changes an index. Its maker holds the writer lock. Only adding needs an encoder."""
+    """Changes an index. Its maker holds the writer lock of `folder`. Only adding needs an encoder.
+
+    Each commit is offered to `holder`, which has the current state of the folder when the writer begins.
+    """
 
     def __init__(
         self,
-        folder: Path,
-        catalog: Catalog,
+        folder: Folder,
+        holder: Holder,
         encoder: Encoder | None,
         precision: Precision,
         long: Long,
         plan: MemoryPlan,
     ) -> None:
-        self._folder, self._catalog, self._given_encoder = folder, catalog, encoder
+        self._folder, self._holder, self._given_encoder = folder, holder, encoder
         self._precision, self._long, self._plan = precision, long, plan
-        self._remove_strays()
+        self._publisher = Publisher(folder, holder)
+        self._publisher.remove_strays()
 
     def add(
         self,
@@ -103,8 +117,7 @@ class IndexWriter:
         At least every `commit_every` documents there is a commit. What is committed stays, even when a later
         document is bad or the process is killed. With `reads_ahead` the stream is read in another thread.
         """
-        starts = ((1, self._catalog.next_ordinal()),)
-        before = Consumed(starts=starts, on_duplicate=on_duplicate)
+        before = Consumed(starts=((1, self._next_ordinal()),), on_duplicate=on_duplicate)
         return self._take_in(documents, before, listener, commit_every, reads_ahead, is_build=False)
 
     def build(
@@ -119,7 +132,7 @@ class IndexWriter:
 
         How far it is, is kept with every commit; at the end the build counts as finished.
         """
-        number, ordinal = before.documents - before.empty + 1, self._catalog.next_ordinal()
+        number, ordinal = before.documents - before.empty + 1, self._next_ordinal()
         runs_on = before.starts and ordinal - number == before.starts[-1][1] - before.starts[-1][0]
         if not runs_on:
             before = replace(before, starts=(*before.starts, (number, ordinal)))
@@ -127,33 +140,19 @@ class IndexWriter:
 
     def delete(self, doc_ids: Iterable[str]) -> tuple[int, list[str]]:
         """Take documents out; returns how many were there, and the ids that were not, each once."""
-        deleted, missing = 0, []
-        with self._catalog.change() as connection:
-            for doc_id in dict.fromkeys(doc_ids):
-                if remove_document(connection, doc_id):
-                    deleted += 1
-                else:
-                    missing.append(doc_id)
-        return deleted, missing
+        wanted = list(dict.fromkeys(doc_ids))
+        with self._holder.held() as current:
+            there = current.places_of(wanted)
+            if there:
+                self._publisher.publish(current, self._publisher.without(current, list(there)))
+        return len(there), [doc_id for doc_id in wanted if doc_id not in there]
 
     def compact(self) -> int:
         """Rewrite segments so that nothing deleted is left and each is as full as memory allows.
 
         Returns how many there are.
         """
-        group: list[SegmentEntry] = []
-        rows = size = 0
-        for entry in self._catalog.segments():
-            living = entry.rows - len(self._catalog.deleted(entry.segment))
-            if group and (rows + living > MOST_ROWS or size + entry.facts.bytes > self._plan.merged):
-                self._merge(group)
-                group, rows, size = [], 0, 0
-            group.append(entry)
-            rows += living
-            size += entry.facts.bytes
-        if group:
-            self._merge(group)
-        return len(self._catalog.segments())
+        return compact_segments(self._publisher, self._plan.merged)
 
     # ---- adding
 
@@ -161,6 +160,10 @@ class IndexWriter:
     def _encoder(self) -> Encoder:
         assert self._given_encoder is not None, "who adds gives an encoder"
         return self._given_encoder
+
+    def _next_ordinal(self) -> int:
+        with self._holder.held() as current:
+            return current.manifest.next_ordinal
 
     def _take_in(
         self,
@@ -173,9 +176,7 @@ class IndexWriter:
     ) -> int:
         added = 0
         with ExitStack() as stack:
-            reader = Catalog.open(self._folder)  # a transaction under way on the other is not seen here
-            stack.callback(reader.close)
-            intake = Intake(documents, reader, self._spans, before)
+            intake = Intake(documents, _Known(self._holder), self._spans, before)
             windows = self._windows(intake)
             if reads_ahead:
                 windows = read_ahead(windows)
@@ -187,7 +188,7 @@ class IndexWriter:
                 return self._acknowledge(committed, intake, listener) if committed is not None else 0
 
             pending, begun = self._fresh(), time.monotonic()
-            ordinal = self._catalog.next_ordinal()
+            ordinal = self._next_ordinal()
             settled = True  # whether an interruption finds everything in its place
             try:
                 for window in windows:
@@ -195,20 +196,19 @@ class IndexWriter:
                         settled = False
                         crowded = len(pending.builder) + len(rows) > MOST_ROWS
                         full = crowded or pending.bytes > self._plan.collected
-                        if full or len(pending.documents) >= commit_every:
+                        late = is_build and time.monotonic() - begun > COMMIT_SECONDS
+                        if full or late or len(pending.documents) >= commit_every:
                             added += acknowledge()
-                            background.start(partial(self._commit, pending, is_build))
-                            pending, begun = self._fresh(), time.monotonic()
+                            if pending.documents:
+                                background.start(partial(self._commit, pending, is_build))
+                                pending = self._fresh()
+                            begun = time.monotonic()
                         self._put(pending, arrival, rows, ordinal, before)
                         ordinal += bool(rows)
                         settled = True
                     settled = False
-                    late = is_build and time.monotonic() - begun > COMMIT_SECONDS
-                    if background.finished or late:
+                    if background.finished:
                         added += acknowledge()
-                    if late and pending.documents:
-                        background.start(partial(self._commit, pending, is_build))
-                        pending, begun = self._fresh(), time.monotonic()
                     settled = True
                     if listener.encoded is not None:
                         listener.encoded(len(window), window[-1].position)
@@ -221,18 +221,15 @@ class IndexWriter:
             pending.consumed = replace(
                 before, documents=intake.number, digest=intake.digest, finished=True, empty=intake.n_empty
             )
-            if pending.documents:
+            if is_build or pending.documents or pending.emptied:
                 added += self._acknowledge(self._commit(pending, is_build), intake, listener)
-            elif is_build or pending.emptied:
-                with self._catalog.change() as connection:
-                    self._note_progress(connection, pending, is_build)
             if intake.empty and listener.left_out is not None:
                 listener.left_out(intake.empty)
         return added
 
     def _acknowledge(self, committed: list[str], intake: Intake, listener: Listener) -> int:
         intake.forget(committed)
-        if listener.committed is not None:
+        if committed and listener.committed is not None:
             listener.committed(len(committed))
         return len(committed)
 
@@ -256,28 +253,21 @@ class IndexWriter:
 
     def _encode(self, window: list[Arrival]) -> Iterator[tuple[Arrival, Rows]]:
         """Each document with its rows."""
-        vectors = self._encoder.encode_documents(
-            arrival.document.text[start:end] for arrival in window for start, end in arrival.spans
+        return encode_spans(
+            self._encoder, ((arrival, arrival.document.text, arrival.spans) for arrival in window)
         )
-        for arrival in window:
-            yield arrival, [(span, next(vectors)) for span in arrival.spans]
 
     def _spans(self, document: Document, place: Callable[[Document], str]) -> list[Span]:
-        if self._long == "truncate":
-            return [(0, len(document.text))]
+        spans = row_spans(self._encoder, document, self._long, place)
         config = self._encoder.config
-        length = config.profile.document_length
-        spans = chunk_spans(self._encoder.tokenizer, document.text, length)
         size = sum({"int8": 1, "fp16": 2, "fp32": 4}[form] for form in self._precision.split("+"))
-        needed = len(spans) * (length * (config.n_t * size + 10) + _ROW_BYTES)
-        if len(spans) > MOST_ROWS or (len(spans) > 1 and needed > self._plan.collected):
-            what = f"{place(document)}: a document of {len(document.text):,} characters"
+        needed = len(spans) * (config.profile.document_length * (config.n_t * size + 10) + _ROW_BYTES)
+        if len(spans) > 1 and needed > self._plan.collected:
             raise InputError(
-                f"{what} makes {len(spans):,} chunks, more than the {MOST_ROWS:,} of a segment"
-                if len(spans) > MOST_ROWS
-                else f"{what} does not fit into memory: its vectors take up to {show_size(needed)}, where "
-                f"{show_size(self._plan.budget)} in all leave room for {show_size(self._plan.collected)}",
-                "split it into several documents, or allow more with --memory",
+                f"{place(document)}: a document of {len(document.text):,} characters exceeds the memory: "
+                f"its vectors take up to {show_size(needed)}, and the limit of "
+                f"{show_size(self._plan.budget)} leaves {show_size(self._plan.collected)} for them",
+                "split it into several documents, or raise --memory",
             )
         return spans
 
@@ -300,100 +290,40 @@ class IndexWriter:
             pending.builder.add(ordinal, span, vectors)
 
     def _commit(self, pending: _Pending, is_build: bool) -> list[str]:
-        """Write and name a segment; returns the ids, in the order in which they were added."""
-        segment = pending.builder.finish()
-        pending.builder = self._fresh().builder  # its parts are copied: let go of them before writing
-        entry = self._write(segment, self._catalog.next_segment())
-        del segment
+        """Write a segment and publish it; returns the ids, in the order in which they were added.
+
+        A merge that fails after that is a warning: what was added is safe.
+        """
+        others: dict[str, Any] = {}
+        if is_build and pending.consumed is not None:
+            others["build"] = pending.consumed.to_json()
+        if pending.documents:
+            others["next_ordinal"] = pending.documents[-1][0] + 1
         replaced = set(pending.replaced)
         living = [row for row in pending.documents if row[0] not in replaced]
-        with self._catalog.change() as connection:
-            self._note_progress(connection, pending, is_build)
-            for _, document, _ in living:
-                remove_document(connection, document.doc_id)
-            add_segment(connection, entry)
-            add_documents(connection, entry.segment, living)
-            connection.executemany(
-                "INSERT INTO deletions VALUES (?, ?)",
-                [(entry.segment, ordinal) for ordinal in sorted(replaced)],
-            )
-        self._merge_small()
+        with self._holder.held() as current:
+            gone = [document.doc_id for _, document, _ in living] + pending.emptied
+            entries = self._publisher.without(current, gone)
+            if living:
+                entries.append(self._write(current, pending, living, replaced))
+                others["next_segment"] = current.manifest.next_segment + 1
+            self._publisher.publish(current, entries, **others)
+        try:
+            merge_small_segments(self._publisher, self._plan.merged)
+        except CoilError as error:
+            _log.warning("the documents are in the index, but its segments could not be merged: %s", error)
         return [document.doc_id for _, document, _ in pending.documents]
 
-    def _note_progress(self, connection: sqlite3.Connection, pending: _Pending, is_build: bool) -> None:
-        """What a commit does beside its segment, in the transaction at hand."""
-        for doc_id in pending.emptied:
-            remove_document(connection, doc_id)
-        if is_build and pending.consumed is not None:
-            put_setting(connection, BUILD, pending.consumed.to_json())
-
-    def _write(self, segment: Segment, number: int) -> SegmentEntry:
-        (self._folder / SEGMENTS_FOLDER).mkdir(exist_ok=True)
-        name = f"{number:010d}.safetensors"
-        facts = write_segment(self._folder / SEGMENTS_FOLDER / name, segment)
-        return SegmentEntry(number, segment.n_rows, segment.n_mentions, facts)
-
-    # ---- merging
-
-    def _merge_small(self) -> None:
-        """Merge neighbours of one size class, as a counter carries: few segments, each row moved rarely.
-
-        Where a segment, or memory, has no room for FAN of them, as many are merged as there is room for.
-        """
-        while True:
-            run = self._run_to_merge(self._catalog.segments())
-            if len(run) < 2:
-                return
-            self._merge(run)
-
-    def _run_to_merge(self, entries: list[SegmentEntry]) -> list[SegmentEntry]:
-        """The last segments of one size class once they are FAN, or once no other like them has room."""
-        run: list[SegmentEntry] = []
-        rows = size = 0
-        for entry in reversed(entries):
-            if len(run) == FAN or _size_class(entry.rows) != _size_class(entries[-1].rows):
-                break
-            if rows + entry.rows > MOST_ROWS or size + entry.facts.bytes > self._plan.merged:
-                break
-            run.insert(0, entry)
-            rows += entry.rows
-            size += entry.facts.bytes
-        last = entries[-1]
-        crowded = rows + last.rows > MOST_ROWS or size + last.facts.bytes > self._plan.merged
-        return run if len(run) == FAN or crowded else []
-
-    def _merge(self, entries: list[SegmentEntry]) -> None:
-        loaded = [load_segment(self._folder, self._catalog, entry) for entry in entries]
-        if len(entries) == 1 and loaded[0].alive is None:
-            return
-        for entry in entries:  # or damage would be copied into a file that counts as whole
-            check_segment(self._folder / SEGMENTS_FOLDER / entry.file, entry.facts)
-        alive = [
-            live.alive if live.alive is not None else np.ones(live.segment.n_rows, dtype=bool)
-            for live in loaded
-        ]
-        merged = merge_segments([live.segment for live in loaded], alive)
-        number = self._catalog.next_segment()
-        written = [
-            (self._write(segment, number + i), segment.row_documents) for i, segment in enumerate(merged)
-        ]
-        with self._catalog.change() as connection:
-            replace_segments(connection, [entry.segment for entry in entries], written)
-        for entry in entries:  # readers that have them mapped keep them
-            (self._folder / SEGMENTS_FOLDER / entry.file).unlink(missing_ok=True)
-
-    def _remove_strays(self) -> None:
-        """Files of a writer that was killed before it could name them in the catalog."""
-        named = {entry.file for entry in self._catalog.segments()}
-        for path in (self._folder / SEGMENTS_FOLDER).glob("*"):
-            if path.name not in named:
-                path.unlink(missing_ok=True)
-
-
-def _size_class(rows: int) -> int:
-    """0 below FAN rows, 1 below FAN², and so on."""
-    size = 0
-    while rows >= FAN:
-        rows //= FAN
-        size += 1
-    return size
+    def _write(
+        self,
+        current: Snapshot,
+        pending: _Pending,
+        living: list[tuple[int, Document, int]],
+        replaced: set[int],
+    ) -> SegmentEntry:
+        segment = pending.builder.finish()
+        pending.builder = self._fresh().builder  # its parts are copied: let go of them before writing
+        if replaced:  # by a later document of the same commit: it was never there
+            [segment] = merge_segments([segment], [~np.isin(segment.row_documents, sorted(replaced))])
+        rows = (stored(ordinal, document, dropped) for ordinal, document, dropped in living)
+        return write_stored_segment(self._folder, current.manifest.next_segment, segment, rows)

@@ -56,8 +56,8 @@ const NAMES = {
   segments: "Segments",
   precision: "Precision",
   long: "Long documents",
-  bytes_catalog: "Catalog",
-  bytes_segments: "Segments on disk",
+  bytes_documents: "Documents on disk",
+  bytes_lists: "Lists on disk",
   bytes_a_mention: "Bytes a mention",
 };
 
@@ -68,7 +68,7 @@ export function showAbout(name, facts, close) {
   const config = model.config ?? {};
   const value = (key) => {
     const fact = facts[key];
-    if (key === "bytes_catalog" || key === "bytes_segments") return bytes(fact);
+    if (key === "bytes_documents" || key === "bytes_lists") return bytes(fact);
     return typeof fact === "number" ? (Number.isInteger(fact) ? count(fact) : fact.toFixed(1)) : String(fact);
   };
   const known = Object.entries(NAMES).filter(([key]) => facts[key] !== undefined && facts[key] !== null);

@@ -1,0 +1,57 @@
+"""The model of an open index: loaded by one thread when it is first needed, and checked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from coil.errors import MissingModelFile, OptionMismatch
+from coil.vectors.encoder import Encoder
+from coil.vectors.onnx_encoder import OnnxEncoder
+
+
+class IndexModel:
+    """An encoder, or where to find it."""
+
+    def __init__(
+        self, folder: Path, settings: Mapping[str, Any], encoder: Encoder | None, found_at: str | Path | None
+    ) -> None:
+        """`found_at`: where the model is, if that is no longer where it was."""
+        self._folder, self._settings, self._found_at = folder, settings, found_at
+        self._encoder = encoder
+        self._loading = threading.Lock()
+
+    @property
+    def encoder(self) -> Encoder:
+        """The model that the index was made with; another one is an OptionMismatch."""
+        with self._loading:
+            if self._encoder is None:
+                self._encoder = self._load()
+            encoder = self._encoder
+        made_with = self._settings["fingerprint"]
+        if encoder.fingerprint != made_with:
+            raise OptionMismatch(
+                f"{self._folder} was made with the model {made_with}, but the one at hand "
+                f"({self._found_at or self._settings['model'] or 'bundled'}) is {encoder.fingerprint}",
+                "open it with the model it was made with (--model FOLDER), or build it again",
+            )
+        return encoder
+
+    def use(self, encoder: Encoder) -> None:
+        """Take this model, which must be the one that the index was made with."""
+        with self._loading:
+            self._encoder = encoder
+        assert self.encoder is encoder
+
+    def _load(self) -> Encoder:
+        if self._found_at is not None:
+            return OnnxEncoder(self._found_at)
+        try:
+            return OnnxEncoder(self._settings["model"])
+        except MissingModelFile as error:
+            raise MissingModelFile(
+                f"{self._folder} was made with a model that is no longer there: {error}",
+                "say where it is now with --model FOLDER, or coil.open(..., model=FOLDER)",
+            ) from error

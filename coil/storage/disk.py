@@ -1,0 +1,218 @@
+"""Folder: a directory by its handle. Whatever happens to its path, this is the one that was opened.
+
+Every byte that an index writes goes through here, and so does every promise that it is on the disk: a file is
+written under a name that no other file has, synced, and named in the manifest only after its folder is synced
+as well. Finished files never change.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from coil.errors import MissingIndex, OutputError
+
+_BLOCK = 1 << 20
+_HAS_HANDLES = os.open in os.supports_dir_fd and os.rename in os.supports_dir_fd
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """Size and digest of a file: enough to notice any change."""
+
+    bytes: int
+    sha256: str
+
+
+class Folder:
+    """An open directory. Names are relative to it, with `/` for its subfolders."""
+
+    def __init__(self, path: Path, handle: int | None) -> None:
+        self.path = path
+        self._handle = handle
+
+    @classmethod
+    def open(cls, path: Path) -> Folder:
+        """Open the directory that is at this path now."""
+        try:
+            handle = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)) if _HAS_HANDLES else None
+            if handle is None and not path.is_dir():
+                raise NotADirectoryError
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise MissingIndex(f"there is no index at {path}", "check the path") from error
+        except OSError as error:
+            raise MissingIndex(f"{path} cannot be opened: {error.strerror}", "check the rights") from error
+        return cls(path, handle)
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the handle."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
+
+    # ---- which folder it is
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """The device and number of the directory, whatever its name is."""
+        found = os.stat(self.path) if self._handle is None else os.fstat(self._handle)
+        return found.st_dev, found.st_ino
+
+    @property
+    def is_at_its_path(self) -> bool:
+        """Whether the path still leads to this directory: it may have been moved, replaced or deleted."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == self.identity
+
+    def path_of(self, name: str) -> str:
+        """A path for libraries that take no handle; on Linux it leads through the handle."""
+        if self._handle is not None and sys.platform == "linux":
+            return f"/proc/self/fd/{self._handle}/{name}"
+        return str(self.path / name)
+
+    # ---- reading
+
+    def open_file(self, name: str) -> int:
+        """A handle to read a file."""
+        return self._open(name, os.O_RDONLY)
+
+    def open_to_lock(self, name: str) -> int:
+        """A handle of a file that is only there to be locked."""
+        return self._open(name, os.O_RDWR | os.O_CREAT)
+
+    def read(self, name: str, most: int) -> bytes:
+        """A file's bytes, at most so many."""
+        with open(self.open_file(name), "rb") as file:
+            return file.read(most)
+
+    def stat(self, name: str) -> os.stat_result:
+        """A file's size and dates."""
+        return os.stat(self._name(name), dir_fd=self._handle)
+
+    def names(self, subfolder: str) -> list[str]:
+        """The files of a subfolder; none where there is no such folder."""
+        try:
+            handle = self._open(subfolder, os.O_RDONLY) if _HAS_HANDLES else None
+        except FileNotFoundError:
+            return []
+        if handle is None:
+            return sorted(os.listdir(self.path / subfolder)) if (self.path / subfolder).is_dir() else []
+        try:
+            return sorted(os.listdir(handle))
+        finally:
+            os.close(handle)
+
+    def digest(self, name: str) -> FileFacts:
+        """Read every byte of a file."""
+        digest, size = sha256(), 0
+        with open(self.open_file(name), "rb") as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+                size += len(block)
+        return FileFacts(size, digest.hexdigest())
+
+    # ---- writing: each of these is one step that can fail
+
+    def make(self, subfolder: str) -> None:
+        """Make a subfolder, if it is not there, and make sure that its name is on the disk."""
+        try:
+            os.mkdir(self._name(subfolder), 0o755, dir_fd=self._handle)
+        except FileExistsError:
+            return
+        self.sync()
+
+    def reserve(self, name: str) -> None:
+        """Make an empty file; one that is there already is an error, for it is never overwritten."""
+        os.close(self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+
+    def write(self, name: str, parts: Iterable[bytes | memoryview]) -> FileFacts:
+        """Write a new file and make sure that its bytes are on the disk."""
+        digest, size = sha256(), 0
+        handle = self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            with open(handle, "wb", buffering=0) as file:
+                for part in parts:
+                    view = memoryview(part).cast("B") if len(part) else memoryview(b"")
+                    for begin in range(0, len(view), _BLOCK):
+                        block = view[begin : begin + _BLOCK]
+                        digest.update(block)
+                        size += self._put(file.fileno(), block)
+                self._sync_handle(file.fileno())
+        except BaseException:
+            self.discard(name)
+            raise
+        return FileFacts(size, digest.hexdigest())
+
+    def _put(self, handle: int, block: memoryview) -> int:
+        left = block
+        while len(left):
+            left = left[os.write(handle, left) :]
+        return len(block)
+
+    def sync_file(self, name: str) -> None:
+        """Make sure that the bytes of a file, which another library has written, are on the disk."""
+        handle = self._open(name, os.O_RDWR)
+        try:
+            self._sync_handle(handle)
+        finally:
+            os.close(handle)
+
+    def _sync_handle(self, handle: int) -> None:
+        os.fsync(handle)
+
+    def sync(self, subfolder: str = ".") -> None:
+        """Make sure that the names in a folder are on the disk, where the system can."""
+        if not _HAS_HANDLES:
+            return
+        handle = self._open(subfolder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def replace(self, old: str, new: str) -> None:
+        """Give a file another's name in one step; the other is gone."""
+        os.replace(self._name(old), self._name(new), src_dir_fd=self._handle, dst_dir_fd=self._handle)
+
+    def discard(self, name: str) -> None:
+        """Remove a file, if it is there and the system lets us; what stays is a stray for the next writer."""
+        try:
+            os.unlink(self._name(name), dir_fd=self._handle)
+        except OSError:
+            return
+
+    # ---- inside
+
+    def _open(self, name: str, flags: int) -> int:
+        return os.open(self._name(name), flags | getattr(os, "O_CLOEXEC", 0), mode=0o644, dir_fd=self._handle)
+
+    def _name(self, name: str) -> str:
+        return name if self._handle is not None else str(self.path / name)
+
+
+def make_folders(path: Path) -> None:
+    """Make a folder and its parents; every new name is on the disk when this returns."""
+    missing = [path]
+    while not missing[-1].parent.exists():
+        missing.append(missing[-1].parent)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        for folder in reversed(missing):
+            with Folder.open(folder.parent) as parent:
+                parent.sync()
+    except (OSError, MissingIndex) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise OutputError(f"{path} cannot be created: {reason}", "choose another place") from error

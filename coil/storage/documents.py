@@ -1,0 +1,244 @@
+"""The documents of a segment: ids, texts and fields in one immutable SQLite file, beside the segment's lists.
+
+The file is written once and then opened as immutable: no locks, no log, nothing that a writer could do to a
+reader, also on a disk that can only be read.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coil.errors import DamagedSegment, InputError, SearchTimeout
+from coil.lists.segment_file import REMEDY
+from coil.storage.disk import FileFacts, Folder
+from coil.storage.filters import Filter
+from coil.texts.values import Document
+
+StoredDocument = tuple[int, str, str, str, int]
+"""ordinal, doc_id, text, fields as JSON, tokens that were dropped"""
+
+_AT_ONCE = 500  # documents fetched with one statement
+_MAPPED = 1 << 40  # bytes that are read through a mapping: all that SQLite allows
+_STEPS = 20_000  # of SQLite's machine between two looks at the clock
+_DECODER = json.JSONDecoder()
+SCHEMA = """
+CREATE TABLE documents (
+    ordinal INTEGER PRIMARY KEY,
+    doc_id TEXT NOT NULL UNIQUE,
+    text TEXT NOT NULL,
+    fields TEXT NOT NULL,
+    dropped INTEGER NOT NULL
+);
+"""
+
+
+def stored(ordinal: int, document: Document, dropped: int) -> StoredDocument:
+    """A document as its file holds it."""
+    fields = json.dumps(document.fields, ensure_ascii=False)
+    return ordinal, document.doc_id, document.text, fields, dropped
+
+
+def write_documents(folder: Folder, name: str, documents: Iterable[StoredDocument]) -> tuple[FileFacts, int]:
+    """Write a new file and make sure that it is on the disk; returns its facts and how many documents it has.
+
+    An OSError says that it cannot be written.
+    """
+    folder.reserve(name)
+    count = 0
+
+    def counted() -> Iterator[StoredDocument]:
+        nonlocal count
+        for document in documents:
+            count += 1
+            yield document
+
+    try:
+        try:
+            with closing(_connect(folder.path_of(name), "rw")) as connection:
+                connection.execute("PRAGMA journal_mode = OFF")  # it is synced below, or thrown away
+                connection.execute("PRAGMA synchronous = OFF")
+                connection.execute("BEGIN")
+                connection.execute(SCHEMA)
+                connection.executemany("INSERT INTO documents VALUES (?, ?, ?, ?, ?)", counted())
+                connection.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            raise OSError(None, str(error)) from error
+        folder.sync_file(name)
+        return folder.digest(name), count
+    except BaseException:
+        folder.discard(name)
+        raise
+
+
+class DocumentReader:
+    """The documents of one segment. Threads may read at the same time; a filter holds up no other read.
+
+    It has two connections, opened at once: the file may be gone by the time that a second one is wanted.
+    """
+
+    def __init__(self, folder: Folder, name: str) -> None:
+        self._where = str(folder.path / name)
+        self._lookups = self._open(folder, name)
+        try:
+            self._filters = self._open(folder, name)
+        except BaseException:
+            self._lookups.close()
+            raise
+        self._looking, self._filtering = threading.Lock(), threading.Lock()
+        self._close = weakref.finalize(self, _close_all, self._lookups, self._filters)
+
+    def _open(self, folder: Folder, name: str) -> sqlite3.Connection:
+        try:
+            with self._damage_told():
+                connection = _connect(folder.path_of(name), "ro&immutable=1")
+                try:
+                    connection.execute("PRAGMA trusted_schema = OFF")
+                    connection.execute(f"PRAGMA mmap_size = {_MAPPED}")
+                    connection.execute("SELECT ordinal, doc_id, text, fields, dropped FROM documents LIMIT 0")
+                except BaseException:
+                    connection.close()
+                    raise
+                return connection
+        except sqlite3.OperationalError as error:
+            folder.stat(name)  # a FileNotFoundError where that is the reason
+            raise DamagedSegment(f"{self._where} cannot be opened: {error}", REMEDY) from error
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._close()
+
+    def fetch(self, ordinals: Sequence[int], texts: bool = True) -> dict[int, Document]:
+        """Documents by their ordinals; without texts and fields it is quicker."""
+        columns = "text, fields" if texts else "'', '{}'"
+        found: dict[int, Document] = {}
+        for begin in range(0, len(ordinals), _AT_ONCE):
+            some = ordinals[begin : begin + _AT_ONCE]
+            sql = f"SELECT ordinal, doc_id, {columns} FROM documents WHERE ordinal IN ({_marks(some)})"
+            for ordinal, doc_id, text, fields in self._read(sql, some):
+                found[ordinal] = Document(doc_id, text, self._fields(fields))
+        return found
+
+    def ordinals_of(self, doc_ids: Sequence[str]) -> dict[str, int]:
+        """The ordinals of those ids that the file holds."""
+        found: dict[str, int] = {}
+        for begin in range(0, len(doc_ids), _AT_ONCE):
+            some = doc_ids[begin : begin + _AT_ONCE]
+            found.update(
+                self._read(f"SELECT doc_id, ordinal FROM documents WHERE doc_id IN ({_marks(some)})", some)
+            )
+        return found
+
+    def stored(self, ordinals: NDArray[np.int64]) -> Iterator[StoredDocument]:
+        """The documents of these ordinals, ascending, as the file holds them; some at a time."""
+        for begin in range(0, len(ordinals), _AT_ONCE):
+            some = ordinals[begin : begin + _AT_ONCE].tolist()
+            rows = self._read(
+                "SELECT ordinal, doc_id, text, fields, dropped FROM documents "
+                f"WHERE ordinal IN ({_marks(some)}) ORDER BY ordinal",
+                some,
+            )
+            if len(rows) != len(some):
+                raise self._damaged("a document that the lists mention is missing")
+            yield from rows
+
+    def count_truncated(self, alive: NDArray[np.int64] | None) -> int:
+        """How many documents, of these ordinals or of all, were truncated."""
+        rows = self._read("SELECT ordinal FROM documents WHERE dropped > 0")
+        return len(rows) if alive is None else int(np.isin([ordinal for (ordinal,) in rows], alive).sum())
+
+    def select(self, wanted: Filter, deadline: float | None) -> NDArray[np.int64]:
+        """The ordinals of the documents that a filter keeps, ascending; SearchTimeout after the deadline."""
+
+        def is_late() -> bool:
+            return deadline is not None and time.monotonic() > deadline
+
+        with self._filtering:
+            if is_late():
+                raise _late()
+            self._filters.set_progress_handler(is_late if deadline is not None else None, _STEPS)
+            sql = f"SELECT ordinal FROM documents WHERE {wanted.where} ORDER BY ordinal"
+            try:
+                with self._damage_told():
+                    rows = self._filters.execute(sql, wanted.parameters).fetchall()
+            except sqlite3.OperationalError as error:  # too many parts or values for one statement
+                if is_late():
+                    raise _late() from error
+                if "malformed JSON" in str(error):
+                    raise self._damaged(str(error)) from error
+                raise InputError(f"the filter cannot be used: {error}", "write a shorter one") from error
+        return np.fromiter((ordinal for (ordinal,) in rows), dtype=np.int64)
+
+    def check(self, ordinals: NDArray[np.int64]) -> None:
+        """Read everything: SQLite's pages, every text, every field. These are all the documents there are."""
+        [(found,)] = self._read("PRAGMA integrity_check(1)")
+        if found != "ok":
+            raise self._damaged(found)
+        seen = 0
+        for begin in range(0, len(ordinals), _AT_ONCE):
+            some = ordinals[begin : begin + _AT_ONCE].tolist()
+            seen += len(self.fetch(some))
+        [(count,)] = self._read("SELECT count(*) FROM documents")
+        if not seen == count == len(ordinals):
+            raise self._damaged(f"it holds {count:,} documents, {seen:,} of the {len(ordinals):,} expected")
+
+    def _read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        with self._looking, self._damage_told():
+            try:
+                return self._lookups.execute(sql, parameters).fetchall()
+            except sqlite3.OperationalError as error:  # such as a text that is not UTF-8
+                raise self._damaged(str(error)) from error
+
+    def _fields(self, written: str) -> dict[str, Any]:
+        """What `stored` wrote. It has no blanks around it, so the quicker of json's ways does."""
+        if written == "{}":
+            return {}
+        try:
+            fields, end = _DECODER.raw_decode(written)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise self._damaged(f"the fields of a document cannot be parsed: {error}") from error
+        if not isinstance(fields, dict) or end != len(written):
+            raise self._damaged("the fields of a document are not an object")
+        return fields
+
+    @contextmanager
+    def _damage_told(self) -> Iterator[None]:
+        """What SQLite says of a file that it cannot make sense of."""
+        try:
+            yield
+        except (sqlite3.OperationalError, sqlite3.ProgrammingError):
+            raise
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(str(error)) from error
+
+    def _damaged(self, reason: str) -> DamagedSegment:
+        return DamagedSegment(f"{self._where} is damaged: {reason}", REMEDY)
+
+
+def _late() -> SearchTimeout:
+    return SearchTimeout("the filter took longer than it was given", "simplify it, or allow more time")
+
+
+def _close_all(*connections: sqlite3.Connection) -> None:
+    for connection in connections:
+        connection.close()
+
+
+def _marks(values: Sequence[Any]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def _connect(path: str, mode: str) -> sqlite3.Connection:
+    uri = f"file:{quote(str(Path(path).absolute()))}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=32)

@@ -1,0 +1,288 @@
+"""Manifest: which segments an index consists of, and what holds for all of it: one file, replaced whole.
+
+A change to an index is a new manifest, put in the place of the old one in one step. A file that the manifest
+does not name does not exist for readers; the next writer removes it. docs/format.md gives the bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coil.errors import DamagedManifest, MissingIndex, NewerIndex, OlderIndex, OutputError, ReplacedIndex
+from coil.lists.segment import MOST_ROWS
+from coil.storage.disk import FileFacts, Folder
+
+FORMAT = 4
+MANIFEST_FILE = "manifest.jsonl"
+SEGMENTS_FOLDER = "segments"
+LARGEST = 256 << 20  # bytes of a manifest: hundreds of millions of documents
+_NAME = re.compile(r"[0-9]{10}-[0-9a-f]{16}")
+_HEX = re.compile(r"[0-9a-f]{64}")
+_REMEDY = "restore the index from a backup, or build it again"
+
+
+@dataclass(frozen=True)
+class SegmentEntry:
+    """A segment as the manifest knows it."""
+
+    name: str
+    rows: int
+    mentions: int
+    documents: int  # in its documents file, deleted ones included
+    living: int  # documents that are there
+    lists: FileFacts
+    header_sha256: str
+    texts: FileFacts
+    deleted: bytes = b""  # a bit a row, the lowest first, 1 where it is deleted; empty: none is
+
+    @property
+    def lists_file(self) -> str:
+        """The file of its inverted lists."""
+        return f"{SEGMENTS_FOLDER}/{self.name}.lists"
+
+    @property
+    def documents_file(self) -> str:
+        """The file of its documents."""
+        return f"{SEGMENTS_FOLDER}/{self.name}.documents"
+
+    @property
+    def alive(self) -> NDArray[np.bool_] | None:
+        """Which rows are there, None where all are. [rows]"""
+        if not self.deleted:
+            return None
+        bits = np.unpackbits(np.frombuffer(self.deleted, np.uint8), count=self.rows, bitorder="little")
+        alive: NDArray[np.bool_] = bits == 0
+        return alive
+
+    def without(self, rows: NDArray[np.bool_], documents: int) -> SegmentEntry:
+        """The same with these rows, of so many documents, deleted as well."""
+        alive = self.alive
+        gone = rows if alive is None else rows | ~alive
+        deleted = np.packbits(gone, bitorder="little").tobytes()
+        return replace(self, deleted=deleted, living=self.living - documents)
+
+    def to_json(self) -> dict[str, Any]:
+        """As the manifest keeps it."""
+        value: dict[str, Any] = {
+            "name": self.name,
+            "rows": self.rows,
+            "mentions": self.mentions,
+            "documents": self.documents,
+            "living": self.living,
+            "lists": {
+                "bytes": self.lists.bytes,
+                "sha256": self.lists.sha256,
+                "header_sha256": self.header_sha256,
+            },
+            "texts": {"bytes": self.texts.bytes, "sha256": self.texts.sha256},
+        }
+        if self.deleted:
+            value["deleted"] = base64.b64encode(zlib.compress(self.deleted, 1)).decode()
+        return value
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> SegmentEntry:
+        """Back from the manifest; a ValueError where it cannot be."""
+        rows = _count(value["rows"], MOST_ROWS)
+        _check(rows > 0, "a segment has no rows")
+        deleted = b""
+        if "deleted" in value:
+            packed = base64.b64decode(value["deleted"], validate=True)
+            size = -(-rows // 8)
+            deleted = zlib.decompressobj().decompress(packed, size + 1)  # never more than a bitmap needs
+            _check(len(deleted) == size, "a bitmap of deleted rows has another size")
+        documents, living = _count(value["documents"], rows), _count(value["living"], rows)
+        _check(living <= documents, "more documents live than there are")
+        _check(_NAME.fullmatch(value["name"]) is not None, "a segment has a name that it cannot have")
+        return cls(
+            value["name"],
+            rows,
+            _count(value["mentions"]),
+            documents,
+            living,
+            _facts(value["lists"]),
+            _digest(value["lists"]["header_sha256"]),
+            _facts(value["texts"]),
+            deleted,
+        )
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One state of an index."""
+
+    index_id: str  # of this index and no other
+    settings: Mapping[str, Any]  # model, fingerprint, config, precision, long
+    version: int = 1  # grows with every change
+    next_ordinal: int = 1  # ordinals below were used; they never are again
+    next_segment: int = 1
+    build: Mapping[str, Any] | None = None  # how far `coil index` has come
+    segments: tuple[SegmentEntry, ...] = ()  # in order of their ordinals
+    digest: str = field(default="", compare=False)  # of the file that this was read from or written to
+
+    @property
+    def n_documents(self) -> int:
+        """How many documents the index holds."""
+        return sum(entry.living for entry in self.segments)
+
+    def changed(self, segments: Sequence[SegmentEntry], **others: Any) -> Manifest:
+        """The next version."""
+        return replace(self, version=self.version + 1, segments=tuple(segments), **others)
+
+    def to_bytes(self) -> bytes:
+        """The file: a line with the format and the digest of the second, which holds everything else."""
+        body = json.dumps(
+            {
+                "index_id": self.index_id,
+                "version": self.version,
+                "next_ordinal": self.next_ordinal,
+                "next_segment": self.next_segment,
+                "settings": self.settings,
+                "build": self.build,
+                "segments": [entry.to_json() for entry in self.segments],
+            }
+        ).encode()
+        first = json.dumps({"coil": FORMAT, "sha256": sha256(body).hexdigest()}).encode()
+        return first + b"\n" + body + b"\n"
+
+    @classmethod
+    def from_bytes(cls, content: bytes, where: str) -> Manifest:
+        """Back from a file."""
+        first, _, rest = content.partition(b"\n")
+        try:
+            begin = json.loads(first)
+            found = begin["coil"]
+            if isinstance(found, int) and found != FORMAT:
+                raise _other_format(where, found)
+            body = rest.removesuffix(b"\n")
+            _check(begin["sha256"] == sha256(body).hexdigest(), "its digest is another")
+            value = json.loads(body)
+            segments = tuple(SegmentEntry.from_json(entry) for entry in value["segments"])
+            build = value["build"]
+            _check(isinstance(value["settings"], dict), "its settings are not an object")
+            _check(build is None or isinstance(build, dict), "its build state is not an object")
+            _check(len({entry.name for entry in segments}) == len(segments), "it names a segment twice")
+            return cls(
+                str(value["index_id"]),
+                value["settings"],
+                _count(value["version"]),
+                _count(value["next_ordinal"]),
+                _count(value["next_segment"]),
+                build,
+                segments,
+                begin["sha256"],
+            )
+        except (ValueError, KeyError, TypeError, RecursionError, binascii.Error, zlib.error) as error:
+            reason = f"{type(error).__name__}: {error}" if isinstance(error, KeyError | TypeError) else error
+            raise DamagedManifest(f"{where} is damaged: {reason}", _REMEDY) from error
+
+
+def _other_format(where: str, found: int) -> NewerIndex | OlderIndex:
+    if found > FORMAT:
+        return NewerIndex(f"{where} has format {found}; this version reads {FORMAT}", "upgrade coil-ir")
+    return OlderIndex(f"{where} has format {found}; this version reads {FORMAT}", "build the index again")
+
+
+def _check(right: bool, what: str) -> None:
+    if not right:
+        raise ValueError(what)
+
+
+def _count(value: Any, most: int = 2**62) -> int:
+    _check(type(value) is int and 0 <= value <= most, f"{value!r:.40} is not a count")
+    count: int = value
+    return count
+
+
+def _digest(value: Any) -> str:
+    _check(isinstance(value, str) and _HEX.fullmatch(value) is not None, "a digest is not one")
+    digest: str = value
+    return digest
+
+
+def _facts(value: Any) -> FileFacts:
+    return FileFacts(_count(value["bytes"]), _digest(value["sha256"]))
+
+
+def read_manifest(folder: Folder) -> Manifest:
+    """The manifest as it is now."""
+    where = str(folder.path / MANIFEST_FILE)
+    try:
+        content = folder.read(MANIFEST_FILE, LARGEST + 1)
+    except FileNotFoundError as error:
+        raise _no_index(folder) from error
+    except OSError as error:
+        raise DamagedManifest(f"{where} cannot be read: {error.strerror}", "check the file") from error
+    if len(content) > LARGEST:
+        raise DamagedManifest(f"{where} exceeds the limit of {LARGEST:,} bytes", _REMEDY)
+    return Manifest.from_bytes(content, where)
+
+
+def _no_index(folder: Folder) -> MissingIndex | OlderIndex:
+    if (folder.path / "catalog.sqlite").exists():  # formats 1 to 3
+        return OlderIndex(
+            f"{folder.path} was made by an older version of coil-ir", "build it again with `coil index`"
+        )
+    return MissingIndex(f"{folder.path} is not an index: {MANIFEST_FILE} is missing", "check the path")
+
+
+def publish(folder: Folder, manifest: Manifest, before: Manifest | None) -> Manifest:
+    """Put a manifest in the place of the one `before`, which must still be there; None: there is none yet.
+
+    Files that it names are on the disk already. When this returns, so is the manifest. Until the step that
+    replaces the old one nothing has changed for anyone.
+    """
+    content = manifest.to_bytes()
+    where = str(folder.path / MANIFEST_FILE)
+    partial = f"manifest-{manifest.index_id[:8]}-{manifest.version}.partial"
+    folder.discard(partial)  # of a writer that was killed
+    try:
+        folder.write(partial, [content])
+        try:
+            _check_unchanged(folder, before)
+            folder.replace(partial, MANIFEST_FILE)
+        except BaseException:
+            folder.discard(partial)
+            raise
+    except OSError as error:
+        raise OutputError(
+            f"{where} cannot be written: {error.strerror or error}",
+            "free some space or check the rights on the folder; the index is as it was before",
+        ) from error
+    try:
+        folder.sync()
+    except OSError as error:
+        raise OutputError(
+            f"{folder.path} was changed, but the disk did not confirm it: {error.strerror or error}",
+            "check the disk, then look whether the change is there; it may be lost if the power fails now",
+        ) from error
+    return replace(manifest, digest=Manifest.from_bytes(content, where).digest)
+
+
+def _check_unchanged(folder: Folder, before: Manifest | None) -> None:
+    """Neither the folder nor its manifest was swapped while we held the lock."""
+    if not folder.is_at_its_path:
+        raise ReplacedIndex(
+            f"{folder.path} was moved, replaced or deleted while it was being written",
+            "nothing more was written to either index; open the one you mean and write again",
+        )
+    try:
+        found = read_manifest(folder)
+    except MissingIndex:
+        found = None
+    if (found.digest if found is not None else None) != (before.digest if before is not None else None):
+        raise ReplacedIndex(
+            f"{folder.path / MANIFEST_FILE} was changed by something that did not hold the writer lock",
+            "nothing was written; open the index again",
+        )

@@ -1,0 +1,112 @@
+"""Merging: few segments, each row moved rarely, and nothing deleted left after a compaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coil.lists.segment import MOST_ROWS, Segment, merge_segments
+from coil.storage.documents import StoredDocument
+from coil.storage.manifest import SegmentEntry
+from coil.storage.publishing import Publisher
+from coil.storage.snapshot import Snapshot
+from coil.storage.stored_segment import StoredSegment, check_bytes, write_stored_segment
+
+FAN = 8  # this many neighbouring segments of one size class are merged into one
+
+
+def merge_small_segments(publisher: Publisher, most_bytes: int) -> None:
+    """Merge neighbours of one size class, as a counter carries.
+
+    Where a segment, or memory, has no room for FAN of them, as many are merged as there is room for.
+    """
+    while True:
+        with publisher.holder.held() as current:
+            count = _count_to_merge(current.manifest.segments, most_bytes)
+            if count < 2:
+                return
+            end = len(current.manifest.segments)
+            merge_run(publisher, current, end - count, end)
+
+
+def compact_segments(publisher: Publisher, most_bytes: int) -> int:
+    """Rewrite segments so that nothing deleted is left and each is as full as memory allows; their number."""
+    begin = 0
+    while True:
+        with publisher.holder.held() as current:
+            entries = current.manifest.segments
+            if begin == len(entries):
+                return len(entries)
+            end, rows, size = begin, 0, 0
+            while end < len(entries):
+                alive = entries[end].alive
+                living = entries[end].rows if alive is None else int(alive.sum())
+                bytes_here = entries[end].lists.bytes
+                if end > begin and (rows + living > MOST_ROWS or size + bytes_here > most_bytes):
+                    break
+                end, rows, size = end + 1, rows + living, size + bytes_here
+            begin += merge_run(publisher, current, begin, end)
+
+
+def _count_to_merge(entries: Sequence[SegmentEntry], most_bytes: int) -> int:
+    """How many of the last segments, of one size class, are FAN, or have no room for another like them."""
+    if not entries:
+        return 0
+    last = entries[-1]
+    count = rows = size = 0
+    for entry in reversed(entries):
+        if count == FAN or _size_class(entry.rows) != _size_class(last.rows):
+            break
+        if rows + entry.rows > MOST_ROWS or size + entry.lists.bytes > most_bytes:
+            break
+        count, rows, size = count + 1, rows + entry.rows, size + entry.lists.bytes
+    crowded = rows + last.rows > MOST_ROWS or size + last.lists.bytes > most_bytes
+    return count if count == FAN or crowded else 0
+
+
+def merge_run(publisher: Publisher, current: Snapshot, begin: int, end: int) -> int:
+    """Merge segments begin to end into as few as hold their living rows; returns how many these are."""
+    entries, stored = current.manifest.segments[begin:end], current.stored[begin:end]
+    live = current.segments[begin:end]
+    if len(entries) == 1 and live[0].alive is None:
+        return 1
+    for entry, of in zip(entries, stored, strict=True):  # or damage would be copied into a file that counts
+        check_bytes(publisher.folder, entry, of)
+    alive = [of.alive if of.alive is not None else np.ones(of.segment.n_rows, dtype=bool) for of in live]
+    merged = merge_segments([of.segment for of in live], alive)
+    number = current.manifest.next_segment
+    written: list[SegmentEntry] = []
+    try:
+        for segment in merged:
+            written.append(_write(publisher, number + len(written), segment, stored))
+    except BaseException:
+        for entry in written:
+            publisher.discard(entry)
+        raise
+    segments = (*current.manifest.segments[:begin], *written, *current.manifest.segments[end:])
+    publisher.publish(current, segments, next_segment=number + len(written))
+    return len(written)
+
+
+def _write(
+    publisher: Publisher, number: int, segment: Segment, sources: Sequence[StoredSegment]
+) -> SegmentEntry:
+    documents = _documents_of(sources, np.unique(segment.row_documents))
+    return write_stored_segment(publisher.folder, number, segment, documents)
+
+
+def _documents_of(sources: Sequence[StoredSegment], ordinals: NDArray[np.int64]) -> Iterator[StoredDocument]:
+    for source in sources:
+        documents = source.segment.row_documents
+        yield from source.documents.stored(ordinals[(ordinals >= documents[0]) & (ordinals <= documents[-1])])
+
+
+def _size_class(rows: int) -> int:
+    """0 below FAN rows, 1 below FAN², and so on."""
+    size = 0
+    while rows >= FAN:
+        rows //= FAN
+        size += 1
+    return size

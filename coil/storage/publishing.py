@@ -1,0 +1,69 @@
+"""Publisher: a new state of an index, first on disk, then for the readers of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from coil.errors import CoilError, IndexProblem
+from coil.storage.disk import Folder
+from coil.storage.manifest import SEGMENTS_FOLDER, SegmentEntry, publish
+from coil.storage.snapshot import Holder, Snapshot
+
+
+class Publisher:
+    """Replaces manifests of a folder whose writer lock is held."""
+
+    def __init__(self, folder: Folder, holder: Holder) -> None:
+        self.folder, self.holder = folder, holder
+
+    def publish(self, current: Snapshot, entries: Sequence[SegmentEntry], **others: Any) -> None:
+        """Make these the index's segments, and remove the files of others; who has them open keeps them."""
+        manifest = publish(self.folder, current.manifest.changed(entries, **others), current.manifest)
+        try:
+            self.holder.offer(Snapshot.open(self.folder, manifest, current))
+        except (CoilError, OSError) as error:
+            raise IndexProblem(
+                f"the change is committed, but {self.folder.path} cannot be opened again: {error}",
+                "close other indexes and open it again",
+            ) from error
+        kept = {entry.name for entry in entries}
+        for entry in current.manifest.segments:
+            if entry.name not in kept:
+                self.discard(entry)
+
+    def discard(self, entry: SegmentEntry) -> None:
+        """Remove the files of a segment that no manifest names."""
+        self.folder.discard(entry.lists_file)
+        self.folder.discard(entry.documents_file)
+
+    def without(self, current: Snapshot, doc_ids: Sequence[str]) -> list[SegmentEntry]:
+        """The segments with those documents deleted that are there; one that has no other is left out."""
+        gone: dict[int, list[int]] = {}
+        for place, ordinal in current.places_of(list(dict.fromkeys(doc_ids))).values():
+            gone.setdefault(place, []).append(ordinal)
+        entries = []
+        for place, entry in enumerate(current.manifest.segments):
+            ordinals = gone.get(place, [])
+            if len(ordinals) < entry.living:
+                documents = current.segments[place].segment.row_documents
+                rows = np.isin(documents, ordinals)
+                entries.append(entry.without(rows, len(ordinals)) if ordinals else entry)
+        return entries
+
+    def remove_strays(self) -> None:
+        """Files of a writer that was killed before it could name them, or before it could remove them."""
+        with self.holder.held() as current:
+            named = {
+                name
+                for entry in current.manifest.segments
+                for name in (entry.lists_file, entry.documents_file)
+            }
+        for name in self.folder.names(SEGMENTS_FOLDER):
+            if f"{SEGMENTS_FOLDER}/{name}" not in named:
+                self.folder.discard(f"{SEGMENTS_FOLDER}/{name}")
+        for name in self.folder.names("."):
+            if name.startswith("manifest-") and name.endswith(".partial"):
+                self.folder.discard(name)

@@ -1,0 +1,150 @@
+"""StoredSegment: the open files of one segment, shared by the snapshots that have it in common."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import sys
+import threading
+from collections.abc import Iterable
+
+import numpy as np
+
+from coil.errors import DamagedSegment, MissingSegment, OutputError
+from coil.lists.segment import Segment
+from coil.lists.segment_file import REMEDY, check_mentions, open_segment, segment_bytes
+from coil.storage.disk import FileFacts, Folder
+from coil.storage.documents import DocumentReader, StoredDocument, write_documents
+from coil.storage.manifest import SEGMENTS_FOLDER, SegmentEntry
+
+
+class StoredSegment:
+    """One mapping of the lists and two connections to the documents: three file descriptors.
+
+    The mapping is let go of by the last array that looks into it, the connections by the last `release`.
+    """
+
+    def __init__(self, folder: Folder, entry: SegmentEntry) -> None:
+        self.name = entry.name
+        self._users, self._counting = 1, threading.Lock()
+        check_sizes(folder, entry)
+        self.mapped = _map(folder, entry)
+        where = str(folder.path / entry.lists_file)
+        self.segment: Segment = open_segment(self.mapped, where, entry.header_sha256)
+        if (self.segment.n_rows, self.segment.n_mentions) != (entry.rows, entry.mentions):
+            raise DamagedSegment(f"{where} is not the segment that the manifest names", REMEDY)
+        try:
+            self.documents = DocumentReader(folder, entry.documents_file)
+        except FileNotFoundError as error:
+            raise _missing(folder, entry.documents_file) from error
+
+    def retain(self) -> StoredSegment:
+        """Use it as well."""
+        with self._counting:
+            assert self._users > 0
+            self._users += 1
+        return self
+
+    def release(self) -> None:
+        """Use it no more; the last user closes the connections."""
+        with self._counting:
+            self._users -= 1
+            last = not self._users
+        if last:
+            self.documents.close()
+
+    def rows_of(self, ordinal: int) -> slice:
+        """The rows of a document, none where it is not here."""
+        begin, end = np.searchsorted(self.segment.row_documents, [ordinal, ordinal + 1])
+        return slice(int(begin), int(end))
+
+
+def check_sizes(folder: Folder, entry: SegmentEntry) -> None:
+    """Both files are there and as long as they were written.
+
+    A mapped file that is cut short would stop the process at the next look into it: the system allows no
+    exception there. So sizes are checked whenever an index is opened or refreshed.
+    """
+    for name, facts in ((entry.lists_file, entry.lists), (entry.documents_file, entry.texts)):
+        try:
+            size = folder.stat(name).st_size
+        except FileNotFoundError as error:
+            raise _missing(folder, name) from error
+        except OSError as error:
+            raise DamagedSegment(
+                f"{folder.path / name} cannot be read: {error.strerror}", "check the disk"
+            ) from error
+        if size != facts.bytes:
+            raise DamagedSegment(
+                f"{folder.path / name} has {size:,} bytes, but {facts.bytes:,} were written", REMEDY
+            )
+
+
+def write_stored_segment(
+    folder: Folder, number: int, segment: Segment, documents: Iterable[StoredDocument]
+) -> SegmentEntry:
+    """Write a segment and its documents; both are on the disk when this returns, but not yet named."""
+    # The name is this file's alone, also where two indexes were swapped: nothing is ever overwritten.
+    name = f"{number:010d}-{os.urandom(8).hex()}"
+    lists_file, documents_file = (f"{SEGMENTS_FOLDER}/{name}.{kind}" for kind in ("lists", "documents"))
+    try:
+        folder.make(SEGMENTS_FOLDER)
+        header, parts = segment_bytes(segment)
+        lists = folder.write(lists_file, parts)
+        try:
+            texts, count = write_documents(folder, documents_file, documents)
+            folder.sync(SEGMENTS_FOLDER)
+        except BaseException:
+            folder.discard(lists_file)
+            folder.discard(documents_file)
+            raise
+    except OSError as error:
+        raise OutputError(
+            f"{folder.path / SEGMENTS_FOLDER} cannot be written: {error.strerror or error}",
+            "free some space or choose another place; what was there before is untouched",
+        ) from error
+    return SegmentEntry(name, segment.n_rows, segment.n_mentions, count, count, lists, header, texts)
+
+
+def check_bytes(folder: Folder, entry: SegmentEntry, stored: StoredSegment) -> None:
+    """Compare every byte of both files with what was written."""
+    if FileFacts(len(stored.mapped), hashlib.sha256(stored.mapped).hexdigest()) != entry.lists:
+        raise _changed(folder, entry.lists_file)
+    try:
+        found = folder.digest(entry.documents_file)
+    except FileNotFoundError as error:
+        raise _missing(folder, entry.documents_file) from error
+    if found != entry.texts:
+        raise _changed(folder, entry.documents_file)
+
+
+def check_stored(folder: Folder, entry: SegmentEntry, stored: StoredSegment) -> None:
+    """The same, and read everything that a search or an explanation would."""
+    check_bytes(folder, entry, stored)
+    check_mentions(stored.segment, str(folder.path / entry.lists_file))
+    stored.documents.check(np.unique(stored.segment.row_documents))
+
+
+def _changed(folder: Folder, name: str) -> DamagedSegment:
+    return DamagedSegment(f"{folder.path / name} is not what was written: a byte has changed", REMEDY)
+
+
+def _missing(folder: Folder, name: str) -> MissingSegment:
+    return MissingSegment(f"{folder.path / name} is missing", REMEDY)
+
+
+def _map(folder: Folder, entry: SegmentEntry) -> memoryview:
+    try:
+        handle = folder.open_file(entry.lists_file)
+    except FileNotFoundError as error:
+        raise _missing(folder, entry.lists_file) from error
+    try:
+        size = os.fstat(handle).st_size
+        if size != entry.lists.bytes or not size:  # it was right a moment ago
+            raise DamagedSegment(f"{folder.path / entry.lists_file} has {size:,} bytes", REMEDY)
+        if sys.version_info >= (3, 13):
+            return memoryview(mmap.mmap(handle, 0, access=mmap.ACCESS_READ, trackfd=False))
+        return memoryview(mmap.mmap(handle, 0, access=mmap.ACCESS_READ))
+    finally:
+        os.close(handle)
