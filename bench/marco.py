@@ -24,7 +24,8 @@ from bench.stamp import stamp, write_result
 from bench.synthetic import HEAVY_QUERY, KEYS, make_queries, write_index
 from coil.hits.rankers import NativeRanker, Selection
 from coil.scores.native import load_native
-from coil.storage.snapshot import SEGMENTS_FOLDER, Snapshot
+from coil.storage.manifest import SEGMENTS_FOLDER
+from coil.storage.snapshot import open_snapshot
 from coil.tokens.profile import ScoringProfile
 
 PAPER_MS = {"COIL-tok": 67, "COIL-full": 125}
@@ -52,7 +53,7 @@ def main() -> None:
 def measure(folder: Path) -> dict[str, Any]:
     """Opening, and queries cold and warm, with one thread and two."""
     began = time.perf_counter()
-    snapshot = Snapshot(folder)
+    snapshot = open_snapshot(folder)
     rankers = {t: NativeRanker(snapshot.segments, ScoringProfile(), KEYS, t) for t in (1, 2)}
     opening = time.perf_counter() - began
     segments = [live.segment for live in snapshot.segments]

@@ -20,7 +20,7 @@ from coil.errors import CoilError
 from coil.hits.rankers import NativeRanker, Selection
 from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
-from coil.storage.snapshot import Snapshot
+from coil.storage.snapshot import open_snapshot
 from coil.texts.corpora import read_documents
 from coil.texts.judgements import Judgements, read_judgements
 from coil.texts.queries import read_queries
@@ -193,7 +193,7 @@ def ours(documents: int, work: Path, n_t: int = 32, n_c: int = 128) -> Million |
         return None
     place = work / f"synthetic-{documents}.coil"
     try:
-        snapshot = Snapshot(place)
+        snapshot = open_snapshot(place)
     except (CoilError, OSError) as error:
         print(f"{place} is made: {error}", file=sys.stderr, flush=True)
         shutil.rmtree(place, ignore_errors=True)
@@ -201,7 +201,7 @@ def ours(documents: int, work: Path, n_t: int = 32, n_c: int = 128) -> Million |
         shutil.rmtree(unfinished, ignore_errors=True)
         synthetic.write_index(unfinished, documents, n_t, n_c)
         os.replace(unfinished, place)
-        snapshot = Snapshot(place)
+        snapshot = open_snapshot(place)
     keys: ListKeys = synthetic.KEYS
     rankers = {n: NativeRanker(snapshot.segments, ScoringProfile(), keys, n) for n in (1, 2)}
     return Million(synthetic.make_queries(8, synthetic.QUERY, n_t, n_c), rankers)

@@ -31,7 +31,7 @@ from bench.synthetic import KEYS, QUERY, make_queries, write_index
 from coil import speed
 from coil.hits.rankers import NativeRanker, Selection
 from coil.indexes.opening import open_index
-from coil.storage.snapshot import Snapshot
+from coil.storage.snapshot import open_snapshot
 from coil.texts.queries import read_queries
 from coil.tokens.profile import ScoringProfile
 from coil.vectors.token_vectors import TokenVectors
@@ -46,10 +46,10 @@ from pathlib import Path
 from bench.synthetic import KEYS, QUERY, make_queries
 from coil.hits.rankers import Selection, NativeRanker
 from coil.storage.memory import peak_bytes, resident_bytes
-from coil.storage.snapshot import Snapshot
+from coil.storage.snapshot import open_snapshot
 from coil.tokens.profile import ScoringProfile
 before = resident_bytes()
-snapshot = Snapshot(Path(sys.argv[1]))
+snapshot = open_snapshot(Path(sys.argv[1]))
 ranker = NativeRanker(snapshot.segments, ScoringProfile(), KEYS)
 [query] = make_queries(1, QUERY, 32, 128)
 ranker.rank([query], Selection(1000), prune=False)
@@ -146,7 +146,7 @@ def _compare(
 
 def measure_batch(folder: Path) -> dict[str, Any]:
     """64 queries in one call against one by one, exhaustive."""
-    ranker = NativeRanker(Snapshot(folder).segments, ScoringProfile(), KEYS)
+    ranker = NativeRanker(open_snapshot(folder).segments, ScoringProfile(), KEYS)
     queries = make_queries(64, QUERY, 32, 128)
     together, alone = [], []
     for _ in range(3):
@@ -209,9 +209,9 @@ def measure_growth(most: int) -> list[dict[str, Any]]:
 
 
 def _open(folder: Path) -> None:
-    snapshot = Snapshot(folder)
+    snapshot = open_snapshot(folder)
     NativeRanker(snapshot.segments, ScoringProfile(), KEYS)
-    snapshot.close()
+    snapshot.release()
 
 
 def _median(work: Callable[[], object]) -> float:

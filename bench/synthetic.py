@@ -9,9 +9,9 @@ The segment files are real ones, byte by byte as docs/format.md says; only the v
 from __future__ import annotations
 
 import argparse
-import sqlite3
 from itertools import pairwise
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 from tqdm import tqdm
@@ -20,9 +20,9 @@ from coil.lists.bounds import BLOCK, Bounds, Heads
 from coil.lists.groups import GroupedVectors
 from coil.lists.precision import SCALES, StoredVectors
 from coil.lists.segment import MOST_ROWS, Segment
-from coil.lists.segment_file import write_segment
-from coil.storage.catalog import Catalog, SegmentEntry, add_segment
-from coil.storage.snapshot import SEGMENTS_FOLDER
+from coil.storage.disk import Folder, make_folders
+from coil.storage.manifest import Manifest, SegmentEntry, publish
+from coil.storage.stored_segment import write_stored_segment
 from coil.tokens.list_keys import ListKeys
 from coil.vectors.token_vectors import TokenVectors
 
@@ -74,19 +74,18 @@ def make_segment(rng: np.random.Generator, first: int, rows: int, n_t: int, n_c:
 
 
 def write_index(folder: Path, documents: int, n_t: int = 32, n_c: int = 0) -> None:
-    """Write segments and a catalog; the documents have ids and no text."""
-    (folder / SEGMENTS_FOLDER).mkdir(parents=True)
-    catalog = Catalog.create(folder, {"precision": "int8", "long": "truncate"})
+    """Write segments and a manifest; the documents have ids and no text."""
+    make_folders(folder)
+    settings = {"model": None, "fingerprint": "", "config": {}, "precision": "int8", "long": "truncate"}
     rng = np.random.default_rng(0)
-    for number, begin in enumerate(tqdm(range(0, documents, MOST_ROWS), unit="segment", disable=None), 1):
-        rows = min(MOST_ROWS, documents - begin)
-        segment = make_segment(rng, begin + 1, rows, n_t, n_c)
-        entry = SegmentEntry(number, rows, segment.n_mentions, None)  # type: ignore[arg-type]
-        facts = write_segment(folder / SEGMENTS_FOLDER / entry.file, segment)
-        with catalog.change() as connection:
-            add_segment(connection, SegmentEntry(number, rows, segment.n_mentions, facts))
-            _add_documents(connection, begin + 1, rows, number)
-    catalog.close()
+    entries: list[SegmentEntry] = []
+    with Folder.open(folder) as opened:
+        for begin in tqdm(range(0, documents, MOST_ROWS), unit="segment", disable=None):
+            segment = make_segment(rng, begin + 1, min(MOST_ROWS, documents - begin), n_t, n_c)
+            rows = ((ordinal, f"d{ordinal}", "", "{}", 0) for ordinal in segment.row_documents.tolist())
+            entries.append(write_stored_segment(opened, len(entries) + 1, segment, rows))
+        manifest = Manifest(uuid4().hex, settings, 1, documents + 1, len(entries) + 1, None, tuple(entries))
+        publish(opened, manifest, None)
 
 
 def make_queries(count: int, places: tuple[int, ...], n_t: int, n_c: int) -> list[TokenVectors]:
@@ -115,13 +114,6 @@ def _codes(rng: np.random.Generator, count: int) -> np.ndarray:
 
 def _scales(rng: np.random.Generator, count: int) -> np.ndarray:
     return rng.integers(100, 111, count, dtype=np.uint8)
-
-
-def _add_documents(connection: sqlite3.Connection, first: int, count: int, segment: int) -> None:
-    connection.executemany(
-        "INSERT INTO documents VALUES (?, ?, '', '{}', ?, 0)",
-        ((ordinal, f"d{ordinal}", segment) for ordinal in range(first, first + count)),
-    )
 
 
 def main() -> None:

@@ -217,7 +217,7 @@ def test_a_lone_job_does_not_wait_and_company_is_shared_out() -> None:
 SERVE = """
 import sys
 from tests import hash_encoder
-import coil.indexes.reader as reading
+import coil.indexes.model as reading
 reading.OnnxEncoder = lambda model: hash_encoder.HashEncoder()  # no language model: the start is quick
 from coil.cli.main import main
 main(sys.argv[1:])

@@ -15,7 +15,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from coil.storage.catalog import Catalog
 
 from coil.cli.main import run
 from coil.cli.serve import read_token
@@ -26,6 +25,7 @@ from coil.service.limits import Limits, ServiceOptions
 from coil.service.logs import JsonFormatter
 from coil.service.served import name_of, open_all
 from coil.storage.lock import writer_lock
+from coil.storage.snapshot import Snapshot
 from coil.vectors.token_vectors import TokenVectors
 from tests.hash_encoder import HashEncoder
 from tests.serving import TOKEN, Running, running
@@ -451,7 +451,7 @@ def test_explaining_and_bm25_stop_when_the_time_is_over(
             return real(*arguments)  # type: ignore[arg-type]
 
         monkeypatch.setattr("coil.indexes.reader.rank_with_bm25", slow)
-        monkeypatch.setattr(Catalog, "document", lambda *_: fetched.append(1))
+        monkeypatch.setattr(Snapshot, "document", lambda *_: fetched.append(1))
         late = server.client.get(f"{ONE}/bm25", params={"q": "river"})
         assert (late.status_code, fetched) == (504, [])
         monkeypatch.undo()

@@ -18,8 +18,8 @@ from coil.scores.bm25 import rank_with_bm25
 from coil.storage.disk import Folder
 from coil.storage.facts import IndexFacts, NameList, gather_facts
 from coil.storage.intake import Consumed
-from coil.storage.manifest import MANIFEST_FILE, Manifest
-from coil.storage.snapshot import Holder, Snapshot, newer_state
+from coil.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
+from coil.storage.snapshot import Holder, Snapshot, newer_state, open_snapshot
 from coil.storage.stored_segment import check_stored
 from coil.texts.values import Document
 from coil.tokens.list_keys import NO_LIST
@@ -258,9 +258,8 @@ class IndexReader:
                     _check_snapshot(folder, snapshot, tell)
                     return
                 except MissingSegment:  # a writer may have merged it away meanwhile
-                    with Holder(Snapshot.open(folder)).held() as now:
-                        if now.version == snapshot.version:
-                            raise
+                    if read_manifest(folder).version == snapshot.version:
+                        raise
                     tell(-told)
                 finally:
                     snapshot.release()
@@ -289,8 +288,7 @@ class IndexReader:
 
 def open_holder(folder: Path) -> Holder:
     """The current state of the index at a path."""
-    with Folder.open(folder) as opened:
-        snapshot = Snapshot.open(opened)
+    snapshot = open_snapshot(folder)
     try:
         _check_settings(snapshot.manifest, folder)
         _build_state(snapshot.manifest, folder)

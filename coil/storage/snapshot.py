@@ -243,6 +243,12 @@ class Snapshot:
         return flat[::2]
 
 
+def open_snapshot(path: Path) -> Snapshot:
+    """The current state of the index at a path; its opener releases it."""
+    with Folder.open(path) as folder:
+        return Snapshot.open(folder)
+
+
 class Holder:
     """The current snapshot of an open index, swapped in one step. A newer one never gives way to an older."""
 
