@@ -140,7 +140,7 @@ def test_an_error_at_any_step_leaves_a_whole_index(tmp_path: Path) -> None:
             continue
         with open_index(folder, HashEncoder()) as index:
             index.verify()
-            assert ids_of(index) in (promised[-1], states[len(promised)]), plan.failed
+            assert ids_of(index) in (promised[-1], states[min(len(promised), len(states) - 1)]), plan.failed
             index.update([{"id": "after", "text": "river"}])
             index.compact()
             index.verify()
