@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,15 @@ def negatives(pairs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Pa
     out = tmp_path_factory.mktemp("mined") / "negatives.jsonl"
     assert run(["mine", "--out", str(out), *(a for p in pairs for a in ("--pairs", str(p)))]) == 0
     return out
+
+
+@pytest.fixture
+def soaked() -> Callable[..., None]:
+    """Tell what a test did, for the table of `make soak`; without one, nobody listens."""
+
+    def tell(what: str, **counts: int) -> None:
+        if report := os.environ.get("COIL_SOAK_REPORT"):
+            with open(report, "a", encoding="utf-8") as file:
+                file.write(json.dumps({"what": what, **counts}) + "\n")
+
+    return tell

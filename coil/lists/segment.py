@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.errors import DamagedSegment
 from coil.lists.bounds import Bounds, find_bounds
 from coil.lists.groups import GroupedVectors, gather_groups
 from coil.lists.precision import (
@@ -73,7 +75,25 @@ class Segment:
         place = int(np.searchsorted(self.list_ids, list_id))
         if place == len(self.list_ids) or self.list_ids[place] != list_id:
             return slice(0, 0)
-        return slice(int(self.list_offsets[place]), int(self.list_offsets[place + 1]))
+        mentions = slice(int(self.list_offsets[place]), int(self.list_offsets[place + 1]))
+        if place not in self._checked:
+            rows = self.mention_rows[mentions]
+            if len(rows) and (int(rows.max()) >= self.n_rows or (rows[1:] < rows[:-1]).any()):
+                raise _wrong_rows()
+            self._checked.add(place)
+        return mentions
+
+    @cached_property
+    def _checked(self) -> set[int]:
+        """Places of lists whose rows are known to be in the segment and to ascend."""
+        return set()
+
+    @cached_property
+    def checked_rows(self) -> NDArray[np.uint16]:
+        """The rows of all mentions, all of which are in the segment."""
+        if self.n_mentions and int(self.mention_rows.max()) >= self.n_rows:
+            raise _wrong_rows()
+        return self.mention_rows
 
     def list_of(self, list_id: int) -> InvertedList:
         """The postings of one list; empty when no text mentions it."""
@@ -87,6 +107,10 @@ class LiveSegment:
 
     segment: Segment
     alive: NDArray[np.bool_] | None  # [rows]; None: all of them
+
+
+def _wrong_rows() -> DamagedSegment:
+    return DamagedSegment("the rows of a list are not in the segment, or do not ascend", "run `coil verify`")
 
 
 @dataclass
@@ -174,7 +198,7 @@ def merge_segments(segments: Sequence[Segment], alive: Sequence[NDArray[np.bool_
     before = 0
     for segment, living in zip(segments, alive, strict=True):
         number = np.cumsum(living) - 1 + before  # old row → place among all living rows
-        kept = living[segment.mention_rows]
+        kept = living[segment.checked_rows]
         lists.append(np.repeat(segment.list_ids, np.diff(segment.list_offsets))[kept])
         owners.append(number[segment.mention_rows[kept]])
         vectors.append([form[kept] for form in _forms(segment.vectors[:], segment.precise_vectors)])

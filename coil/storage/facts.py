@@ -88,7 +88,7 @@ def count_living(live: LiveSegment) -> NDArray[np.int64]:
     offsets = live.segment.list_offsets.astype(np.int64)
     if live.alive is None:
         return np.diff(offsets)
-    before = np.concatenate(([0], np.cumsum(live.alive[live.segment.mention_rows])))  # [mentions + 1]
+    before = np.concatenate(([0], np.cumsum(live.alive[live.segment.checked_rows])))  # [mentions + 1]
     return np.diff(before[offsets])
 
 

@@ -333,4 +333,4 @@ def living_documents(live: LiveSegment) -> NDArray[np.int64]:
 
 def count_mentions(segment: Segment) -> NDArray[np.int64]:
     """How many mentions each row has in all lists together. [rows]"""
-    return np.bincount(segment.mention_rows, minlength=segment.n_rows).astype(np.int64)
+    return np.bincount(segment.checked_rows, minlength=segment.n_rows).astype(np.int64)
