@@ -176,10 +176,11 @@ static QueryVector make_vector(const float *exact, int dim) {
 // A query as the kernels want it: the list of each token, and its vector.
 class NativeQuery {
   public:
-    NativeQuery(Array<std::int32_t> lists, Matrix<float> vectors, Array<float> sentence) {
+    NativeQuery(Array<std::int32_t> lists, Matrix<float> vectors, Array<float> sentence, bool floor) {
         const std::size_t n = lists.shape(0), dim = vectors.shape(1);
         check(dim <= MOST_DIM && sentence.shape(0) <= MOST_DIM, "vectors are too wide for the kernels");
         check(vectors.shape(0) == n, "lists and vectors differ in number");
+        query.floor = floor;
         for (std::size_t i = 0; i < n; ++i)
             query.tokens.push_back({lists.data()[i], make_vector(vectors.data() + i * dim, static_cast<int>(dim))});
         if (sentence.shape(0)) query.sentence = make_vector(sentence.data(), static_cast<int>(sentence.shape(0)));
@@ -234,7 +235,7 @@ static nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T> &&values) 
 
 static nb::object search_segments(const std::string &instruction_set, const std::vector<Lists *> &segments,
                                   const std::vector<std::optional<Array<std::uint8_t>>> &masks,
-                                  const std::vector<NativeQuery *> &queries, std::int64_t k, bool floor, bool prune,
+                                  const std::vector<NativeQuery *> &queries, std::int64_t k, bool prune,
                                   bool without_zero, std::int64_t at_least, int threads, double seconds,
                                   std::int64_t range_rows) {
     check(range_rows > 0, "a range has at least one row");
@@ -255,7 +256,6 @@ static nb::object search_segments(const std::string &instruction_set, const std:
     }
     Options options;
     options.k = k;
-    options.floor = floor;
     options.prune = prune;
     options.without_zero = without_zero;
     options.at_least = at_least;
@@ -289,14 +289,14 @@ static nb::object search_segments(const std::string &instruction_set, const std:
 }
 
 static nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> score_segment(const std::string &instruction_set, Lists &segment,
-                                                                       const NativeQuery &query, bool floor) {
+                                                                       const NativeQuery &query) {
     const Kernels &kernels = kernels_of(instruction_set);
     check_query(segment.view, query.query);
     for (const QueryToken &token : query.query.tokens) segment.check_rows(token.list);
     std::vector<std::int64_t> scores(static_cast<std::size_t>(segment.view.rows));
     {
         nb::gil_scoped_release release;
-        score_rows(kernels, segment.view, query.query, floor, scores.data());
+        score_rows(kernels, segment.view, query.query, scores.data());
     }
     return to_numpy(std::move(scores));
 }
@@ -340,14 +340,14 @@ NB_MODULE(_native, m) {
              nb::arg("block_norms"), nb::arg("sentence_norms"), nb::arg("heads"), nb::arg("head_scales"),
              nb::arg("row_norms"), nb::arg("tail_norms"), nb::arg("head_axes"), nb::arg("norm_step"), nb::arg("precision"));
     nb::class_<NativeQuery>(m, "Query", "A query's lists and vectors.")
-        .def(nb::init<Array<std::int32_t>, Matrix<float>, Array<float>>(), nb::arg("lists"), nb::arg("vectors"),
-             nb::arg("sentence"));
+        .def(nb::init<Array<std::int32_t>, Matrix<float>, Array<float>, bool>(), nb::arg("lists"), nb::arg("vectors"),
+             nb::arg("sentence"), nb::arg("floor"));
     m.def("search", &search_segments, nb::arg("instruction_set"), nb::arg("segments"), nb::arg("masks"), nb::arg("queries"),
-          nb::arg("k"), nb::arg("floor"), nb::arg("prune"), nb::arg("without_zero"), nb::arg("at_least"), nb::arg("threads"),
+          nb::arg("k"), nb::arg("prune"), nb::arg("without_zero"), nb::arg("at_least"), nb::arg("threads"),
           nb::arg("seconds"), nb::arg("range_rows") = 16384,
           "The k best of each query: scores, ordinals, segments, rows and counts; None if time ran out.");
     m.def("score_segment", &score_segment, nb::arg("instruction_set"), nb::arg("segment"), nb::arg("query"),
-          nb::arg("floor"), "The score of every row, in multiples of 2^-32.");
+          "The score of every row, in multiples of 2^-32.");
     m.def("instruction_sets", &instruction_sets, "Kernels that this processor can run, the best first.");
     m.def("read_seconds", &read_seconds, nb::arg("words"), nb::arg("threads"), "Seconds to read an array once.");
 }

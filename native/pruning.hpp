@@ -78,7 +78,7 @@ class Pruner {  // for one thread
             // Blocks are worth looking at only where the list is long: their highest scores have to be found.
             if (threshold == NONE || rest >= threshold || (end - begin) * 4 < rows) {
                 ScanState state;
-                kernels_.scan(segment.mentions, segment.mention_rows, begin, end, part.token->vector, options_.floor,
+                kernels_.scan(segment.mentions, segment.mention_rows, begin, end, part.token->vector, query_.floor,
                               static_cast<std::int32_t>(range.begin), scores, state);
                 kernels_.flush(state, static_cast<std::int32_t>(range.begin), scores);
                 stats.mentions_scored += end - begin;
@@ -253,7 +253,7 @@ class Pruner {  // for one thread
             if (!skip && pending < 0) pending = at;
             if (pending >= 0 && (skip || to == end)) {
                 const std::int64_t stop = skip ? at : to;
-                kernels_.scan(segment.mentions, segment.mention_rows, pending, stop, part.token->vector, options_.floor,
+                kernels_.scan(segment.mentions, segment.mention_rows, pending, stop, part.token->vector, query_.floor,
                               static_cast<std::int32_t>(range.begin), scores, state);
                 stats.mentions_scored += stop - pending;
                 pending = -1;

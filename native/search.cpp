@@ -90,7 +90,7 @@ class Exhauster {  // for one thread
             for (std::int64_t at = begin; at < end; at += step)
                 for (std::size_t u = first; u < last; ++u)
                     kernels_.scan(segment.mentions, segment.mention_rows, at, std::min(at + step, end),
-                                  uses[u].part->token->vector, options_.floor, static_cast<std::int32_t>(range.begin),
+                                  uses[u].part->token->vector, queries_[uses[u].query].floor, static_cast<std::int32_t>(range.begin),
                                   of_query(uses[u].query, rows), states[u - first]);
             for (std::size_t u = first; u < last; ++u) {
                 kernels_.flush(states[u - first], static_cast<std::int32_t>(range.begin), of_query(uses[u].query, rows));
@@ -217,11 +217,11 @@ bool search_pruned(const Kernels &kernels, const Segments &segments, const Masks
 
 }  // namespace
 
-void score_rows(const Kernels &kernels, const SegmentView &segment, const Query &query, bool floor, std::int64_t *scores) {
+void score_rows(const Kernels &kernels, const SegmentView &segment, const Query &query, std::int64_t *scores) {
     std::fill(scores, scores + segment.rows, 0);
     for (const Part &part : parts_of(segment, query, {segment.rows})) {
         ScanState state;
-        kernels.scan(segment.mentions, segment.mention_rows, part.cuts[0], part.cuts[1], part.token->vector, floor, 0, scores, state);
+        kernels.scan(segment.mentions, segment.mention_rows, part.cuts[0], part.cuts[1], part.token->vector, query.floor, 0, scores, state);
         kernels.flush(state, 0, scores);
     }
     if (query.sentence.dim && segment.sentences.dim)

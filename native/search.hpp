@@ -34,6 +34,7 @@ struct QueryToken {
 struct Query {
     std::vector<QueryToken> tokens;
     QueryVector sentence;  // dim 0: none
+    bool floor = true;     // a token adds at least 0
 };
 
 struct Found {
@@ -61,7 +62,6 @@ struct Stats {
 
 struct Options {
     std::int64_t k = 10;
-    bool floor = true;
     bool prune = true;
     bool without_zero = false;  // without a sentence part, a score of exactly 0 is no hit
     std::int64_t at_least = INT64_MIN;  // only scores from here on
@@ -80,6 +80,6 @@ bool search(const Kernels &, const std::vector<const SegmentView *> &, const std
             const std::vector<Query> &, const Options &, std::vector<Result> &);
 
 // The score of every row of one segment.
-void score_rows(const Kernels &, const SegmentView &, const Query &, bool floor, std::int64_t *scores);
+void score_rows(const Kernels &, const SegmentView &, const Query &, std::int64_t *scores);
 
 }  // namespace coil

@@ -19,6 +19,7 @@ from coil.hits.ranking import Ranking
 from coil.hits.torch_ranker import TorchRanker
 from coil.lists.segment import LiveSegment, Segment
 from coil.scores.native import load_native
+from coil.scores.prepared import PreparedQuery, prepare
 from coil.scores.products import QueryVector
 from coil.scores.scorer import Scorer, score_between, score_with_numpy
 from coil.texts.values import Document
@@ -146,12 +147,11 @@ class Searcher:
         """
         asked = list(queries)
         began = time.perf_counter()
-        vectors = [_question(of_query, tok_only) for of_query in self.encoder.encode_queries(asked)]
+        vectors = list(self.encoder.encode_queries(asked))
         encoded = time.perf_counter()
         sensible = [number for number, text in enumerate(asked) if text.strip() and len(vectors[number])]
-        ranked = self.rank_many(
-            [vectors[number] for number in sensible], Selection(k, allowed, deadline=deadline)
-        )
+        prepared = [prepare(self.encoder, vectors[number], tok_only) for number in sensible]
+        ranked = self.rank_prepared(prepared, Selection(k, allowed, deadline=deadline))
         scored = time.perf_counter()
         share = 1000 / max(len(asked), 1)
         encode_ms, score_ms = (encoded - began) * share, (scored - encoded) * share
@@ -171,26 +171,26 @@ class Searcher:
 
     def rank_many(self, queries: Sequence[TokenVectors], selection: Selection) -> Rankings:
         """The same for many queries, with what each of them cost."""
-        if any(query.sentence is None and not query.vectors.shape[1] for query in queries):
+        return self.rank_prepared([prepare(self.encoder, query) for query in queries], selection)
+
+    def rank_prepared(self, queries: Sequence[PreparedQuery], selection: Selection) -> Rankings:
+        """The same for queries that are prepared for this searcher's encoder."""
+        if any(query.sentence is None and not query.n_t for query in queries):
             raise InputError("a dense model has no token part to search by", "search without --tok-only")
         if not queries:
             return []
         if not self._precise:
             return self._rank_searched(queries, selection)
-        profile, keys = self.encoder.config.profile, self.encoder.keys
-        return rank_certified(
-            self._rank_searched, queries, self.collection.segments, profile, keys, selection
-        )
+        return rank_certified(self._rank_searched, queries, self.collection.segments, selection)
 
-    def _rank_searched(self, queries: Sequence[TokenVectors], selection: Selection) -> Rankings:
+    def _rank_searched(self, queries: Sequence[PreparedQuery], selection: Selection) -> Rankings:
         """In the form that is searched."""
         if self._device is not None:
             return self._torch_ranker.rank(queries, selection)
         ranker = self._ranker
         if ranker is not None:
             return ranker.rank(queries, selection, self._prune)
-        profile, keys = self.encoder.config.profile, self.encoder.keys
-        return rank_with_scorer(self._any_scorer, queries, self.collection.segments, profile, keys, selection)
+        return rank_with_scorer(self._any_scorer, queries, self.collection.segments, selection)
 
     @property
     def _precise(self) -> bool:
@@ -220,13 +220,12 @@ class Searcher:
         segments = self.collection.segments
         if self._scorer is not None or load_native() is None or not fits_kernels(segments):
             return None
-        return NativeRanker(segments, self.encoder.config.profile, self.encoder.keys, self._threads)
+        return NativeRanker(segments, self._threads)
 
     @cached_property
     def _torch_ranker(self) -> TorchRanker:
         assert self._device is not None
-        profile, keys = self.encoder.config.profile, self.encoder.keys
-        return TorchRanker(self.collection.segments, profile, keys, self._device)
+        return TorchRanker(self.collection.segments, self._device)
 
     @property
     def _any_scorer(self) -> Scorer:
@@ -239,9 +238,9 @@ class Searcher:
         list is the n-th token of that list in the text.
         """
         live, rows = self._rows_of(ordinal)
-        profile, keys = self.encoder.config.profile, self.encoder.keys
         begin, stop = int(rows[0]), int(rows[-1]) + 1
-        row = begin + int(np.argmax(score_between(query_vectors, live.segment, profile, keys, begin, stop)))
+        query = prepare(self.encoder, query_vectors)
+        row = begin + int(np.argmax(score_between(query, live.segment, begin, stop)))
         start, end = live.segment.row_spans[row].tolist()
         text = self.collection.document(ordinal).text[start:end]
         return self._stored(live.segment, row, text, start, query_vectors), (start, end)
@@ -301,10 +300,6 @@ class Searcher:
             places = np.flatnonzero(found.segments == number)
             spans[places] = self.collection.segments[number].segment.row_spans[found.rows[places]]
         return [(start, end) for start, end in spans.tolist()]
-
-
-def _question(query_vectors: TokenVectors, tok_only: bool) -> TokenVectors:
-    return replace(query_vectors, sentence=None) if tok_only else query_vectors
 
 
 def _stats(

@@ -1,4 +1,4 @@
-"""The native kernels behind Python: segments and queries in the form they read, and a scorer over them."""
+"""The native kernels behind Python: segments in the form they read, and a scorer over them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coil.lists.segment import Segment
-from coil.tokens.list_keys import NO_LIST, ListKeys
-from coil.tokens.profile import ScoringProfile
-from coil.vectors.token_vectors import TokenVectors
+from coil.scores.prepared import PreparedQuery
 
-_NO_SENTENCE = np.zeros(0, np.float32)
 _LISTS: WeakKeyDictionary[Segment, Any] = WeakKeyDictionary()
 WIDEST = 1024  # dimensions; beyond, whole-number sums could overflow
 
@@ -34,12 +31,10 @@ class NativeScorer:
         self.native = importlib.import_module("coil._native")
         self.instruction_set = instruction_set or self.native.instruction_sets()[0]
 
-    def __call__(
-        self, query: TokenVectors, segment: Segment, profile: ScoringProfile, keys: ListKeys
-    ) -> NDArray[np.int64]:
+    def __call__(self, query: PreparedQuery, segment: Segment) -> NDArray[np.int64]:
         """The score of every row of the segment, [rows]."""
         scores: NDArray[np.int64] = self.native.score_segment(
-            self.instruction_set, self.lists(segment), self.query(query, keys), profile.floor
+            self.instruction_set, self.lists(segment), query.native
         )
         return scores
 
@@ -75,18 +70,6 @@ class NativeScorer:
             head_axes=_flat(bounds.heads.head_axes),
             norm_step=float(bounds.heads.norm_step[0]),
             precision=kinds[segment.vectors.values.dtype.name],
-        )
-
-    def query(self, query: TokenVectors, keys: ListKeys) -> Any:
-        """A query as the kernels read it; they make its 15-bit codes as `quantise_queries` does."""
-        n_t = query.vectors.shape[1]
-        lists = keys.of(query.token_ids)
-        listed = np.flatnonzero(lists != NO_LIST) if n_t else np.zeros(0, np.intp)
-        sentence = query.sentence if query.sentence is not None else _NO_SENTENCE
-        return self.native.Query(
-            lists=lists[listed],
-            vectors=np.ascontiguousarray(query.vectors[listed], dtype=np.float32),
-            sentence=np.ascontiguousarray(sentence, dtype=np.float32),
         )
 
 
