@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from coil.lists.bounds import BLOCK, Bounds, Heads
+from coil.lists.bounds import BLOCK, Bounds, Sketches
 from coil.lists.groups import GroupedVectors
 from coil.lists.precision import SCALES, StoredVectors
 from coil.lists.segment import MOST_ROWS, Segment
@@ -66,7 +66,7 @@ def make_segment(rng: np.random.Generator, first: int, rows: int, n_t: int, n_c:
             block_offsets,
             np.full(int(block_offsets[-1]), longest),
             np.full(-(-rows // BLOCK), longest),
-            Heads.none(),
+            Sketches.none(),
         ),
     )
 

@@ -55,13 +55,13 @@ class Lists {
           Array<std::uint8_t> mentions, std::optional<Array<std::uint8_t>> mention_scales, int n_t,
           Array<std::uint8_t> sentences, std::optional<Array<std::uint8_t>> sentence_scales, int n_c,
           Array<std::int64_t> row_documents, Array<float> list_norms, Array<std::int64_t> block_offsets,
-          Array<float> block_norms, Array<float> sentence_norms, Array<std::uint8_t> heads,
-          Array<std::uint8_t> head_scales, Array<std::uint8_t> row_norms, Array<std::uint8_t> tail_norms,
-          Array<float> head_axes, float norm_step, const std::string &precision)
+          Array<float> block_norms, Array<float> sentence_norms, Array<std::uint8_t> sketches,
+          Array<std::uint8_t> sketch_scales, Array<std::uint8_t> row_norms, Array<std::uint8_t> tail_norms,
+          Array<float> sketch_axes, float norm_step, const std::string &precision)
         : keep_ids_(list_ids), keep_offsets_(list_offsets), keep_rows_(mention_rows), keep_documents_(row_documents),
           keep_list_norms_(list_norms), keep_block_offsets_(block_offsets), keep_block_norms_(block_norms),
-          keep_sentence_norms_(sentence_norms), keep_axes_(head_axes),
-          keep_{mentions, sentences, heads, head_scales, row_norms, tail_norms} {
+          keep_sentence_norms_(sentence_norms), keep_axes_(sketch_axes),
+          keep_{mentions, sentences, sketches, sketch_scales, row_norms, tail_norms} {
         if (mention_scales) keep_.push_back(*mention_scales);
         if (sentence_scales) keep_.push_back(*sentence_scales);
         const std::int64_t lists = static_cast<std::int64_t>(list_ids.shape(0));
@@ -94,15 +94,15 @@ class Lists {
         check(!n_c || static_cast<std::int64_t>(sentence_norms.shape(0)) == (rows + BLOCK - 1) / BLOCK,
               "sentence norms have another size");
         view.sentence_norms = sentence_norms.data();
-        if (n_c && heads.shape(0)) {
-            const int dim = std::min(n_c, HEAD), chunks = (dim + 3) / 4;
+        if (n_c && sketches.shape(0)) {
+            const int dim = std::min(n_c, MOST_AXES), quads = (dim + 3) / 4;
             const auto of_rows = [&](const Array<std::uint8_t> &array) { return static_cast<std::int64_t>(array.shape(0)) == rows; };
-            check(static_cast<std::int64_t>(heads.shape(0)) == (rows + LANES - 1) / LANES * chunks * 64 && of_rows(head_scales) &&
+            check(static_cast<std::int64_t>(sketches.shape(0)) == (rows + LANES - 1) / LANES * quads * 64 && of_rows(sketch_scales) &&
                       of_rows(row_norms) && of_rows(tail_norms) &&
-                      static_cast<std::int64_t>(head_axes.shape(0)) == static_cast<std::int64_t>(dim) * n_c,
-                  "heads have another size");
-            view.heads = {heads.data(),     head_scales.data(), row_norms.data(), tail_norms.data(),
-                          head_axes.data(), norm_step,          dim,              chunks};
+                      static_cast<std::int64_t>(sketch_axes.shape(0)) == static_cast<std::int64_t>(dim) * n_c,
+                  "sketches have another size");
+            view.sketches = {sketches.data(),     sketch_scales.data(), row_norms.data(), tail_norms.data(),
+                          sketch_axes.data(), norm_step,          dim,              quads};
         }
     }
     SegmentView view;
@@ -283,7 +283,7 @@ static nb::object search_segments(const std::string &instruction_set, const std:
         answers.append(nb::make_tuple(to_numpy(std::move(scores)), to_numpy(std::move(ordinals)), to_numpy(std::move(of_segment)),
                                       to_numpy(std::move(rows)),
                                       nb::make_tuple(s.mentions_scored, s.mentions_skipped, s.sentences_scored,
-                                                     s.sentences_skipped, s.heads_scored)));
+                                                     s.sentences_skipped, s.sketches_scored)));
     }
     return answers;
 }
@@ -337,8 +337,8 @@ NB_MODULE(_native, m) {
              nb::arg("list_ids"), nb::arg("list_offsets"), nb::arg("mention_rows"), nb::arg("mentions"),
              nb::arg("mention_scales").none(), nb::arg("n_t"), nb::arg("sentences"), nb::arg("sentence_scales").none(),
              nb::arg("n_c"), nb::arg("row_documents"), nb::arg("list_norms"), nb::arg("block_offsets"),
-             nb::arg("block_norms"), nb::arg("sentence_norms"), nb::arg("heads"), nb::arg("head_scales"),
-             nb::arg("row_norms"), nb::arg("tail_norms"), nb::arg("head_axes"), nb::arg("norm_step"), nb::arg("precision"));
+             nb::arg("block_norms"), nb::arg("sentence_norms"), nb::arg("sketches"), nb::arg("sketch_scales"),
+             nb::arg("row_norms"), nb::arg("tail_norms"), nb::arg("sketch_axes"), nb::arg("norm_step"), nb::arg("precision"));
     nb::class_<NativeQuery>(m, "Query", "A query's lists and vectors.")
         .def(nb::init<Array<std::int32_t>, Matrix<float>, Array<float>, bool>(), nb::arg("lists"), nb::arg("vectors"),
              nb::arg("sentence"), nb::arg("floor"));

@@ -178,8 +178,8 @@ bool search_pruned(const Kernels &kernels, const Segments &segments, const Masks
     // Enough seeds for a threshold after the first pass, but not more than one a block.
     const std::size_t seeds = std::max<std::size_t>(FEWEST_SEEDS, 2 * static_cast<std::size_t>(options.k) / ranges.size() + 1);
     const std::int64_t widest = widest_window(ranges);
-    std::vector<HeadQuery> heads;
-    for (const SegmentView *segment : segments) heads.push_back(head_query(*segment, query.sentence));
+    std::vector<SketchQuery> sketches;
+    for (const SegmentView *segment : segments) sketches.push_back(sketch_query(*segment, query.sentence));
     Room room;
     std::int64_t *const scores = room.of(widest);
     std::atomic<bool> late{false};
@@ -206,7 +206,7 @@ bool search_pruned(const Kernels &kernels, const Segments &segments, const Masks
             for (std::size_t r = sentences++; r < window.size() && !late; r = sentences++) {
                 if (clock.is_over()) late = true;
                 const std::size_t s = static_cast<std::size_t>(window[r].range.segment);
-                pruner.read_sentences(*segments[s], heads[s], window[r], masks[s], scores + window[r].offset, own);
+                pruner.read_sentences(*segments[s], sketches[s], window[r], masks[s], scores + window[r].offset, own);
             }
             const std::lock_guard<std::mutex> guard(adding);
             stats.add(own);

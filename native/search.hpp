@@ -23,7 +23,7 @@ struct SegmentView {
     const std::int64_t *block_offsets = nullptr;  // [lists + 1] where a list's blocks begin in block_norms
     const float *block_norms = nullptr;           // [blocks]
     const float *sentence_norms = nullptr;        // [blocks of rows]
-    Heads heads;                                  // chunks 0: none
+    Sketches sketches;                                  // quads 0: none
 };
 
 struct QueryToken {
@@ -50,13 +50,13 @@ struct Found {
 
 struct Stats {
     std::int64_t mentions_scored = 0, mentions_skipped = 0, sentences_scored = 0, sentences_skipped = 0;
-    std::int64_t heads_scored = 0;
+    std::int64_t sketches_scored = 0;
     void add(const Stats &other) {
         mentions_scored += other.mentions_scored;
         mentions_skipped += other.mentions_skipped;
         sentences_scored += other.sentences_scored;
         sentences_skipped += other.sentences_skipped;
-        heads_scored += other.heads_scored;
+        sketches_scored += other.sketches_scored;
     }
 };
 

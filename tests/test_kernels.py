@@ -196,7 +196,7 @@ def test_adversaries_of_pruning() -> None:
 
 @pytest.mark.parametrize("instruction_set", SETS)
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
-@pytest.mark.parametrize("hidden_in", ["head", "tail"])
+@pytest.mark.parametrize("hidden_in", ["sketch", "tail"])
 def test_the_best_rows_are_good_by_their_sentence_vectors_alone(
     instruction_set: str, precision: Any, hidden_in: str
 ) -> None:
@@ -209,12 +209,12 @@ def test_the_best_rows_are_good_by_their_sentence_vectors_alone(
         sentence[:16] = rng.standard_normal(16) * 2
         if row % 300 == 299:
             sentence[:] = 0
-            sentence[0 if hidden_in == "head" else 25] = 6 + row / 30_000
+            sentence[0 if hidden_in == "sketch" else 25] = 6 + row / 30_000
         vectors = np.full((1, 8), 1.0 if row % 150 == 7 else 0.0, np.float32)  # known by its list alone
         texts.append(replace(text, vectors=vectors, sentence=sentence * (row % 150 != 7)))
     segments = [LiveSegment(s, None) for s in build_segments(texts, KEYS, 8, 40, precision)]
     asked = np.zeros(40, np.float32)
-    asked[[0, 25]] = (4, 1) if hidden_in == "head" else (0.1, 4)
+    asked[[0, 25]] = (4, 1) if hidden_in == "sketch" else (0.1, 4)
     listed = float(asked.max()) * 6 / 8  # as good as the rows that hide would be if they were a little worse
     encoded = make_vectors(rng, [7, 1], 8, 40)
     query = prepared(replace(encoded, vectors=np.full((2, 8), listed, np.float32), sentence=asked))
@@ -313,16 +313,16 @@ def test_bounds_hold(seed: int, n_c: int, form: Any) -> None:
         for number, bound in enumerate(of_blocks):
             assert norms[begin + 64 * number : min(begin + 64 * number + 64, end)].max() <= bound
     decoded = segment.sentences.decode().astype(np.float64)
-    heads, n_axes = bounds.heads, min(n_c, 16)
-    axes = heads.head_axes.astype(np.float64)
+    sketches, n_axes = bounds.sketches, min(n_c, 16)
+    axes = sketches.sketch_axes.astype(np.float64)
     np.testing.assert_allclose(axes @ axes.T, np.eye(n_axes), atol=1e-6)  # length 1, at right angles
-    head = heads.heads.reshape(-1, -(-n_axes // 4), 16, 4).transpose(0, 2, 1, 3).reshape(160, -1)
-    head = head[:150, :n_axes] * SCALES[heads.head_scales][:, None].astype(np.float64)
+    sketch = sketches.sketches.reshape(-1, -(-n_axes // 4), 16, 4).transpose(0, 2, 1, 3).reshape(160, -1)
+    sketch = sketch[:150, :n_axes] * SCALES[sketches.sketch_scales][:, None].astype(np.float64)
     along = decoded @ axes.T
-    assert (np.linalg.norm(along - head, axis=1) <= 2.001 * SCALES[heads.head_scales]).all()
-    step = float(heads.norm_step[0])
-    assert (np.linalg.norm(decoded - along @ axes, axis=1) <= heads.tail_norms * step + 1e-6).all()
-    assert (np.linalg.norm(decoded, axis=1) <= heads.row_norms * step).all()
+    assert (np.linalg.norm(along - sketch, axis=1) <= 2.001 * SCALES[sketches.sketch_scales]).all()
+    step = float(sketches.norm_step[0])
+    assert (np.linalg.norm(decoded - along @ axes, axis=1) <= sketches.tail_norms * step + 1e-6).all()
+    assert (np.linalg.norm(decoded, axis=1) <= sketches.row_norms * step).all()
     assert (np.linalg.norm(decoded, axis=1) <= np.repeat(bounds.sentence_norms, 64)[:150]).all()
 
 

@@ -37,7 +37,7 @@ class Counts:
     mentions_skipped: int = 0
     sentences_scored: int = 0
     sentences_skipped: int = 0
-    heads_scored: int = 0
+    sketches_scored: int = 0
     rescored: int = 0  # rows scored again in a more precise form
 
 

@@ -44,16 +44,16 @@ class Hit:
 class SearchStats:
     """What one query cost. Of a batch, each query bears an equal share of the time.
 
-    A mention or sentence vector is skipped where it provably could not change the hits; before that, the head
-    of the sentence vector may have been looked at. Where a precise form is kept beside int8, the rows that
-    could be hits are scored again in it.
+    A mention or sentence vector is skipped where it provably could not change the hits; before that, the
+    sketch of the sentence vector may have been looked at. Where a precise form is kept beside int8, the rows
+    that could be hits are scored again in it.
     """
 
     mentions_scored: int = 0
     mentions_skipped: int = 0
     sentences_scored: int = 0
     sentences_skipped: int = 0
-    heads_scored: int = 0
+    sketches_scored: int = 0
     rescored: int = 0
     exact_in: str = ""  # the form of the vectors in which these are provably the best
     encode_ms: float = 0.0
@@ -310,7 +310,7 @@ def _stats(
         counts.mentions_skipped,
         counts.sentences_scored,
         counts.sentences_skipped,
-        counts.heads_scored,
+        counts.sketches_scored,
         counts.rescored,
         exact_in,
         encode_ms,

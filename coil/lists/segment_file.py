@@ -15,23 +15,26 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from coil.errors import DamagedSegment, MissingSegment, OutputError
-from coil.lists.bounds import Bounds, Heads, find_bounds
+from coil.lists.bounds import Bounds, Sketches, find_bounds
 from coil.lists.groups import GroupedVectors, group_vectors
 from coil.lists.precision import StoredVectors
 from coil.lists.segment import Segment
 
-FORMAT = "coil-segment-3"
-SECOND_FORMAT = "coil-segment-2"  # heads are dimensions, which are not used any more; read for ever
+FORMAT = "coil-segment-4"
+THIRD_FORMAT = "coil-segment-3"  # the same arrays, three of them under other names
+SECOND_FORMAT = "coil-segment-2"  # sketches are dimensions, which are not used any more; read for ever
 FIRST_FORMAT = "coil-segment-1"  # vectors one after another, no bounds; read for ever
 _ARRAYS = {
     "list_ids", "list_offsets", "mention_rows", "vectors", "sentences", "row_documents", "row_spans",
 }  # fmt: skip
-_NORMS = [field.name for field in fields(Bounds) if field.name != "heads"]
-_HEADS = [field.name for field in fields(Heads)]
+_NORMS = [field.name for field in fields(Bounds) if field.name != "sketches"]
+_SKETCHES = [field.name for field in fields(Sketches)]
+_OLD_NAMES = {"heads": "sketches", "head_scales": "sketch_scales", "head_axes": "sketch_axes"}
 _WANTED = {
     FIRST_FORMAT: _ARRAYS,
     SECOND_FORMAT: {*_ARRAYS, *_NORMS},
-    FORMAT: {*_ARRAYS, *_NORMS, *_HEADS},
+    THIRD_FORMAT: {*_ARRAYS, *_NORMS, *_SKETCHES},
+    FORMAT: {*_ARRAYS, *_NORMS, *_SKETCHES},
 }
 DTYPES: dict[str, Any] = {
     "I8": np.int8,
@@ -113,6 +116,8 @@ def open_segment(path: Path, facts: FileFacts) -> Segment:
         raise DamagedSegment(
             f"{path} has the format {metadata['format']}, this version reads {FORMAT}", "upgrade coil-ir"
         )
+    if metadata["format"] == THIRD_FORMAT:
+        described = {_OLD_NAMES.get(name, name): tensor for name, tensor in described.items()}
     if missing := sorted(_WANTED[metadata["format"]] - described.keys()):
         raise DamagedSegment(f"{path} has no array named {missing[0]!r}", "build the index again")
     arrays = {name: _map(path, 8 + len(header), tensor) for name, tensor in described.items()}
@@ -123,9 +128,9 @@ def open_segment(path: Path, facts: FileFacts) -> Segment:
     else:
         n_t, mentions = int(metadata["n_t"]), len(arrays["mention_rows"])
         vectors = GroupedVectors(arrays["vectors"], arrays.get("vector_scales"), n_t, mentions)
-        own = metadata["format"] == FORMAT
-        heads = Heads(**{name: arrays[name] for name in _HEADS}) if own else Heads.none()
-        bounds = Bounds(**{name: arrays[name] for name in _NORMS}, heads=heads)
+        own = metadata["format"] in (FORMAT, THIRD_FORMAT)
+        sketches = Sketches(**{name: arrays[name] for name in _SKETCHES}) if own else Sketches.none()
+        bounds = Bounds(**{name: arrays[name] for name in _NORMS}, sketches=sketches)
     return Segment(
         list_ids=arrays["list_ids"],
         list_offsets=arrays["list_offsets"],
@@ -195,7 +200,7 @@ def _arrays(segment: Segment) -> dict[str, NDArray[Any]]:
         "row_documents": segment.row_documents,
         "row_spans": segment.row_spans,
         **{name: getattr(segment.bounds, name) for name in _NORMS},
-        **{name: getattr(segment.bounds.heads, name) for name in _HEADS},
+        **{name: getattr(segment.bounds.sketches, name) for name in _SKETCHES},
     }
     if segment.vectors.scales is not None and segment.sentences.scales is not None:
         arrays |= {"vector_scales": segment.vectors.scales, "sentence_scales": segment.sentences.scales}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from coil.errors import InputError
 from coil.hits.rankers import NativeRanker, Selection, rank_with_scorer
-from coil.lists.bounds import BLOCK, Bounds, Heads
+from coil.lists.bounds import BLOCK, Bounds, Sketches
 from coil.lists.groups import GroupedVectors
 from coil.lists.precision import SCALES, StoredVectors
 from coil.lists.segment import MOST_ROWS, LiveSegment, Segment
@@ -171,7 +171,7 @@ def make_segment(rng: np.random.Generator, first: int, rows: int) -> Segment:
             block_offsets=block_offsets,
             block_norms=np.full(int(block_offsets[-1]), LONGEST, np.float32),
             sentence_norms=np.full(-(-rows // BLOCK), LONGEST, np.float32),
-            heads=Heads.none(),
+            sketches=Sketches.none(),
         ),
     )
 

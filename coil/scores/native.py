@@ -63,12 +63,12 @@ class NativeScorer:
             block_offsets=_flat(bounds.block_offsets),
             block_norms=_flat(bounds.block_norms),
             sentence_norms=_flat(bounds.sentence_norms),
-            heads=_bytes(bounds.heads.heads),
-            head_scales=_flat(bounds.heads.head_scales),
-            row_norms=_flat(bounds.heads.row_norms),
-            tail_norms=_flat(bounds.heads.tail_norms),
-            head_axes=_flat(bounds.heads.head_axes),
-            norm_step=float(bounds.heads.norm_step[0]),
+            sketches=_bytes(bounds.sketches.sketches),
+            sketch_scales=_flat(bounds.sketches.sketch_scales),
+            row_norms=_flat(bounds.sketches.row_norms),
+            tail_norms=_flat(bounds.sketches.tail_norms),
+            sketch_axes=_flat(bounds.sketches.sketch_axes),
+            norm_step=float(bounds.sketches.norm_step[0]),
             precision=kinds[segment.vectors.values.dtype.name],
         )
 
