@@ -58,12 +58,14 @@ inline SketchQuery sketch_query(const SegmentView &segment, const QueryVector &q
 
 class Pruner {  // for one thread
   public:
-    Pruner(const Kernels &kernels, const Options &options, const Query &query, TopK &top)
-        : kernels_(kernels), options_(options), query_(query), top_(top) {}
+    Pruner(const Kernels &kernels, const Options &options, const Query &query, TopK &top, Deadline &deadline)
+        : kernels_(kernels), options_(options), query_(query), top_(top), watch_(deadline) {}
 
-    // The first pass over a range: its lists. `scores` has room for its rows. Returns how many were scored to the end.
+    // The first pass over a range: its lists. `scores` has room for its rows. Returns how many were scored to the end. Both
+    // passes stop where they are when the time is over.
     std::int64_t read_lists(const SegmentView &segment, const Range &range, const std::vector<Part> &parts,
                             const std::uint8_t *mask, std::size_t seeds, std::int64_t *scores, Stats &stats) {
+        if (memory_fault.strikes()) throw std::bad_alloc();
         const std::int64_t rows = range.end - range.begin;
         std::fill(scores, scores + rows, 0);
         const bool dense = is_dense(segment);
@@ -78,12 +80,11 @@ class Pruner {  // for one thread
             // Blocks are worth looking at only where the list is long: their highest scores have to be found.
             if (threshold == NONE || rest >= threshold || (end - begin) * 4 < rows) {
                 ScanState state;
-                kernels_.scan(segment.mentions, segment.mention_rows, begin, end, part.token->vector, query_.floor,
-                              static_cast<std::int32_t>(range.begin), scores, state);
+                if (!scan(kernels_, segment, begin, end, part.token->vector, query_.floor, range.begin, scores, state, watch_)) return 0;
                 kernels_.flush(state, static_cast<std::int32_t>(range.begin), scores);
                 stats.mentions_scored += end - begin;
-            } else {
-                scan_blocks(segment, range, part, begin, end, rest, threshold, touched, scores, stats);
+            } else if (!scan_blocks(segment, range, part, begin, end, rest, threshold, touched, scores, stats)) {
+                return 0;
             }
             touched = true;
         }
@@ -187,7 +188,12 @@ class Pruner {  // for one thread
     void score_all(const SegmentView &segment, const Kept &kept, const std::uint8_t *mask, std::int64_t *scores, Stats &stats) {
         const Range &range = kept.range;
         const std::int64_t rows = range.end - range.begin;
-        kernels_.add_rows(segment.sentences, range.begin, range.end, query_.sentence, scores);
+        const std::int64_t step = step_of(segment.sentences);
+        for (std::int64_t at = range.begin, to; at < range.end; at = to) {
+            to = std::min(at + step, range.end);
+            kernels_.add_rows(segment.sentences, at, to, query_.sentence, scores + (at - range.begin));
+            if (watch_.is_late(bytes_of(segment.sentences, to - at))) return;
+        }
         stats.sentences_scored += rows - kept.seeded;
         const std::size_t above = kernels_.find_above(scores, static_cast<std::size_t>(rows), std::max(top_.threshold(), SEEDED / 2),
                                                       chosen_.data());
@@ -201,8 +207,13 @@ class Pruner {  // for one thread
 
     void add_chosen(const SegmentView &segment, const Range &range, const std::uint8_t *mask, std::size_t count,
                     std::int64_t *scores, Stats &stats) {
-        kernels_.pick_rows(segment.sentences, chosen_.data(), count, query_.sentence, static_cast<std::int32_t>(range.begin),
-                           scores);
+        const std::size_t step = static_cast<std::size_t>(step_of(segment.sentences));
+        for (std::size_t at = 0; at < count; at += step) {
+            const std::size_t some = std::min(step, count - at);
+            kernels_.pick_rows(segment.sentences, chosen_.data() + at, some, query_.sentence, static_cast<std::int32_t>(range.begin),
+                               scores);
+            if (watch_.is_late(bytes_of(segment.sentences, static_cast<std::int64_t>(some)))) return;
+        }
         stats.sentences_scored += static_cast<std::int64_t>(count);
         const std::int64_t threshold = top_.threshold();
         candidates_.clear();
@@ -230,7 +241,7 @@ class Pruner {  // for one thread
 
     // A list block by block. A row may have mentions in two blocks of which one is skipped: then either its best
     // mention is in the other, or it cannot reach the threshold.
-    void scan_blocks(const SegmentView &segment, const Range &range, const Part &part, std::int64_t begin, std::int64_t end,
+    bool scan_blocks(const SegmentView &segment, const Range &range, const Part &part, std::int64_t begin, std::int64_t end,
                      std::int64_t rest, std::int64_t threshold, bool touched, std::int64_t *scores, Stats &stats) {
         if (touched) find_highest(scores, range.end - range.begin);
         const float *norms = nullptr;
@@ -253,8 +264,8 @@ class Pruner {  // for one thread
             if (!skip && pending < 0) pending = at;
             if (pending >= 0 && (skip || to == end)) {
                 const std::int64_t stop = skip ? at : to;
-                kernels_.scan(segment.mentions, segment.mention_rows, pending, stop, part.token->vector, query_.floor,
-                              static_cast<std::int32_t>(range.begin), scores, state);
+                if (!scan(kernels_, segment, pending, stop, part.token->vector, query_.floor, range.begin, scores, state, watch_))
+                    return false;
                 stats.mentions_scored += stop - pending;
                 pending = -1;
             }
@@ -267,6 +278,7 @@ class Pruner {  // for one thread
             at = to;
         }
         kernels_.flush(state, static_cast<std::int32_t>(range.begin), scores);
+        return true;
     }
 
     void find_highest(const std::int64_t *scores, std::int64_t rows) {
@@ -278,6 +290,7 @@ class Pruner {  // for one thread
     const Options &options_;
     const Query &query_;
     TopK &top_;
+    Watch watch_;
     std::vector<std::int64_t> highest_;
     std::vector<std::int32_t> chosen_, blocks_;
     std::vector<Found> candidates_;

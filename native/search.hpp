@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "threads.hpp"
 #include "views.hpp"
 
 namespace coil {
@@ -67,7 +68,6 @@ struct Options {
     std::int64_t at_least = INT64_MIN;  // only scores from here on
     int threads = 1;
     std::int64_t range_rows = 16384;  // rows whose scores are kept at a time: 128 KiB
-    double seconds = 0.0;  // 0: no limit
 };
 
 struct Result {
@@ -75,9 +75,12 @@ struct Result {
     Stats stats;
 };
 
-// `masks` has a byte for each row of each segment (0: does not count), or nullptr. Returns false on timeout.
-bool search(const Kernels &, const std::vector<const SegmentView *> &, const std::vector<const std::uint8_t *> &masks,
-            const std::vector<Query> &, const Options &, std::vector<Result> &);
+using Segments = std::vector<const SegmentView *>;
+using Masks = std::vector<const std::uint8_t *>;  // a byte for each row of each segment (0: does not count), or nullptr
+using Queries = std::vector<const Query *>;
+
+// One result for each query, unless the deadline passes.
+std::vector<Result> search(const Kernels &, const Segments &, const Masks &, const Queries &, const Options &, Deadline &);
 
 // The score of every row of one segment.
 void score_rows(const Kernels &, const SegmentView &, const Query &, std::int64_t *scores);

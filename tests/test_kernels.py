@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coil.errors import InputError, SearchTimeout
+from coil.errors import InputError
 from coil.hits.collection import build_segments
 from coil.hits.rankers import NativeRanker, Rankings, Selection, rank_with_scorer
 from coil.lists.groups import group_vectors
@@ -246,14 +246,6 @@ def test_scores_from_a_threshold_on() -> None:
     assert ids_and_scores(found)[0] == [row for row in everything if row[1] >= threshold]
 
 
-def test_a_deadline_stops_the_search() -> None:
-    rng = np.random.default_rng(3)
-    segments = make_segments(rng, [50], 8, 16)
-    query = make_query(rng, 8, 16, 4)
-    with pytest.raises(SearchTimeout):
-        NativeRanker(segments).rank([query], Selection(5, deadline=0.0))
-
-
 def test_vectors_that_are_no_numbers_are_refused() -> None:
     rng = np.random.default_rng(3)
     for bad in (np.nan, np.inf):
@@ -265,21 +257,6 @@ def test_vectors_that_are_no_numbers_are_refused() -> None:
             prepared(text)
         with pytest.raises(ValueError, match="NaN or infinity"):
             PreparedQuery(text.token_ids, text.vectors, None, np.arange(2), floor=True).native  # noqa: B018
-
-
-def test_damaged_arrays_are_refused_before_they_are_read() -> None:
-    rng = np.random.default_rng(3)
-    [live] = make_segments(rng, [50], 8, 0)
-    query = make_query(rng, 8, 0, 6)
-    rows = np.array(live.segment.mention_rows)
-    rows[:] = 60_000
-    with pytest.raises(ValueError, match="rows of a list"):
-        NativeScorer()(query, replace(live.segment, mention_rows=rows))
-    offsets = np.array(live.segment.list_offsets) + 1
-    with pytest.raises(ValueError, match="list offsets"):
-        NativeScorer()(query, replace(live.segment, list_offsets=offsets))
-    with pytest.raises(ValueError, match="differ in width"):
-        NativeScorer()(make_query(rng, 4, 0, 3), live.segment)
 
 
 @given(

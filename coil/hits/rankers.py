@@ -6,19 +6,18 @@ Both give the same documents in the same order with the same scores, to the last
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.errors import DamagedSegment, SearchTimeout
+from coil.errors import SearchTimeout
 from coil.hits.ranking import Ranked, Ranking
 from coil.hits.top_k import top_k
 from coil.lists.segment import LiveSegment
-from coil.scores.native import WIDEST, NativeScorer
+from coil.scores.native import WIDEST, NativeScorer, native_errors
 from coil.scores.prepared import PreparedQuery
 from coil.scores.scorer import Scorer
 
@@ -138,8 +137,7 @@ class NativeRanker:
         self._scorer = NativeScorer(instruction_set)
         self.instruction_set = self._scorer.instruction_set
         self._segments = segments
-        with _damage_told():
-            self._lists = [self._scorer.lists(live.segment) for live in segments]
+        self._native_segments = [self._scorer.segment(live.segment) for live in segments]
         self._masks = [mask_of(live, None) for live in segments]
         self._threads = threads
 
@@ -174,10 +172,10 @@ class NativeRanker:
         k = min(max(selection.k, 0), _n_rows(self._segments))
         if self._range_rows is None and selection.at_least == NO_THRESHOLD:  # as a rule, not in tests
             prune = prune and k * WORTH_PRUNING <= _n_rows(self._segments)
-        with _damage_told():
+        with native_errors():
             answers: Any = self._scorer.native.search(
                 instruction_set=self._scorer.instruction_set,
-                segments=self._lists,
+                segments=self._native_segments,
                 masks=masks,
                 queries=[query.native for query in queries],
                 k=k,
@@ -193,15 +191,6 @@ class NativeRanker:
                 "the search took longer than it was given", "ask for less, or allow more time"
             )
         return [(Ranking(*columns), Counts(*counts)) for *columns, counts in answers]
-
-
-@contextmanager
-def _damage_told() -> Iterator[None]:
-    """The kernels refuse arrays that contradict themselves."""
-    try:
-        yield
-    except ValueError as error:
-        raise DamagedSegment(f"a segment cannot be searched: {error}", "run `coil verify`") from error
 
 
 def _n_rows(segments: Sequence[LiveSegment]) -> int:
