@@ -15,13 +15,14 @@ from hypothesis.errors import NoSuchExample
 from numpy.typing import NDArray
 
 from coil.errors import DuplicateId, InputError
+from coil.explanations.stored import stored_vectors
 from coil.hits.collection import MemoryCollection, build_segments
 from coil.hits.searcher import Searcher
 from coil.hits.top_k import top_k
 from coil.lists.segment import Segment
 from coil.scores import oracle
 from coil.scores.native import NativeScorer
-from coil.scores.prepared import PreparedQuery
+from coil.scores.prepared import PreparedQuery, prepare
 from coil.scores.products import mention_products, to_grid
 from coil.scores.scorer import Scorer, score_with_numpy
 from coil.texts.values import Document
@@ -310,7 +311,8 @@ def test_the_lists_give_a_documents_vectors_back(searcher: Searcher) -> None:
     if not searcher.encoder.config.n_t:
         pytest.skip("a dense model stores no tokens")
     [encoded] = searcher.encoder.encode_documents([TEXTS[0]])
-    stored, chunk = searcher.vectors_of(searcher.collection.ordinal_of("d0"), encoded)
+    query = prepare(searcher.encoder, encoded)
+    stored, chunk = stored_vectors(searcher, searcher.collection.ordinal_of("d0"), query)
     assert chunk == (0, len(TEXTS[0]))
     assert stored.token_ids.tolist() == encoded.token_ids.tolist()
     assert stored.spans.tolist() == encoded.spans.tolist()
