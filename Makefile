@@ -1,7 +1,7 @@
 # Both commands do their whole set-up: a virtual environment in .venv, and what is missing on the machine.
 SOURCES := pyproject.toml constraints.txt native/CMakeLists.txt $(wildcard native/*.cpp native/*.hpp)
 
-.PHONY: test demo check docs soak sanitize clean
+.PHONY: test demo check docs soak sanitize sanitize-threads clean
 
 test: .venv/ready-dev check
 	.venv/bin/python -m pytest -q -n auto
@@ -19,12 +19,15 @@ demo: .venv/ready
 soak: .venv/ready-dev
 	COIL_CRASH_ROUNDS=100 .venv/bin/python -m pytest -q tests/test_crash.py tests/test_service_crash.py -n auto
 
-# The native code under the address and undefined-behaviour sanitizers.
+# The native code under the address and undefined-behaviour sanitizers. Their reports go to the real stderr, which
+# pytest must not capture.
 sanitize: .venv/ready-dev
-	cmake -S native -B build/sanitize -DCOIL_SANITIZE=ON -DPython_EXECUTABLE=$(CURDIR)/.venv/bin/python \
-	  -Dnanobind_DIR=$$(.venv/bin/python -m nanobind --cmake_dir) >/dev/null
-	cmake --build build/sanitize
-	tools/run_sanitized build/sanitize .venv/bin/python -m pytest -q tests/test_kernels.py tests/test_certificate.py
+	tools/run_sanitized address .venv/bin/python -m pytest -q --capture=sys tests/test_kernels.py tests/test_certificate.py \
+	  tests/test_native_safety.py
+
+# The native code under the thread sanitizer.
+sanitize-threads: .venv/ready-dev
+	tools/run_sanitized thread .venv/bin/python -m pytest -q --capture=sys tests/test_kernels.py tests/test_native_safety.py
 
 # Help texts and tables in the docs are made from the commands and the result files.
 docs: .venv/ready-dev

@@ -16,11 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from bench.stamp import stamp
-from coil import speed
 from coil.hits.rankers import Selection, rank_with_scorer
 from coil.hits.torch_ranker import TorchRanker
+from coil.metrics import speed
 from coil.scores.scorer import score_with_numpy
-from coil.tokens.profile import ScoringProfile
 
 ROUNDS = 20
 
@@ -36,19 +35,18 @@ def main() -> None:
 
     rng = np.random.default_rng(0)
     segments = speed.make_segments(rng, arguments.documents)
-    keys, profile = speed.KEYS, ScoringProfile()
     result = stamp("torch")
     result["device"] = torch.cuda.get_device_name() if arguments.device.startswith("cuda") else "cpu"
     result["data"] = f"{arguments.documents:,} made-up documents, n_t 32, n_c 128, int8"
-    ranker = TorchRanker(segments, profile, keys, arguments.device)
+    ranker = TorchRanker(segments, arguments.device)
     few = segments[:2]
-    small = TorchRanker(few, profile, keys, arguments.device)
+    small = TorchRanker(few, arguments.device)
     result["equal_to_numpy"] = {}
     result["latency"] = []
     for name, sentence in (("COIL-tok", False), ("COIL-full", True)):
         queries = [speed.make_query(rng, sentence) for _ in range(64)]
         ours = small.rank(queries[:4], Selection(1000))
-        theirs = rank_with_scorer(score_with_numpy, queries[:4], few, profile, keys, Selection(1000))
+        theirs = rank_with_scorer(score_with_numpy, queries[:4], few, Selection(1000))
         result["equal_to_numpy"][name] = [a for a, _ in ours] == [b for b, _ in theirs]
         for batch in (1, 64):
             for k in (10, 1000):

@@ -21,12 +21,11 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np
 
 from bench.stamp import stamp, write_result
-from bench.synthetic import HEAVY_QUERY, KEYS, make_queries, write_index
+from bench.synthetic import HEAVY_QUERY, make_queries, write_index
 from coil.hits.rankers import NativeRanker, Selection
 from coil.scores.native import load_native
 from coil.storage.manifest import SEGMENTS_FOLDER
 from coil.storage.snapshot import open_snapshot
-from coil.tokens.profile import ScoringProfile
 
 PAPER_MS = {"COIL-tok": 67, "COIL-full": 125}
 ROUNDS = 8
@@ -54,7 +53,7 @@ def measure(folder: Path) -> dict[str, Any]:
     """Opening, and queries cold and warm, with one thread and two."""
     began = time.perf_counter()
     snapshot = open_snapshot(folder)
-    rankers = {t: NativeRanker(snapshot.segments, ScoringProfile(), KEYS, t) for t in (1, 2)}
+    rankers = {t: NativeRanker(snapshot.segments, t) for t in (1, 2)}
     opening = time.perf_counter() - began
     segments = [live.segment for live in snapshot.segments]
     size = sum(path.stat().st_size for path in (folder / SEGMENTS_FOLDER).iterdir())
@@ -63,7 +62,7 @@ def measure(folder: Path) -> dict[str, Any]:
     rows = []
     for name, n_c in (("COIL-tok", 0), ("COIL-full", 128)):
         queries = make_queries(ROUNDS, HEAVY_QUERY, 32, n_c)
-        of_lists = [s.mentions_of(int(t)) for s in segments for t in queries[0].token_ids]
+        of_lists = [s.mentions_of(int(t)) for s in segments for t in queries[0].lists]
         mentions = sum(part.stop - part.start for part in of_lists)
         touched = mentions * 35 + (sum(s.n_rows for s in segments) * 129 if n_c else 0)
         drop_cache(folder)

@@ -20,13 +20,13 @@ from coil.errors import CoilError
 from coil.hits.rankers import NativeRanker, Selection
 from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
+from coil.scores.prepared import PreparedQuery
 from coil.storage.snapshot import open_snapshot
 from coil.texts.corpora import read_documents
 from coil.texts.judgements import Judgements, read_judgements
 from coil.texts.queries import read_queries
 from coil.texts.values import Document, Query
-from coil.tokens.list_keys import NO_LIST, ListKeys
-from coil.tokens.profile import ScoringProfile
+from coil.tokens.list_keys import NO_LIST
 from coil.vectors.onnx_encoder import OnnxEncoder
 from coil.vectors.token_vectors import TokenVectors
 
@@ -161,12 +161,12 @@ def _build(place: Path, documents: list[Document]) -> None:
 class Million:
     """Synthetic documents: lists with Zipf's lengths and random vectors, in COIL's own files."""
 
-    queries: list[TokenVectors]
+    queries: list[PreparedQuery]
     rankers: dict[int, NativeRanker]  # by threads
 
     def contestant(self, threads: int, k: int, tok_only: bool) -> Contestant:
         """COIL with or without the sentence vector; queries are encoded already, as faiss has them."""
-        queries = [replace(q, sentence=None) if tok_only else q for q in self.queries]
+        queries = [query.without_sentence() if tok_only else query for query in self.queries]
         ranker, selection = self.rankers[threads], Selection(k)
 
         def search(numbers: list[int]) -> list[Parts]:
@@ -175,7 +175,7 @@ class Million:
             costs = []
             for number in numbers:
                 began = time.perf_counter()
-                ranker.rank([queries[number % len(queries)]], selection)
+                ranker.rank([replace(queries[number % len(queries)])], selection)  # nothing cached
                 costs.append({"total": (time.perf_counter() - began) * 1000})
             return costs
 
@@ -202,6 +202,5 @@ def ours(documents: int, work: Path, n_t: int = 32, n_c: int = 128) -> Million |
         synthetic.write_index(unfinished, documents, n_t, n_c)
         os.replace(unfinished, place)
         snapshot = open_snapshot(place)
-    keys: ListKeys = synthetic.KEYS
-    rankers = {n: NativeRanker(snapshot.segments, ScoringProfile(), keys, n) for n in (1, 2)}
+    rankers = {n: NativeRanker(snapshot.segments, n) for n in (1, 2)}
     return Million(synthetic.make_queries(8, synthetic.QUERY, n_t, n_c), rankers)

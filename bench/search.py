@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,13 @@ os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
 import numpy as np
 
 from bench.stamp import stamp, write_result
-from bench.synthetic import KEYS, QUERY, make_queries, write_index
-from coil import speed
+from bench.synthetic import QUERY, make_queries, write_index
 from coil.hits.rankers import NativeRanker, Selection
 from coil.indexes.opening import open_index
+from coil.metrics import speed
+from coil.scores.prepared import PreparedQuery, prepare
 from coil.storage.snapshot import open_snapshot
 from coil.texts.queries import read_queries
-from coil.tokens.profile import ScoringProfile
-from coil.vectors.token_vectors import TokenVectors
 
 ROUNDS = 9
 QUERIES = 60  # of each file
@@ -43,18 +42,17 @@ SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 RESIDENT = """
 import sys
 from pathlib import Path
-from bench.synthetic import KEYS, QUERY, make_queries
+from bench.synthetic import QUERY, make_queries
 from coil.hits.rankers import Selection, NativeRanker
 from coil.storage.memory import peak_bytes, resident_bytes
 from coil.storage.snapshot import open_snapshot
-from coil.tokens.profile import ScoringProfile
 before = resident_bytes()
 snapshot = open_snapshot(Path(sys.argv[1]))
-ranker = NativeRanker(snapshot.segments, ScoringProfile(), KEYS)
+ranker = NativeRanker(snapshot.segments)
 [query] = make_queries(1, QUERY, 32, 128)
 ranker.rank([query], Selection(1000), prune=False)
 mentions = sum(p.stop - p.start for live in snapshot.segments
-               for p in (live.segment.mentions_of(int(t)) for t in query.token_ids))
+               for p in (live.segment.mentions_of(int(t)) for t in query.lists))
 rows = sum(live.segment.n_rows for live in snapshot.segments)
 status = Path("/proc/self/status").read_text()
 anonymous = int(status.split("RssAnon:")[1].split()[0]) * 1024
@@ -102,17 +100,17 @@ def measure_pruning(folder: Path, sources: list[str]) -> list[dict[str, Any]]:
         texts += found[:: max(1, len(found) // QUERIES)][:QUERIES]
     vectors = list(encoder.encode_queries(texts))
     with index.pinned() as still:
-        ranker = NativeRanker(still.searcher.collection.segments, encoder.config.profile, encoder.keys)
+        ranker = NativeRanker(still.searcher.collection.segments)
         rows = []
         for k in (10, 1000):
             for name in ("COIL-full", "COIL-tok"):
-                asked = [replace(v, sentence=None) if name == "COIL-tok" else v for v in vectors]
+                asked = [prepare(encoder, vector, tok_only=name == "COIL-tok") for vector in vectors]
                 rows.append(_compare(ranker, asked, k, {"system": name, "k": k, "documents": len(index)}))
     return rows
 
 
 def _compare(
-    ranker: NativeRanker, queries: list[TokenVectors], k: int, row: dict[str, Any]
+    ranker: NativeRanker, queries: list[PreparedQuery], k: int, row: dict[str, Any]
 ) -> dict[str, Any]:
     times: dict[bool, list[float]] = {True: [], False: []}
     scored = skipped = 0
@@ -146,7 +144,7 @@ def _compare(
 
 def measure_batch(folder: Path) -> dict[str, Any]:
     """64 queries in one call against one by one, exhaustive."""
-    ranker = NativeRanker(open_snapshot(folder).segments, ScoringProfile(), KEYS)
+    ranker = NativeRanker(open_snapshot(folder).segments)
     queries = make_queries(64, QUERY, 32, 128)
     together, alone = [], []
     for _ in range(3):
@@ -200,7 +198,7 @@ def measure_growth(most: int) -> list[dict[str, Any]]:
         timings = speed.measure_speed(documents, rounds=7, threads=1, with_numpy=False)
         rows += [{"documents": documents, "tokens": 6, "what": t.what, "ms": t.search_ms} for t in timings]
     segments = speed.make_segments(rng, 300_000)
-    ranker = NativeRanker(segments, ScoringProfile(), speed.KEYS)
+    ranker = NativeRanker(segments)
     for tokens in (1, 2, 4, 8, 16, 32):
         query = speed.make_query(rng, False, tokens)
         ms = 1000 * _median(lambda query=query: ranker.rank([query], Selection(1000), prune=False))  # type: ignore[misc]
@@ -210,7 +208,7 @@ def measure_growth(most: int) -> list[dict[str, Any]]:
 
 def _open(folder: Path) -> None:
     snapshot = open_snapshot(folder)
-    NativeRanker(snapshot.segments, ScoringProfile(), KEYS)
+    NativeRanker(snapshot.segments)
     snapshot.release()
 
 

@@ -16,19 +16,17 @@ from uuid import uuid4
 import numpy as np
 from tqdm import tqdm
 
-from coil.lists.bounds import BLOCK, Bounds, Heads
+from coil.lists.bounds import BLOCK, Bounds, Sketches
 from coil.lists.groups import GroupedVectors
 from coil.lists.precision import SCALES, StoredVectors
 from coil.lists.segment import MOST_ROWS, Segment
+from coil.scores.prepared import PreparedQuery
 from coil.storage.disk import Folder, make_folders
 from coil.storage.manifest import Manifest, SegmentEntry, publish
 from coil.storage.stored_segment import write_stored_segment
-from coil.tokens.list_keys import ListKeys
-from coil.vectors.token_vectors import TokenVectors
 
 LISTS = 2000
 MENTIONS = 60  # a document
-KEYS = ListKeys(np.arange(LISTS, dtype=np.int32))
 # Places of the query tokens' lists. Together 1.8 mentions a document, as in the notes on layouts; and 4.1,
 # as MS MARCO's queries have without a stop list.
 QUERY = (8, 15, 30, 50, 80, 120)
@@ -68,7 +66,7 @@ def make_segment(rng: np.random.Generator, first: int, rows: int, n_t: int, n_c:
             block_offsets,
             np.full(int(block_offsets[-1]), longest),
             np.full(-(-rows // BLOCK), longest),
-            Heads.none(),
+            Sketches.none(),
         ),
     )
 
@@ -88,19 +86,19 @@ def write_index(folder: Path, documents: int, n_t: int = 32, n_c: int = 0) -> No
         publish(opened, manifest, None)
 
 
-def make_queries(count: int, places: tuple[int, ...], n_t: int, n_c: int) -> list[TokenVectors]:
+def make_queries(count: int, places: tuple[int, ...], n_t: int, n_c: int) -> list[PreparedQuery]:
     """Queries of as many tokens as there are places, on lists of about those lengths."""
     rng = np.random.default_rng(1)
     queries = []
     for number in range(count):
         tokens = np.array([place + number % VARIANTS for place in places], dtype=np.int32)
         queries.append(
-            TokenVectors(
-                token_ids=tokens,
-                positions=np.arange(len(tokens), dtype=np.int32),
-                spans=np.zeros((len(tokens), 2), np.int32),
+            PreparedQuery(
+                lists=tokens,
                 vectors=rng.standard_normal((len(tokens), n_t)).astype(np.float32),
                 sentence=rng.standard_normal(n_c).astype(np.float32) if n_c else None,
+                places=np.arange(len(tokens)),
+                floor=True,
             )
         )
     return queries

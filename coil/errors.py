@@ -21,7 +21,7 @@ CoilError                     what was found, what was expected, where; `remedy`
 │   ├── IndexLocked           another process is writing it
 │   └── UnfinishedBuild       its building was interrupted
 ├── SearchTimeout             a search took longer than it was given
-├── TooLittleMemory           the memory that was allowed is not enough
+├── TooLittleMemory           memory or threads are not enough
 ├── OutputError               the result cannot be written
 ├── TrainingDiverged          the loss is no longer a number
 └── MissingExtra              an optional part of the package is not installed
@@ -134,7 +134,7 @@ class UnfinishedBuild(IndexProblem):
 
 
 class TooLittleMemory(CoilError):
-    """The memory that was allowed is not enough."""
+    """The memory that was allowed is not enough, or the system gives no more memory or threads."""
 
 
 class SearchTimeout(CoilError):

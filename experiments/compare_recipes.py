@@ -18,10 +18,10 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 from coil.hits.collection import build_segments
+from coil.scores.prepared import prepare
 from coil.scores.products import GRID
 from coil.scores.scorer import score_with_numpy
 from experiments.systems import Collection, ranking, say
@@ -112,11 +112,9 @@ def search(out: Path, name: str, collections: list[Path], device: str, k: int) -
         lines: dict[float, list[str]] = {factor: [] for factor in factors}
         vectors = encoder.encode_queries(q.text for q in collection.queries)
         for query, of_query in zip(collection.queries, vectors, strict=True):
-            whole = score_with_numpy(of_query, segment, config.profile, encoder.keys) / GRID
-            tokens = (
-                score_with_numpy(replace(of_query, sentence=None), segment, config.profile, encoder.keys)
-                / GRID
-            )
+            prepared = prepare(encoder, of_query)
+            whole = score_with_numpy(prepared, segment) / GRID
+            tokens = score_with_numpy(prepared.without_sentence(), segment) / GRID
             sentences = whole - tokens
             for factor in factors:
                 ranked = ranking(collection, tokens + factor * sentences, k, config.n_c == 0)

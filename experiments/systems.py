@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from coil.hits.collection import build_segments
 from coil.hits.top_k import top_k
+from coil.scores.prepared import prepare
 from coil.scores.products import GRID
 from coil.scores.scorer import score_with_numpy
 from coil.texts.corpora import read_documents
@@ -48,7 +49,8 @@ def coil_system(encoder: Encoder) -> System:
         config = encoder.config
         segments = build_segments(encoder.encode_documents(texts), encoder.keys, config.n_t, config.n_c)
         for query in encoder.encode_queries(q.text for q in collection.queries):
-            parts = [score_with_numpy(query, segment, config.profile, encoder.keys) for segment in segments]
+            prepared = prepare(encoder, query)
+            parts = [score_with_numpy(prepared, segment) for segment in segments]
             yield np.concatenate(parts) / GRID
 
     return run

@@ -52,16 +52,16 @@ struct Sixteen {
 };
 #endif
 
-template <int CHUNKS>  // of four dimensions; 0: known only at run time
+template <int QUADS>  // a quad is four dimensions; 0: the number is known only at run time
 struct Int8Group {
 #if COIL_ISA == 5
-    __m512i high[CHUNKS ? CHUNKS : 1], low[CHUNKS ? CHUNKS : 1], shift;
+    __m512i high[QUADS ? QUADS : 1], low[QUADS ? QUADS : 1], shift;
     __m512 steps;  // the first sixteen scales, times the query's
     explicit Int8Group(const QueryVector &q) {
         // Values are shifted by 128 to be unsigned; 32-bit sums wrap around and back again.
         shift = _mm512_set1_epi32(static_cast<std::int32_t>(0u - 128u * static_cast<std::uint32_t>(q.code_sum)));
         steps = _mm512_mul_ps(_mm512_loadu_ps(SCALES), _mm512_set1_ps(q.scale));
-        for (int c = 0; c < CHUNKS; ++c) {
+        for (int c = 0; c < QUADS; ++c) {
             std::int32_t h, l;
             std::memcpy(&h, q.high.data() + 4 * c, 4);
             std::memcpy(&l, q.low.data() + 4 * c, 4);
@@ -69,25 +69,25 @@ struct Int8Group {
             low[c] = _mm512_set1_epi32(l);
         }
     }
-    // Written out chunk by chunk, so that the compiler keeps the query in registers.
+    // Written out quad by quad, so that the compiler keeps the query in registers.
     template <int... C>
-    inline void add_chunks(const std::uint8_t *group, __m512i &sum_high, __m512i &sum_low, std::integer_sequence<int, C...>) const {
+    inline void add_quads(const std::uint8_t *group, __m512i &sum_high, __m512i &sum_low, std::integer_sequence<int, C...>) const {
         const __m512i sign = _mm512_set1_epi8(-128);
-        const auto add = [&](const std::uint8_t *chunk, __m512i h, __m512i l) {
-            const __m512i v = _mm512_xor_si512(_mm512_loadu_si512(chunk), sign);
+        const auto add = [&](const std::uint8_t *quad, __m512i h, __m512i l) {
+            const __m512i v = _mm512_xor_si512(_mm512_loadu_si512(quad), sign);
             sum_high = _mm512_dpbusd_epi32(sum_high, v, h);
             sum_low = _mm512_dpbusd_epi32(sum_low, v, l);
         };
         (add(group + 64 * C, high[C], low[C]), ...);
     }
-    inline Sixteen operator()(const std::uint8_t *group, const std::uint8_t *scales, int chunks,
+    inline Sixteen operator()(const std::uint8_t *group, const std::uint8_t *scales, int quads,
                               const QueryVector &q) const {
         const __m512i sign = _mm512_set1_epi8(-128);
         __m512i sum_high = _mm512_setzero_si512(), sum_low = shift;
-        if constexpr (CHUNKS > 0) {
-            add_chunks(group, sum_high, sum_low, std::make_integer_sequence<int, CHUNKS>());
+        if constexpr (QUADS > 0) {
+            add_quads(group, sum_high, sum_low, std::make_integer_sequence<int, QUADS>());
         } else {
-            for (int c = 0; c < chunks; ++c) {
+            for (int c = 0; c < quads; ++c) {
                 std::int32_t h, l;
                 std::memcpy(&h, q.high.data() + 4 * c, 4);
                 std::memcpy(&l, q.low.data() + 4 * c, 4);
@@ -101,9 +101,9 @@ struct Int8Group {
     }
 #else
     explicit Int8Group(const QueryVector &) {}
-    inline Sixteen operator()(const std::uint8_t *group, const std::uint8_t *scales, int chunks,
+    inline Sixteen operator()(const std::uint8_t *group, const std::uint8_t *scales, int quads,
                               const QueryVector &q) const {
-        const int n = CHUNKS ? CHUNKS : chunks;
+        const int n = QUADS ? QUADS : quads;
         alignas(32) std::int32_t sums[LANES];
 #if COIL_ISA == 2
         __m256i part[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
@@ -183,7 +183,7 @@ inline Sixteen float_group(const std::uint8_t *group, int dim, const QueryVector
 #endif
 }
 
-// The last group may have fewer lanes, and the last chunk of int8 fewer dimensions: copied into a full one.
+// The last group may have fewer lanes, and the last quad of int8 fewer dimensions: copied into a full one.
 inline const std::uint8_t *whole_group(const Vectors &lists, std::int64_t group, std::uint8_t *copy) {
     const int size = bytes_of(lists.kind), width = lists.kind == Kind::int8 ? 4 : 1;
     const std::uint8_t *base = lists.data + group * LANES * lists.dim * size;

@@ -164,11 +164,11 @@ void scan(const Vectors &lists, const std::uint16_t *rows, std::int64_t begin, s
         scan_groups<0>(lists, rows, begin, end, floor, first_row, scores, state,
                     [&](const std::uint8_t *group, const std::uint8_t *) { return float_group<std::uint16_t>(group, lists.dim, q); });
     } else {
-        const int chunks = (lists.dim + 3) / 4;
+        const int quads = (lists.dim + 3) / 4;
         const auto run = [&](auto bytes, const auto &kernel) {
             scan_groups<bytes.value>(
                 lists, rows, begin, end, floor, first_row, scores, state,
-                [kernel, chunks, &q](const std::uint8_t *group, const std::uint8_t *scales) { return kernel(group, scales, chunks, q); });
+                [kernel, quads, &q](const std::uint8_t *group, const std::uint8_t *scales) { return kernel(group, scales, quads, q); });
         };
         if (lists.dim == 32)
             run(std::integral_constant<int, 512>(), Int8Group<8>(q));

@@ -9,7 +9,7 @@
 
 namespace coil {
 
-constexpr std::int64_t SAMPLE = 256, SAMPLES = 8;  // rows, and places of a range, that tell whether heads rule out enough
+constexpr std::int64_t SAMPLE = 256, SAMPLES = 8;  // rows, and places of a range, that tell whether sketches rule out enough
 constexpr std::size_t FEWEST_SEEDS = 16;  // rows of a range that are scored to the end first
 
 constexpr std::int64_t SEEDED = NONE / 2;  // instead of the list score of a row that has been scored to the end
@@ -20,16 +20,16 @@ struct Kept {
     std::int64_t offset, seeded;
 };
 
-// The query along a segment's main axes. With axes that stand at right angles, s·q is at most the product of the heads
+// The query along a segment's main axes. With axes that stand at right angles, s·q is at most the product of the sketches
 // plus that of the lengths of what is left of both; what they lack of right angles is far below the slack.
-inline HeadQuery head_query(const SegmentView &segment, const QueryVector &q) {
-    HeadQuery found;
-    const Heads &heads = segment.heads;
-    if (!heads.chunks || !q.dim) return found;
+inline SketchQuery sketch_query(const SegmentView &segment, const QueryVector &q) {
+    SketchQuery found;
+    const Sketches &sketches = segment.sketches;
+    if (!sketches.quads || !q.dim) return found;
     std::vector<double> rest(q.exact.begin(), q.exact.begin() + q.dim);
-    double along[HEAD] = {}, squares = 0.0, rest_squares = 0.0, largest = 0.0;
-    for (int h = 0; h < heads.dim; ++h) {
-        const float *axis = heads.axes + static_cast<std::int64_t>(h) * q.dim;
+    double along[MOST_AXES] = {}, squares = 0.0, rest_squares = 0.0, largest = 0.0;
+    for (int h = 0; h < sketches.dim; ++h) {
+        const float *axis = sketches.axes + static_cast<std::int64_t>(h) * q.dim;
         for (int d = 0; d < q.dim; ++d) along[h] += static_cast<double>(axis[d]) * q.exact[static_cast<std::size_t>(d)];
         for (int d = 0; d < q.dim; ++d) rest[static_cast<std::size_t>(d)] -= along[h] * axis[d];
         squares += along[h] * along[h];
@@ -38,7 +38,7 @@ inline HeadQuery head_query(const SegmentView &segment, const QueryVector &q) {
     for (const double value : rest) rest_squares += value * value;
     found.scale = static_cast<float>(largest / QUERY_LEVELS);
     double error_squares = 0.0;
-    for (int h = 0; h < heads.dim && found.scale > 0.0f; ++h) {
+    for (int h = 0; h < sketches.dim && found.scale > 0.0f; ++h) {
         const int code = static_cast<int>(std::clamp(std::nearbyint(along[h] / found.scale), -16383.0, 16383.0));
         found.codes[h] = static_cast<std::int16_t>(code);
         found.high[h] = static_cast<std::int8_t>(code >> 7);
@@ -49,21 +49,23 @@ inline HeadQuery head_query(const SegmentView &segment, const QueryVector &q) {
     }
     const auto raised = [](double value) { return static_cast<float>(value * (1 + 1e-5)); };
     found.norm = q.norm;
-    found.head_norm = raised(std::sqrt(squares));
+    found.sketch_norm = raised(std::sqrt(squares));
     found.tail_norm = raised(std::sqrt(rest_squares));
-    // Products are rounded, and so are the query and its head; 255 steps are the longest sentence vector.
-    found.slack = raised((q.norm * 2e-4 + q.code_error + std::sqrt(error_squares)) * 255.0 * heads.step);
+    // Products are rounded, and so are the query and its sketch; 255 steps are the longest sentence vector.
+    found.slack = raised((q.norm * 2e-4 + q.code_error + std::sqrt(error_squares)) * 255.0 * sketches.step);
     return found;
 }
 
 class Pruner {  // for one thread
   public:
-    Pruner(const Kernels &kernels, const Options &options, const Query &query, TopK &top)
-        : kernels_(kernels), options_(options), query_(query), top_(top) {}
+    Pruner(const Kernels &kernels, const Options &options, const Query &query, TopK &top, Deadline &deadline)
+        : kernels_(kernels), options_(options), query_(query), top_(top), watch_(deadline) {}
 
-    // The first pass over a range: its lists. `scores` has room for its rows. Returns how many were scored to the end.
+    // The first pass over a range: its lists. `scores` has room for its rows. Returns how many were scored to the end. Both
+    // passes stop where they are when the time is over.
     std::int64_t read_lists(const SegmentView &segment, const Range &range, const std::vector<Part> &parts,
                             const std::uint8_t *mask, std::size_t seeds, std::int64_t *scores, Stats &stats) {
+        if (memory_fault.strikes()) throw std::bad_alloc();
         const std::int64_t rows = range.end - range.begin;
         std::fill(scores, scores + rows, 0);
         const bool dense = is_dense(segment);
@@ -78,12 +80,11 @@ class Pruner {  // for one thread
             // Blocks are worth looking at only where the list is long: their highest scores have to be found.
             if (threshold == NONE || rest >= threshold || (end - begin) * 4 < rows) {
                 ScanState state;
-                kernels_.scan(segment.mentions, segment.mention_rows, begin, end, part.token->vector, options_.floor,
-                              static_cast<std::int32_t>(range.begin), scores, state);
+                if (!scan(kernels_, segment, begin, end, part.token->vector, query_.floor, range.begin, scores, state, watch_)) return 0;
                 kernels_.flush(state, static_cast<std::int32_t>(range.begin), scores);
                 stats.mentions_scored += end - begin;
-            } else {
-                scan_blocks(segment, range, part, begin, end, rest, threshold, touched, scores, stats);
+            } else if (!scan_blocks(segment, range, part, begin, end, rest, threshold, touched, scores, stats)) {
+                return 0;
             }
             touched = true;
         }
@@ -93,7 +94,7 @@ class Pruner {  // for one thread
     }
 
     // The second pass: sentence products of the rows that can still reach the threshold.
-    void read_sentences(const SegmentView &segment, const HeadQuery &head, const Kept &kept, const std::uint8_t *mask,
+    void read_sentences(const SegmentView &segment, const SketchQuery &sketch, const Kept &kept, const std::uint8_t *mask,
                         std::int64_t *scores, Stats &stats) {
         if (!is_dense(segment)) return;
         const Range &range = kept.range;
@@ -109,10 +110,10 @@ class Pruner {  // for one thread
             std::size_t open = 0;
             std::int64_t looked_at = 0;
             for (std::int64_t at = 0; at + SAMPLE <= rows; at += apart, looked_at += SAMPLE)
-                open += find_open(segment, head, begin + at, begin + at + SAMPLE, scores + at, stats);
+                open += find_open(segment, sketch, begin + at, begin + at + SAMPLE, scores + at, stats);
             worth_ = looked_at == 0 || few(open, looked_at);
         }
-        if (worth_) left = find_open(segment, head, begin, range.end, scores, stats);
+        if (worth_) left = find_open(segment, sketch, begin, range.end, scores, stats);
         worth_ = few(left, rows);
         if (!worth_) {  // reading all of them in order is quicker
             score_all(segment, kept, mask, scores, stats);
@@ -138,16 +139,16 @@ class Pruner {  // for one thread
     }
 
     // Rows [begin, end) that may reach the threshold, as places in chosen_.
-    std::size_t find_open(const SegmentView &segment, const HeadQuery &head, std::int64_t begin, std::int64_t end,
+    std::size_t find_open(const SegmentView &segment, const SketchQuery &sketch, std::int64_t begin, std::int64_t end,
                           const std::int64_t *scores, Stats &stats) {
         const std::int64_t threshold = top_.threshold();
-        if (!segment.heads.chunks) {
+        if (!segment.sketches.quads) {
             const std::int64_t needed = threshold - bound_of(static_cast<double>(query_.sentence.norm) * longest(segment, begin, end));
             return kernels_.find_above(scores, static_cast<std::size_t>(end - begin), std::max(needed, SEEDED / 2), chosen_.data());
         }
         const float rounded = static_cast<float>(threshold) * (1.0f / GRID);
         const float reach = std::nextafter(rounded, -std::numeric_limits<float>::infinity());
-        return kernels_.find_open(segment.heads, begin, end, head, scores, reach, chosen_.data(), &stats.heads_scored);
+        return kernels_.find_open(segment.sketches, begin, end, sketch, scores, reach, chosen_.data(), &stats.sketches_scored);
     }
 
     // The rows that score best by their lists are scored to the end: the best row of each of the best blocks, with all
@@ -187,7 +188,12 @@ class Pruner {  // for one thread
     void score_all(const SegmentView &segment, const Kept &kept, const std::uint8_t *mask, std::int64_t *scores, Stats &stats) {
         const Range &range = kept.range;
         const std::int64_t rows = range.end - range.begin;
-        kernels_.add_rows(segment.sentences, range.begin, range.end, query_.sentence, scores);
+        const std::int64_t step = step_of(segment.sentences);
+        for (std::int64_t at = range.begin, to; at < range.end; at = to) {
+            to = std::min(at + step, range.end);
+            kernels_.add_rows(segment.sentences, at, to, query_.sentence, scores + (at - range.begin));
+            if (watch_.is_late(bytes_of(segment.sentences, to - at))) return;
+        }
         stats.sentences_scored += rows - kept.seeded;
         const std::size_t above = kernels_.find_above(scores, static_cast<std::size_t>(rows), std::max(top_.threshold(), SEEDED / 2),
                                                       chosen_.data());
@@ -201,8 +207,13 @@ class Pruner {  // for one thread
 
     void add_chosen(const SegmentView &segment, const Range &range, const std::uint8_t *mask, std::size_t count,
                     std::int64_t *scores, Stats &stats) {
-        kernels_.pick_rows(segment.sentences, chosen_.data(), count, query_.sentence, static_cast<std::int32_t>(range.begin),
-                           scores);
+        const std::size_t step = static_cast<std::size_t>(step_of(segment.sentences));
+        for (std::size_t at = 0; at < count; at += step) {
+            const std::size_t some = std::min(step, count - at);
+            kernels_.pick_rows(segment.sentences, chosen_.data() + at, some, query_.sentence, static_cast<std::int32_t>(range.begin),
+                               scores);
+            if (watch_.is_late(bytes_of(segment.sentences, static_cast<std::int64_t>(some)))) return;
+        }
         stats.sentences_scored += static_cast<std::int64_t>(count);
         const std::int64_t threshold = top_.threshold();
         candidates_.clear();
@@ -230,7 +241,7 @@ class Pruner {  // for one thread
 
     // A list block by block. A row may have mentions in two blocks of which one is skipped: then either its best
     // mention is in the other, or it cannot reach the threshold.
-    void scan_blocks(const SegmentView &segment, const Range &range, const Part &part, std::int64_t begin, std::int64_t end,
+    bool scan_blocks(const SegmentView &segment, const Range &range, const Part &part, std::int64_t begin, std::int64_t end,
                      std::int64_t rest, std::int64_t threshold, bool touched, std::int64_t *scores, Stats &stats) {
         if (touched) find_highest(scores, range.end - range.begin);
         const float *norms = nullptr;
@@ -253,8 +264,8 @@ class Pruner {  // for one thread
             if (!skip && pending < 0) pending = at;
             if (pending >= 0 && (skip || to == end)) {
                 const std::int64_t stop = skip ? at : to;
-                kernels_.scan(segment.mentions, segment.mention_rows, pending, stop, part.token->vector, options_.floor,
-                              static_cast<std::int32_t>(range.begin), scores, state);
+                if (!scan(kernels_, segment, pending, stop, part.token->vector, query_.floor, range.begin, scores, state, watch_))
+                    return false;
                 stats.mentions_scored += stop - pending;
                 pending = -1;
             }
@@ -267,6 +278,7 @@ class Pruner {  // for one thread
             at = to;
         }
         kernels_.flush(state, static_cast<std::int32_t>(range.begin), scores);
+        return true;
     }
 
     void find_highest(const std::int64_t *scores, std::int64_t rows) {
@@ -278,6 +290,7 @@ class Pruner {  // for one thread
     const Options &options_;
     const Query &query_;
     TopK &top_;
+    Watch watch_;
     std::vector<std::int64_t> highest_;
     std::vector<std::int32_t> chosen_, blocks_;
     std::vector<Found> candidates_;

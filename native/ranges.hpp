@@ -4,6 +4,7 @@
 #include <atomic>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct Range {
 };
 
 // Ranges never part the rows of one document. With `early`, the first ones are small.
-inline std::vector<Range> cut(const std::vector<const SegmentView *> &segments, const Options &options, bool early) {
+inline std::vector<Range> cut(const Segments &segments, const Options &options, bool early) {
     std::vector<Range> ranges;
     const std::int64_t most = options.range_rows;
     std::int64_t size = std::max<std::int64_t>(early ? most / FIRST_RANGES : most, 1);
@@ -92,6 +93,7 @@ class Room {
   public:
     Room() {
         const std::lock_guard<std::mutex> guard(lock());
+        spare().reserve(SPARE);  // so that the destructor cannot fail
         if (spare().empty()) return;
         values_ = std::move(spare().back());
         spare().pop_back();
@@ -106,6 +108,7 @@ class Room {
 
     // Room for so many scores; what is in them is not said.
     std::int64_t *of(std::int64_t count) {
+        if (memory_fault.strikes()) throw std::bad_alloc();
         if (values_.size() < static_cast<std::size_t>(count)) values_.resize(static_cast<std::size_t>(count));
         return values_.data();
     }
@@ -160,6 +163,26 @@ inline std::vector<Part> parts_of(const SegmentView &segment, const Query &query
     // The most promising list first. Sums have no order, so the scores do not depend on this.
     std::stable_sort(parts.begin(), parts.end(), [](const Part &a, const Part &b) { return a.bound > b.bound; });
     return parts;
+}
+
+// Vectors that are worked through between two looks at the deadline: whole groups.
+inline std::int64_t step_of(const Vectors &vectors) {
+    const std::int64_t bytes = std::max<std::int64_t>(static_cast<std::int64_t>(vectors.dim) * bytes_of(vectors.kind), 1);
+    return std::max<std::int64_t>(Watch::BYTES / bytes / LANES, 4) * LANES;
+}
+
+inline std::int64_t bytes_of(const Vectors &vectors, std::int64_t count) { return count * vectors.dim * bytes_of(vectors.kind); }
+
+// Mentions [begin, end) of a list, in steps; false when the time is over.
+inline bool scan(const Kernels &kernels, const SegmentView &segment, std::int64_t begin, std::int64_t end, const QueryVector &vector,
+                 bool floor, std::int64_t first_row, std::int64_t *scores, ScanState &state, Watch &watch) {
+    const std::int64_t step = step_of(segment.mentions);
+    for (std::int64_t at = begin, to; at < end; at = to) {
+        to = std::min((at / LANES) * LANES + step, end);
+        kernels.scan(segment.mentions, segment.mention_rows, at, to, vector, floor, static_cast<std::int32_t>(first_row), scores, state);
+        if (watch.is_late(bytes_of(segment.mentions, to - at))) return false;
+    }
+    return true;
 }
 
 // Candidates of rows in ascending order: a document scores what its best row scores. Rows of one document come

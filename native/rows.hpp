@@ -1,4 +1,4 @@
-// Rows one after another: sentence vectors, and what their heads say about them.
+// Rows one after another: sentence vectors, and what their sketches say about them.
 #pragma once
 #include <limits>
 
@@ -155,19 +155,19 @@ void pick_rows(const Vectors &rows, const std::int32_t *chosen, std::size_t coun
 }
 
 // What a row can score at most: its list score and the product of the lengths; where that is enough to reach the
-// threshold, its list score, the product of the heads, and the product of the lengths of the tails. Heads stand in groups
+// threshold, its list score, the product of the sketches, and the product of the lengths of the tails. Sketches stand in groups
 // of sixteen rows as mentions do, the last one filled up.
-std::size_t find_open(const Heads &heads, std::int64_t begin, std::int64_t end, const HeadQuery &q, const std::int64_t *scores,
+std::size_t find_open(const Sketches &sketches, std::int64_t begin, std::int64_t end, const SketchQuery &q, const std::int64_t *scores,
                       float threshold, std::int32_t *places, std::int64_t *looked_at) {
-    const float of_norm = q.norm * heads.step, of_tail = q.tail_norm * heads.step;
-    const float off = q.head_norm * 2.0f;  // sixteen roundings of half a step each are at most two steps long
+    const float of_norm = q.norm * sketches.step, of_tail = q.tail_norm * sketches.step;
+    const float off = q.sketch_norm * 2.0f;  // sixteen roundings of half a step each are at most two steps long
     std::size_t found = 0;
 #if COIL_ISA == 5
     const __m512i sign = _mm512_set1_epi8(-128), shift = _mm512_set1_epi32(128 * q.code_sum);
     const __m512 wanted = _mm512_set1_ps(threshold), slack = _mm512_set1_ps(q.slack), little = _mm512_set1_ps(1e-6f);
     const __m512 steps = _mm512_loadu_ps(SCALES);
-    __m512i high[HEAD / 4], low[HEAD / 4];
-    for (int c = 0; c < HEAD / 4; ++c) {
+    __m512i high[MOST_AXES / 4], low[MOST_AXES / 4];
+    for (int c = 0; c < MOST_AXES / 4; ++c) {
         std::int32_t h, l;
         std::memcpy(&h, q.high + 4 * c, 4);
         std::memcpy(&l, q.low + 4 * c, 4);
@@ -180,7 +180,7 @@ std::size_t find_open(const Heads &heads, std::int64_t begin, std::int64_t end, 
 #endif
     for (std::int64_t group = begin / LANES; group * LANES < end; ++group) {
         const std::int64_t start = group * LANES, from = std::max(start, begin), to = std::min(start + LANES, end);
-        const std::uint8_t *data = heads.data + group * 64 * heads.chunks;
+        const std::uint8_t *data = sketches.data + group * 64 * sketches.quads;
 #if COIL_ISA == 5
         if (to - from == LANES) {
             const std::int64_t *sixteen = scores + (from - begin);
@@ -190,21 +190,21 @@ std::size_t find_open(const Heads &heads, std::int64_t begin, std::int64_t end, 
                 _mm512_set1_ps(1.0f / GRID));
             // The roundings of this sum are far below the slack, which is counted in twice.
             const __m512 room = _mm512_add_ps(_mm512_add_ps(score, slack), _mm512_mul_ps(_mm512_abs_ps(score), little));
-            const __m512 by_norm = _mm512_add_ps(room, _mm512_mul_ps(bytes(heads.norms + from), _mm512_set1_ps(of_norm)));
+            const __m512 by_norm = _mm512_add_ps(room, _mm512_mul_ps(bytes(sketches.norms + from), _mm512_set1_ps(of_norm)));
             const __mmask16 open = _mm512_cmp_ps_mask(by_norm, wanted, _CMP_GE_OQ);
             if (!open) continue;
             *looked_at += LANES;
             __m512i sum_high = _mm512_setzero_si512(), sum_low = _mm512_setzero_si512();
-            for (int c = 0; c < heads.chunks; ++c) {
+            for (int c = 0; c < sketches.quads; ++c) {
                 const __m512i v = _mm512_xor_si512(_mm512_loadu_si512(data + 64 * c), sign);
                 sum_high = _mm512_dpbusd_epi32(sum_high, v, high[c]);
                 sum_low = _mm512_dpbusd_epi32(sum_low, v, low[c]);
             }
             const __m512i sum = _mm512_sub_epi32(_mm512_add_epi32(_mm512_slli_epi32(sum_high, 7), sum_low), shift);
-            const __m512 scale = scales_of(heads.scales + from, steps);
+            const __m512 scale = scales_of(sketches.scales + from, steps);
             const __m512 product = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scale, _mm512_set1_ps(q.scale)));
             const __m512 rest = _mm512_add_ps(_mm512_mul_ps(scale, _mm512_set1_ps(off)),
-                                              _mm512_mul_ps(bytes(heads.tails + from), _mm512_set1_ps(of_tail)));
+                                              _mm512_mul_ps(bytes(sketches.tails + from), _mm512_set1_ps(of_tail)));
             const __m512 most = _mm512_add_ps(_mm512_add_ps(room, product),
                                               _mm512_add_ps(rest, _mm512_mul_ps(_mm512_abs_ps(product), little)));
             for (unsigned mask = _mm512_mask_cmp_ps_mask(open, most, wanted, _CMP_GE_OQ); mask; mask &= mask - 1)
@@ -215,13 +215,13 @@ std::size_t find_open(const Heads &heads, std::int64_t begin, std::int64_t end, 
         for (std::int64_t row = from; row < to; ++row) {
             const float score = static_cast<float>(scores[row - begin]) * (1.0f / GRID);
             const float room = score + q.slack + std::abs(score) * 1e-6f;
-            if (room + static_cast<float>(heads.norms[row]) * of_norm < threshold) continue;
+            if (room + static_cast<float>(sketches.norms[row]) * of_norm < threshold) continue;
             ++*looked_at;
             std::int32_t sum = 0;
-            for (int d = 0; d < 4 * heads.chunks; ++d)
+            for (int d = 0; d < 4 * sketches.quads; ++d)
                 sum += static_cast<std::int32_t>(static_cast<std::int8_t>(data[64 * (d / 4) + 4 * (row - start) + d % 4])) * q.codes[d];
-            const float scale = SCALES[heads.scales[row]], product = static_cast<float>(sum) * (scale * q.scale);
-            const float rest = scale * off + static_cast<float>(heads.tails[row]) * of_tail;
+            const float scale = SCALES[sketches.scales[row]], product = static_cast<float>(sum) * (scale * q.scale);
+            const float rest = scale * off + static_cast<float>(sketches.tails[row]) * of_tail;
             places[found] = static_cast<std::int32_t>(row - begin);
             found += room + product + rest + std::abs(product) * 1e-6f >= threshold;
         }

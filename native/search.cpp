@@ -1,9 +1,6 @@
 #include "search.hpp"
 
-#include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <thread>
 
 #include "pruning.hpp"
 
@@ -15,59 +12,16 @@ constexpr std::int64_t ROWS_PIECE = 1024;
 constexpr std::int64_t WORTH_A_THREAD = 32768;  // rows
 constexpr std::int64_t WINDOW = 1 << 20;        // rows whose list scores are kept between the passes of pruning
 
-class Clock {
-  public:
-    explicit Clock(double seconds) : seconds_(seconds), began_(std::chrono::steady_clock::now()) {}
-    bool is_over() const {
-        return seconds_ > 0.0 && std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count() > seconds_;
-    }
-
-  private:
-    double seconds_;
-    std::chrono::steady_clock::time_point began_;
-};
-
-// Threads wait here until all of them have come.
-class Meeting {
-  public:
-    explicit Meeting(int threads) : threads_(threads) {}
-    void wait() {
-        std::unique_lock<std::mutex> guard(lock_);
-        const int round = round_;
-        if (++waiting_ == threads_) {
-            waiting_ = 0;
-            ++round_;
-            all_.notify_all();
-        } else {
-            all_.wait(guard, [&] { return round != round_; });
-        }
-    }
-
-  private:
-    std::mutex lock_;
-    std::condition_variable all_;
-    int threads_, waiting_ = 0, round_ = 0;
-};
-
-template <class Work>
-void run(int threads, Work work) {
-    std::vector<std::thread> others;
-    for (int t = 1; t < threads; ++t) others.emplace_back(work);
-    work();
-    for (std::thread &other : others) other.join();
-}
-
-using Segments = std::vector<const SegmentView *>;
-using Masks = std::vector<const std::uint8_t *>;
 using PartsOfQueries = std::vector<std::vector<std::vector<Part>>>;  // [segment][query]
 
 // Everything is scored: the lists in pieces that every query of the batch uses while they are in the cache.
 class Exhauster {  // for one thread
   public:
-    Exhauster(const Kernels &kernels, const Options &options, const std::vector<Query> &queries)
-        : kernels_(kernels), options_(options), queries_(queries), stats(queries.size()) {}
+    Exhauster(const Kernels &kernels, const Options &options, const Queries &queries, Deadline &deadline)
+        : kernels_(kernels), options_(options), queries_(queries), watch_(deadline), stats(queries.size()) {}
 
-    void score(const SegmentView &segment, const Range &range, const std::vector<std::vector<Part>> &parts) {
+    // False when the time is over.
+    bool score(const SegmentView &segment, const Range &range, const std::vector<std::vector<Part>> &parts) {
         const std::int64_t rows = range.end - range.begin;
         const std::int64_t count = rows * static_cast<std::int64_t>(queries_.size());
         scores_ = room_.of(count);
@@ -89,23 +43,25 @@ class Exhauster {  // for one thread
             const std::int64_t step = last - first > 1 ? PIECE : std::max<std::int64_t>(end - begin, 1);
             for (std::int64_t at = begin; at < end; at += step)
                 for (std::size_t u = first; u < last; ++u)
-                    kernels_.scan(segment.mentions, segment.mention_rows, at, std::min(at + step, end),
-                                  uses[u].part->token->vector, options_.floor, static_cast<std::int32_t>(range.begin),
-                                  of_query(uses[u].query, rows), states[u - first]);
+                    if (!scan(kernels_, segment, at, std::min(at + step, end), uses[u].part->token->vector,
+                              queries_[uses[u].query]->floor, range.begin, of_query(uses[u].query, rows), states[u - first], watch_))
+                        return false;
             for (std::size_t u = first; u < last; ++u) {
                 kernels_.flush(states[u - first], static_cast<std::int32_t>(range.begin), of_query(uses[u].query, rows));
                 stats[uses[u].query].mentions_scored += end - begin;
             }
             first = last;
         }
-        const std::int64_t step = queries_.size() > 1 ? ROWS_PIECE : std::max<std::int64_t>(rows, 1);
+        const std::int64_t step = queries_.size() > 1 ? ROWS_PIECE : step_of(segment.sentences);
         for (std::int64_t at = range.begin; at < range.end; at += step)
             for (std::size_t q = 0; q < queries_.size(); ++q) {
-                if (!queries_[q].sentence.dim || !segment.sentences.dim) continue;
+                if (!queries_[q]->sentence.dim || !segment.sentences.dim) continue;
                 const std::int64_t to = std::min(at + step, range.end);
-                kernels_.add_rows(segment.sentences, at, to, queries_[q].sentence, of_query(q, rows) + (at - range.begin));
+                kernels_.add_rows(segment.sentences, at, to, queries_[q]->sentence, of_query(q, rows) + (at - range.begin));
                 stats[q].sentences_scored += to - at;
+                if (watch_.is_late(bytes_of(segment.sentences, to - at))) return false;
             }
+        return true;
     }
 
     void collect(const SegmentView &segment, const Range &range, std::size_t query, const std::uint8_t *mask, TopK &top) {
@@ -131,7 +87,8 @@ class Exhauster {  // for one thread
 
     const Kernels &kernels_;
     const Options &options_;
-    const std::vector<Query> &queries_;
+    const Queries &queries_;
+    Watch watch_;
     Room room_;
     std::int64_t *scores_ = nullptr;  // [queries, rows of the range]
     std::vector<std::int32_t> places_;
@@ -141,25 +98,23 @@ class Exhauster {  // for one thread
     std::vector<Stats> stats;
 };
 
-bool search_all(const Kernels &kernels, const Segments &segments, const Masks &masks, const std::vector<Query> &queries,
+void search_all(const Kernels &kernels, const Segments &segments, const Masks &masks, const Queries &queries,
                 const PartsOfQueries &parts, const std::vector<Range> &ranges, int threads, const Options &options,
-                const Clock &clock, std::vector<std::unique_ptr<TopK>> &tops, std::vector<Result> &results) {
+                Deadline &deadline, std::vector<std::unique_ptr<TopK>> &tops, std::vector<Result> &results) {
     std::atomic<std::size_t> next{0};
-    std::atomic<bool> late{false};
     std::mutex adding;
-    run(threads, [&] {
-        Exhauster exhauster(kernels, options, queries);
-        for (std::size_t r = next++; r < ranges.size() && !late; r = next++) {
-            if (clock.is_over()) late = true;
+    Crew crew(threads);
+    crew.run([&] {
+        Exhauster exhauster(kernels, options, queries, deadline);
+        for (std::size_t r = next++; r < ranges.size() && !crew.failed() && !deadline.look(); r = next++) {
             const Range &range = ranges[r];
             const std::size_t s = static_cast<std::size_t>(range.segment);
-            exhauster.score(*segments[s], range, parts[s]);
+            if (!exhauster.score(*segments[s], range, parts[s])) return;
             for (std::size_t q = 0; q < queries.size(); ++q) exhauster.collect(*segments[s], range, q, masks[s], *tops[q]);
         }
         const std::lock_guard<std::mutex> guard(adding);
         for (std::size_t q = 0; q < queries.size(); ++q) results[q].stats.add(exhauster.stats[q]);
     });
-    return !late;
 }
 
 // The rows of the largest window.
@@ -172,19 +127,18 @@ std::int64_t widest_window(const std::vector<Range> &ranges) {
     return std::min(rows, WINDOW + longest);
 }
 
-bool search_pruned(const Kernels &kernels, const Segments &segments, const Masks &masks, const Query &query,
+void search_pruned(const Kernels &kernels, const Segments &segments, const Masks &masks, const Query &query,
                    std::size_t number, const PartsOfQueries &parts, const std::vector<Range> &ranges, int threads,
-                   const Options &options, const Clock &clock, TopK &top, Stats &stats) {
+                   const Options &options, Deadline &deadline, TopK &top, Stats &stats) {
     // Enough seeds for a threshold after the first pass, but not more than one a block.
     const std::size_t seeds = std::max<std::size_t>(FEWEST_SEEDS, 2 * static_cast<std::size_t>(options.k) / ranges.size() + 1);
     const std::int64_t widest = widest_window(ranges);
-    std::vector<HeadQuery> heads;
-    for (const SegmentView *segment : segments) heads.push_back(head_query(*segment, query.sentence));
+    std::vector<SketchQuery> sketches;
+    for (const SegmentView *segment : segments) sketches.push_back(sketch_query(*segment, query.sentence));
     Room room;
     std::int64_t *const scores = room.of(widest);
-    std::atomic<bool> late{false};
     std::mutex adding;
-    for (std::size_t first = 0; first < ranges.size() && !late;) {
+    for (std::size_t first = 0; first < ranges.size() && !deadline.passed();) {
         std::vector<Kept> window;  // as many ranges as the memory between the passes holds
         std::int64_t rows = 0;
         for (; first < ranges.size() && (window.empty() || rows < WINDOW); ++first) {
@@ -192,50 +146,46 @@ bool search_pruned(const Kernels &kernels, const Segments &segments, const Masks
             rows += ranges[first].end - ranges[first].begin;
         }
         std::atomic<std::size_t> lists{0}, sentences{0};
-        Meeting meeting(threads);
-        run(threads, [&] {
-            Pruner pruner(kernels, options, query, top);
+        Crew crew(threads);
+        crew.run([&] {
+            Pruner pruner(kernels, options, query, top, deadline);
             Stats own;
-            for (std::size_t r = lists++; r < window.size() && !late; r = lists++) {
-                if (clock.is_over()) late = true;
+            for (std::size_t r = lists++; r < window.size() && !crew.failed() && !deadline.look(); r = lists++) {
                 const std::size_t s = static_cast<std::size_t>(window[r].range.segment);
                 window[r].seeded = pruner.read_lists(*segments[s], window[r].range, parts[s][number], masks[s], seeds,
                                                      scores + window[r].offset, own);
             }
-            meeting.wait();
-            for (std::size_t r = sentences++; r < window.size() && !late; r = sentences++) {
-                if (clock.is_over()) late = true;
+            if (!crew.meet()) return;
+            for (std::size_t r = sentences++; r < window.size() && !crew.failed() && !deadline.look(); r = sentences++) {
                 const std::size_t s = static_cast<std::size_t>(window[r].range.segment);
-                pruner.read_sentences(*segments[s], heads[s], window[r], masks[s], scores + window[r].offset, own);
+                pruner.read_sentences(*segments[s], sketches[s], window[r], masks[s], scores + window[r].offset, own);
             }
             const std::lock_guard<std::mutex> guard(adding);
             stats.add(own);
         });
     }
-    return !late;
 }
 
 }  // namespace
 
-void score_rows(const Kernels &kernels, const SegmentView &segment, const Query &query, bool floor, std::int64_t *scores) {
+void score_rows(const Kernels &kernels, const SegmentView &segment, const Query &query, std::int64_t *scores) {
     std::fill(scores, scores + segment.rows, 0);
     for (const Part &part : parts_of(segment, query, {segment.rows})) {
         ScanState state;
-        kernels.scan(segment.mentions, segment.mention_rows, part.cuts[0], part.cuts[1], part.token->vector, floor, 0, scores, state);
+        kernels.scan(segment.mentions, segment.mention_rows, part.cuts[0], part.cuts[1], part.token->vector, query.floor, 0, scores, state);
         kernels.flush(state, 0, scores);
     }
     if (query.sentence.dim && segment.sentences.dim)
         kernels.add_rows(segment.sentences, 0, segment.rows, query.sentence, scores);
 }
 
-bool search(const Kernels &kernels, const Segments &segments, const Masks &masks, const std::vector<Query> &queries,
-            const Options &options, std::vector<Result> &results) {
-    results.assign(queries.size(), Result{});
-    if (options.k <= 0 || queries.empty()) return true;
-    const Clock clock(options.seconds);
+std::vector<Result> search(const Kernels &kernels, const Segments &segments, const Masks &masks, const Queries &queries,
+                           const Options &options, Deadline &deadline) {
+    std::vector<Result> results(queries.size());
+    if (options.k <= 0 || queries.empty()) return results;
     // A pruned search with sentence vectors has its threshold from the seeds of all ranges.
-    const std::vector<Range> ranges = cut(segments, options, !options.prune || !queries[0].sentence.dim);
-    if (ranges.empty()) return true;
+    const std::vector<Range> ranges = cut(segments, options, !options.prune || !queries[0]->sentence.dim);
+    if (ranges.empty()) return results;
     std::int64_t rows = 0;
     for (const SegmentView *segment : segments) rows += segment->rows;
     const std::int64_t useful = 1 + rows * static_cast<std::int64_t>(options.prune ? 1 : queries.size()) / WORTH_A_THREAD;
@@ -247,17 +197,19 @@ bool search(const Kernels &kernels, const Segments &segments, const Masks &masks
     std::vector<std::vector<std::int64_t>> ends(segments.size());
     for (const Range &range : ranges) ends[static_cast<std::size_t>(range.segment)].push_back(range.end);
     for (std::size_t s = 0; s < segments.size(); ++s)
-        for (const Query &query : queries) parts[s].push_back(parts_of(*segments[s], query, ends[s]));
-    bool in_time = true;
+        for (const Query *query : queries) {
+            if (deadline.look()) return results;
+            parts[s].push_back(parts_of(*segments[s], *query, ends[s]));
+        }
     if (!options.prune) {
-        in_time = search_all(kernels, segments, masks, queries, parts, ranges, threads, options, clock, tops, results);
+        search_all(kernels, segments, masks, queries, parts, ranges, threads, options, deadline, tops, results);
     } else {
-        for (std::size_t q = 0; q < queries.size() && in_time; ++q)
-            in_time = search_pruned(kernels, segments, masks, queries[q], q, parts, ranges, threads, options, clock, *tops[q],
-                                    results[q].stats);
+        for (std::size_t q = 0; q < queries.size() && !deadline.passed(); ++q)
+            search_pruned(kernels, segments, masks, *queries[q], q, parts, ranges, threads, options, deadline, *tops[q],
+                          results[q].stats);
     }
     for (std::size_t q = 0; q < queries.size(); ++q) results[q].found = tops[q]->sorted();
-    return in_time;
+    return results;
 }
 
 }  // namespace coil

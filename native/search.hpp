@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "threads.hpp"
 #include "views.hpp"
 
 namespace coil {
@@ -23,7 +24,7 @@ struct SegmentView {
     const std::int64_t *block_offsets = nullptr;  // [lists + 1] where a list's blocks begin in block_norms
     const float *block_norms = nullptr;           // [blocks]
     const float *sentence_norms = nullptr;        // [blocks of rows]
-    Heads heads;                                  // chunks 0: none
+    Sketches sketches;                                  // quads 0: none
 };
 
 struct QueryToken {
@@ -34,6 +35,7 @@ struct QueryToken {
 struct Query {
     std::vector<QueryToken> tokens;
     QueryVector sentence;  // dim 0: none
+    bool floor = true;     // a token adds at least 0
 };
 
 struct Found {
@@ -49,25 +51,23 @@ struct Found {
 
 struct Stats {
     std::int64_t mentions_scored = 0, mentions_skipped = 0, sentences_scored = 0, sentences_skipped = 0;
-    std::int64_t heads_scored = 0;
+    std::int64_t sketches_scored = 0;
     void add(const Stats &other) {
         mentions_scored += other.mentions_scored;
         mentions_skipped += other.mentions_skipped;
         sentences_scored += other.sentences_scored;
         sentences_skipped += other.sentences_skipped;
-        heads_scored += other.heads_scored;
+        sketches_scored += other.sketches_scored;
     }
 };
 
 struct Options {
     std::int64_t k = 10;
-    bool floor = true;
     bool prune = true;
     bool without_zero = false;  // without a sentence part, a score of exactly 0 is no hit
     std::int64_t at_least = INT64_MIN;  // only scores from here on
     int threads = 1;
     std::int64_t range_rows = 16384;  // rows whose scores are kept at a time: 128 KiB
-    double seconds = 0.0;  // 0: no limit
 };
 
 struct Result {
@@ -75,11 +75,14 @@ struct Result {
     Stats stats;
 };
 
-// `masks` has a byte for each row of each segment (0: does not count), or nullptr. Returns false on timeout.
-bool search(const Kernels &, const std::vector<const SegmentView *> &, const std::vector<const std::uint8_t *> &masks,
-            const std::vector<Query> &, const Options &, std::vector<Result> &);
+using Segments = std::vector<const SegmentView *>;
+using Masks = std::vector<const std::uint8_t *>;  // a byte for each row of each segment (0: does not count), or nullptr
+using Queries = std::vector<const Query *>;
+
+// One result for each query, unless the deadline passes.
+std::vector<Result> search(const Kernels &, const Segments &, const Masks &, const Queries &, const Options &, Deadline &);
 
 // The score of every row of one segment.
-void score_rows(const Kernels &, const SegmentView &, const Query &, bool floor, std::int64_t *scores);
+void score_rows(const Kernels &, const SegmentView &, const Query &, std::int64_t *scores);
 
 }  // namespace coil

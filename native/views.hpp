@@ -8,7 +8,7 @@ namespace coil {
 
 constexpr int LANES = 16;           // mentions of a group
 constexpr int BLOCK = 64;           // mentions of a list, or rows, that share one bound
-constexpr int HEAD = 16;            // main axes of sentence vectors that bounds look at, at most
+constexpr int MOST_AXES = 16;            // main axes of sentence vectors that bounds look at, at most
 constexpr int MOST_DIM = 1024;      // sums of products stay within 32 bits up to here
 constexpr float QUERY_LEVELS = 16383.0f;  // codes of query vectors reach from - to + this
 constexpr float GRID = 4294967296.0f;  // contributions are whole multiples of 2^-32, so that sums have no order
@@ -27,22 +27,22 @@ struct Vectors {
 };
 
 // Sentence vectors along a segment's main axes, in int8, and the lengths of the vectors and of what the axes leave.
-struct Heads {
-    const std::uint8_t *data = nullptr;  // [groups of sixteen rows, chunks, 64]
+struct Sketches {
+    const std::uint8_t *data = nullptr;  // [groups of sixteen rows, quads, 64]
     const std::uint8_t *scales = nullptr;
     const std::uint8_t *norms = nullptr, *tails = nullptr;  // in steps, rounded up
     const float *axes = nullptr;                            // [dim, n_c]
     float step = 0.0f;
-    int dim = 0, chunks = 0;  // chunks of four dimensions; 0: there are no heads
+    int dim = 0, quads = 0;  // a quad is four dimensions; 0 quads: there are no sketches
 };
 
 // A query's sentence vector along a segment's main axes.
-struct HeadQuery {
-    std::int8_t high[HEAD] = {}, low[HEAD] = {};
-    std::int16_t codes[HEAD] = {};
+struct SketchQuery {
+    std::int8_t high[MOST_AXES] = {}, low[MOST_AXES] = {};
+    std::int16_t codes[MOST_AXES] = {};
     float scale = 0.0f;
     std::int32_t code_sum = 0;
-    float norm = 0.0f, head_norm = 0.0f, tail_norm = 0.0f;  // rounded up
+    float norm = 0.0f, sketch_norm = 0.0f, tail_norm = 0.0f;  // rounded up
     float slack = 0.0f;  // what a bound may be off, however it is rounded
 };
 
@@ -77,9 +77,9 @@ struct Kernels {
     // Products of chosen rows, added to scores[row - first_row].
     void (*pick_rows)(const Vectors &, const std::int32_t *chosen, std::size_t count, const QueryVector &,
                       std::int32_t first_row, std::int64_t *scores);
-    // Places of rows [begin, end), counted from `begin`, that may reach a threshold by their lengths and heads, given
+    // Places of rows [begin, end), counted from `begin`, that may reach a threshold by their lengths and sketches, given
     // the scores[row - begin] of their lists; `places` has room for all of them.
-    std::size_t (*find_open)(const Heads &, std::int64_t begin, std::int64_t end, const HeadQuery &,
+    std::size_t (*find_open)(const Sketches &, std::int64_t begin, std::int64_t end, const SketchQuery &,
                              const std::int64_t *scores, float threshold, std::int32_t *places, std::int64_t *looked_at);
     // The highest of each block of BLOCK rows.
     void (*find_highest)(const std::int64_t *values, std::size_t count, std::int64_t *highest);

@@ -19,7 +19,7 @@ from coil.scores.precise import largest_difference, score_precisely
 from coil.scores.products import GRID
 from coil.scores.scorer import score_with_numpy
 from tests.hash_encoder import QUERIES, HashEncoder, answers
-from tests.test_kernels import FLOORED, KEYS, UNFLOORED, ids_and_scores, make_query, make_segments
+from tests.test_kernels import FLOORED, UNFLOORED, ids_and_scores, make_query, make_segments
 from tests.tiny import random_texts
 
 
@@ -48,17 +48,16 @@ def test_the_hits_are_those_of_the_precise_form(
     both = make_segments(np.random.default_rng(seed), precision=f"int8+{form}", **made)
     alone = make_segments(np.random.default_rng(seed), precision=form, **made)
     rng = np.random.default_rng(seed)
-    queries = [make_query(rng, n_t, n_c, 4, whole), replace(make_query(rng, n_t, n_c, 2), dropped=0)]
     profile, selection = (FLOORED if floor else UNFLOORED), Selection(k)
+    queries = [make_query(rng, n_t, n_c, 4, whole, profile), make_query(rng, n_t, n_c, 2, profile=profile)]
     if load_native() is not None:
-        ranker = NativeRanker(both, profile, KEYS, range_rows=16)
-        found = rank_certified(ranker.rank, queries, both, profile, KEYS, selection)
+        ranker = NativeRanker(both, range_rows=16)
+        found = rank_certified(ranker.rank, queries, both, selection)
     else:
         found = rank_certified(
-            lambda q, wanted: rank_with_scorer(score_with_numpy, q, both, profile, KEYS, wanted),
-            queries, both, profile, KEYS, selection,
-        )  # fmt: skip
-    wanted = rank_with_scorer(score_with_numpy, queries, alone, profile, KEYS, selection)
+            lambda q, wanted: rank_with_scorer(score_with_numpy, q, both, wanted), queries, both, selection
+        )
+    wanted = rank_with_scorer(score_with_numpy, queries, alone, selection)
     assert ids_and_scores(found) == ids_and_scores(wanted)
 
 
@@ -73,9 +72,9 @@ def test_no_score_is_farther_from_the_precise_one_than_promised(seed: int, form:
     [live] = make_segments(rng, [60], 8, 5, f"int8+{form}")
     query = make_query(rng, 8, 5, 5)
     query = replace(query, vectors=query.vectors * np.float32(scale))
-    searched = score_with_numpy(query, live.segment, FLOORED, KEYS) / GRID
-    precise = score_precisely(query, live.segment, FLOORED, KEYS) / GRID
-    promised = largest_difference(query, live.segment, KEYS)
+    searched = score_with_numpy(query, live.segment) / GRID
+    precise = score_precisely(query, live.segment) / GRID
+    promised = largest_difference(query, live.segment)
     assert np.abs(searched - precise).max() <= promised
     assert promised < 0.2 * np.abs(precise).max() + 0.5  # and the promise is worth something
 

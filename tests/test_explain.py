@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coil.errors import InputError
-from coil.explanations.explanation import Explanation, explain, explain_hit, explain_vectors
+from coil.explanations.explainer import explain_hit
+from coil.explanations.explanation import Explanation, explain, explain_vectors
 from coil.explanations.table import format_table
 from coil.hits.searcher import Searcher
 from coil.indexes.index import Index

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coil.errors import InputError, SearchTimeout
+from coil.errors import InputError
 from coil.hits.collection import build_segments
 from coil.hits.rankers import NativeRanker, Rankings, Selection, rank_with_scorer
 from coil.lists.groups import group_vectors
 from coil.lists.precision import SCALES, store
 from coil.lists.segment import LiveSegment, SegmentBuilder
 from coil.scores.native import NativeScorer, load_native
+from coil.scores.prepared import PreparedQuery
 from coil.scores.scorer import score_with_numpy
 from coil.tokens.list_keys import ListKeys
 from coil.tokens.profile import ScoringProfile
@@ -69,9 +70,18 @@ def make_segments(
 
 
 def make_query(
-    rng: np.random.Generator, n_t: int, n_c: int, tokens: int, whole: bool = False
-) -> TokenVectors:
-    return make_vectors(rng, rng.integers(0, VOCABULARY, tokens).tolist(), n_t, n_c, whole)
+    rng: np.random.Generator,
+    n_t: int,
+    n_c: int,
+    tokens: int,
+    whole: bool = False,
+    profile: ScoringProfile = FLOORED,
+) -> PreparedQuery:
+    return prepared(make_vectors(rng, rng.integers(0, VOCABULARY, tokens).tolist(), n_t, n_c, whole), profile)
+
+
+def prepared(query: TokenVectors, profile: ScoringProfile = FLOORED) -> PreparedQuery:
+    return PreparedQuery.of(query, profile, KEYS)
 
 
 def ids_and_scores(rankings: Rankings) -> list[list[tuple[int, int, int, int]]]:
@@ -79,12 +89,9 @@ def ids_and_scores(rankings: Rankings) -> list[list[tuple[int, int, int, int]]]:
 
 
 def expected(
-    queries: list[TokenVectors],
-    segments: list[LiveSegment],
-    selection: Selection,
-    profile: ScoringProfile = FLOORED,
+    queries: list[PreparedQuery], segments: list[LiveSegment], selection: Selection
 ) -> list[list[tuple[int, int, int, int]]]:
-    return ids_and_scores(rank_with_scorer(score_with_numpy, queries, segments, profile, KEYS, selection))
+    return ids_and_scores(rank_with_scorer(score_with_numpy, queries, segments, selection))
 
 
 @pytest.mark.parametrize("instruction_set", SETS)
@@ -99,9 +106,9 @@ def test_every_width_and_instruction_set_gives_numpys_bits(
         profile = FLOORED if floor else UNFLOORED
         [live] = make_segments(rng, [45], n_t, n_c, precision)
         for tokens in (0, 1, 5):
-            query = make_query(rng, n_t, n_c, tokens)
-            found = scorer(query, live.segment, profile, KEYS)
-            np.testing.assert_array_equal(found, score_with_numpy(query, live.segment, profile, KEYS))
+            query = make_query(rng, n_t, n_c, tokens, profile=profile)
+            found = scorer(query, live.segment)
+            np.testing.assert_array_equal(found, score_with_numpy(query, live.segment))
 
 
 @given(
@@ -137,13 +144,11 @@ def test_any_search_equals_numpys(
         clustered=seed % 2 == 0,
     )
     profile = FLOORED if floor else UNFLOORED
-    ranker = NativeRanker(segments, profile, KEYS, threads, instruction_set, range_rows)
-    queries = [make_query(rng, n_t, n_c, int(rng.integers(1, 6)), whole) for _ in range(3)]
+    ranker = NativeRanker(segments, threads, instruction_set, range_rows)
+    queries = [make_query(rng, n_t, n_c, int(rng.integers(1, 6)), whole, profile) for _ in range(3)]
     allowed = np.flatnonzero(rng.random(300) < 0.5) if seed % 3 == 0 else None
     selection = Selection(k, allowed)
-    assert ids_and_scores(ranker.rank(queries, selection, prune)) == expected(
-        queries, segments, selection, profile
-    )
+    assert ids_and_scores(ranker.rank(queries, selection, prune)) == expected(queries, segments, selection)
 
 
 @pytest.mark.parametrize("k", [1, 10, 1000])
@@ -156,7 +161,7 @@ def test_pruning_skips_and_changes_nothing(n_t: int, n_c: int, k: int) -> None:
     selection = Selection(k)
     wanted = expected(queries, segments, selection)
     for threads, range_rows in ((1, 16_384), (1, 512), (2, 2048)):
-        ranker = NativeRanker(segments, FLOORED, KEYS, threads, range_rows=range_rows)
+        ranker = NativeRanker(segments, threads, range_rows=range_rows)
         pruned = ranker.rank(queries, selection)
         assert ids_and_scores(pruned) == wanted
         assert ids_and_scores(ranker.rank(queries, selection, prune=False)) == wanted
@@ -181,17 +186,17 @@ def test_adversaries_of_pruning() -> None:
     texts = [text([0] * 70, 1.0) for _ in range(300)]  # a row may fill more than a block
     texts += [text([0, 1], 1.0) for _ in range(300)] + [text([1, 0, 0], 1.001)] + [text([], 1.0)] * 3
     segments = [LiveSegment(s, None) for s in build_segments(texts, KEYS, 8, 4, "int8")]
-    query = text([0, 1, 0], 1.0)
+    query = prepared(text([0, 1, 0], 1.0))
     for k, range_rows, prune in product([1, 2, 301, 302, 603, 700], [13, 64, 16_384], [True, False]):
-        for asked in (query, replace(query, sentence=None)):
-            ranker = NativeRanker(segments, FLOORED, KEYS, 2, range_rows=range_rows)
+        for asked in (query, query.without_sentence()):
+            ranker = NativeRanker(segments, 2, range_rows=range_rows)
             found = ranker.rank([asked], Selection(k), prune)
             assert ids_and_scores(found) == expected([asked], segments, Selection(k))
 
 
 @pytest.mark.parametrize("instruction_set", SETS)
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
-@pytest.mark.parametrize("hidden_in", ["head", "tail"])
+@pytest.mark.parametrize("hidden_in", ["sketch", "tail"])
 def test_the_best_rows_are_good_by_their_sentence_vectors_alone(
     instruction_set: str, precision: Any, hidden_in: str
 ) -> None:
@@ -204,16 +209,16 @@ def test_the_best_rows_are_good_by_their_sentence_vectors_alone(
         sentence[:16] = rng.standard_normal(16) * 2
         if row % 300 == 299:
             sentence[:] = 0
-            sentence[0 if hidden_in == "head" else 25] = 6 + row / 30_000
+            sentence[0 if hidden_in == "sketch" else 25] = 6 + row / 30_000
         vectors = np.full((1, 8), 1.0 if row % 150 == 7 else 0.0, np.float32)  # known by its list alone
         texts.append(replace(text, vectors=vectors, sentence=sentence * (row % 150 != 7)))
     segments = [LiveSegment(s, None) for s in build_segments(texts, KEYS, 8, 40, precision)]
     asked = np.zeros(40, np.float32)
-    asked[[0, 25]] = (4, 1) if hidden_in == "head" else (0.1, 4)
+    asked[[0, 25]] = (4, 1) if hidden_in == "sketch" else (0.1, 4)
     listed = float(asked.max()) * 6 / 8  # as good as the rows that hide would be if they were a little worse
-    query = make_vectors(rng, [7, 1], 8, 40)
-    query = replace(query, vectors=np.full((2, 8), listed, np.float32), sentence=asked)
-    ranker = NativeRanker(segments, FLOORED, KEYS, 1, instruction_set)
+    encoded = make_vectors(rng, [7, 1], 8, 40)
+    query = prepared(replace(encoded, vectors=np.full((2, 8), listed, np.float32), sentence=asked))
+    ranker = NativeRanker(segments, 1, instruction_set)
     found = ranker.rank([query], Selection(10))
     assert ids_and_scores(found) == expected([query], segments, Selection(10))
     assert found[0][1].sentences_skipped > 2000
@@ -224,8 +229,9 @@ def test_a_row_with_sixty_thousand_mentions_and_a_query_of_ten_thousand_tokens()
     rng = np.random.default_rng(0)
     texts = [make_vectors(rng, [3] * 60_000, 8, 0), make_vectors(rng, [3, 4], 8, 0)]
     segments = [LiveSegment(s, None) for s in build_segments(texts, KEYS, 8, 0, "int8")]
-    for query in (make_vectors(rng, [3, 4] * 4, 8, 0), make_vectors(rng, [5, 4] * 5000, 8, 0)):
-        found = NativeRanker(segments, FLOORED, KEYS).rank([query], Selection(2))
+    for tokens in ([3, 4] * 4, [5, 4] * 5000):
+        query = prepared(make_vectors(rng, tokens, 8, 0))
+        found = NativeRanker(segments).rank([query], Selection(2))
         assert ids_and_scores(found) == expected([query], segments, Selection(2))
         assert found[0][0]
 
@@ -236,16 +242,8 @@ def test_scores_from_a_threshold_on() -> None:
     query = make_query(rng, 8, 16, 4)
     everything = expected([query], segments, Selection(500))[0]
     threshold = everything[100][1]
-    found = NativeRanker(segments, FLOORED, KEYS).rank([query], Selection(500, at_least=threshold))
+    found = NativeRanker(segments).rank([query], Selection(500, at_least=threshold))
     assert ids_and_scores(found)[0] == [row for row in everything if row[1] >= threshold]
-
-
-def test_a_deadline_stops_the_search() -> None:
-    rng = np.random.default_rng(3)
-    segments = make_segments(rng, [50], 8, 16)
-    query = make_query(rng, 8, 16, 4)
-    with pytest.raises(SearchTimeout):
-        NativeRanker(segments, FLOORED, KEYS).rank([query], Selection(5, deadline=0.0))
 
 
 def test_vectors_that_are_no_numbers_are_refused() -> None:
@@ -255,24 +253,10 @@ def test_vectors_that_are_no_numbers_are_refused() -> None:
         text.vectors[1, 3] = bad
         with pytest.raises(InputError, match="NaN or infinity"):
             build_segments([text], KEYS, 8, 0, "int8")
-        [live] = make_segments(rng, [5], 8, 0)
+        with pytest.raises(InputError, match="NaN or infinity"):
+            prepared(text)
         with pytest.raises(ValueError, match="NaN or infinity"):
-            NativeScorer()(text, live.segment, FLOORED, KEYS)
-
-
-def test_damaged_arrays_are_refused_before_they_are_read() -> None:
-    rng = np.random.default_rng(3)
-    [live] = make_segments(rng, [50], 8, 0)
-    query = make_query(rng, 8, 0, 6)
-    rows = np.array(live.segment.mention_rows)
-    rows[:] = 60_000
-    with pytest.raises(ValueError, match="rows of a list"):
-        NativeScorer()(query, replace(live.segment, mention_rows=rows), FLOORED, KEYS)
-    offsets = np.array(live.segment.list_offsets) + 1
-    with pytest.raises(ValueError, match="list offsets"):
-        NativeScorer()(query, replace(live.segment, list_offsets=offsets), FLOORED, KEYS)
-    with pytest.raises(ValueError, match="differ in width"):
-        NativeScorer()(make_query(rng, 4, 0, 3), live.segment, FLOORED, KEYS)
+            PreparedQuery(text.token_ids, text.vectors, None, np.arange(2), floor=True).native  # noqa: B018
 
 
 @given(
@@ -306,16 +290,16 @@ def test_bounds_hold(seed: int, n_c: int, form: Any) -> None:
         for number, bound in enumerate(of_blocks):
             assert norms[begin + 64 * number : min(begin + 64 * number + 64, end)].max() <= bound
     decoded = segment.sentences.decode().astype(np.float64)
-    heads, n_axes = bounds.heads, min(n_c, 16)
-    axes = heads.head_axes.astype(np.float64)
+    sketches, n_axes = bounds.sketches, min(n_c, 16)
+    axes = sketches.sketch_axes.astype(np.float64)
     np.testing.assert_allclose(axes @ axes.T, np.eye(n_axes), atol=1e-6)  # length 1, at right angles
-    head = heads.heads.reshape(-1, -(-n_axes // 4), 16, 4).transpose(0, 2, 1, 3).reshape(160, -1)
-    head = head[:150, :n_axes] * SCALES[heads.head_scales][:, None].astype(np.float64)
+    sketch = sketches.sketches.reshape(-1, -(-n_axes // 4), 16, 4).transpose(0, 2, 1, 3).reshape(160, -1)
+    sketch = sketch[:150, :n_axes] * SCALES[sketches.sketch_scales][:, None].astype(np.float64)
     along = decoded @ axes.T
-    assert (np.linalg.norm(along - head, axis=1) <= 2.001 * SCALES[heads.head_scales]).all()
-    step = float(heads.norm_step[0])
-    assert (np.linalg.norm(decoded - along @ axes, axis=1) <= heads.tail_norms * step + 1e-6).all()
-    assert (np.linalg.norm(decoded, axis=1) <= heads.row_norms * step).all()
+    assert (np.linalg.norm(along - sketch, axis=1) <= 2.001 * SCALES[sketches.sketch_scales]).all()
+    step = float(sketches.norm_step[0])
+    assert (np.linalg.norm(decoded - along @ axes, axis=1) <= sketches.tail_norms * step + 1e-6).all()
+    assert (np.linalg.norm(decoded, axis=1) <= sketches.row_norms * step).all()
     assert (np.linalg.norm(decoded, axis=1) <= np.repeat(bounds.sentence_norms, 64)[:150]).all()
 
 
@@ -334,8 +318,8 @@ def test_pytorch_gives_the_same_bits(precision: str, n_t: int, n_c: int) -> None
             segments[::-1] if floor else segments
         )  # merged segments need not be in the order of documents
         profile = FLOORED if floor else UNFLOORED
-        queries = [make_query(rng, n_t, n_c, size, whole) for size in (1, 3, 6)]
-        ranker = TorchRanker(segments, profile, KEYS, "cpu")
+        queries = [make_query(rng, n_t, n_c, size, whole, profile) for size in (1, 3, 6)]
+        ranker = TorchRanker(segments, "cpu")
         for selection in (Selection(0), Selection(7), Selection(500), Selection(9, np.arange(0, 300, 3))):
-            wanted = expected(queries, segments, selection, profile)
+            wanted = expected(queries, segments, selection)
             assert ids_and_scores(ranker.rank(queries, selection)) == wanted

@@ -12,15 +12,19 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
+from numpy.typing import NDArray
 
 from coil.errors import DuplicateId, InputError
+from coil.explanations.stored import stored_vectors
 from coil.hits.collection import MemoryCollection, build_segments
 from coil.hits.searcher import Searcher
 from coil.hits.top_k import top_k
+from coil.lists.segment import Segment
 from coil.scores import oracle
 from coil.scores.native import NativeScorer
-from coil.scores.products import QueryVector, mention_products, to_grid
-from coil.scores.scorer import Scorer, listed_tokens, score_with_numpy
+from coil.scores.prepared import PreparedQuery, prepare
+from coil.scores.products import mention_products, to_grid
+from coil.scores.scorer import Scorer, score_with_numpy
 from coil.texts.values import Document
 from coil.tokens.list_keys import NO_LIST, ListKeys
 from coil.tokens.profile import ScoringProfile
@@ -28,6 +32,7 @@ from coil.vectors.config import ModelConfig
 from coil.vectors.token_vectors import TokenVectors
 from tests.tiny import make_model, make_vectors
 
+Scores = NDArray[np.int64]
 VOCABULARY = 6
 # Tokens 0 and 1 share a list, as two words with one stem do; 3 and 5 have none.
 SHARED = np.array([0, 0, 2, NO_LIST, 4, NO_LIST], dtype=np.int32)
@@ -79,11 +84,12 @@ class NoEncoder:
     encode_documents = encode_queries
 
 
-def ranked(case: Case, scorer: Scorer | None) -> list[tuple[int, float]]:
+def ranked(case: Case, scorer: Scorer | None, query_keys: ListKeys | None = None) -> list[tuple[int, float]]:
+    """What a searcher finds; `query_keys` prepare the query with other lists than the documents have."""
     segments = build_segments(case.documents, case.keys, case.config.n_t, case.config.n_c)
     documents = [Document(str(i), "") for i in range(len(case.documents))]
     collection = MemoryCollection(documents, segments)
-    searcher = Searcher(NoEncoder(case.config, case.keys), collection, scorer)  # type: ignore[arg-type]
+    searcher = Searcher(NoEncoder(case.config, query_keys or case.keys), collection, scorer)  # type: ignore[arg-type]
     return [(found.ordinal, found.score) for found in searcher.rank(case.query, case.k)]
 
 
@@ -136,36 +142,44 @@ def test_equal_documents_tie_exactly(scorer: Scorer | None, n_t: int, n_c: int) 
 # --- the comparison itself must be able to fail ----------------------------------------------------------
 
 
-def sums_instead_of_max(query, segment, profile, keys):  # type: ignore[no-untyped-def]
-    scores = score_with_numpy(replace(query, token_ids=query.token_ids[:0]), segment, profile, keys)
-    for list_id, vector in listed_tokens(query, keys):
+LOOKING = settings(
+    max_examples=2000,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def sums_instead_of_max(query: PreparedQuery, segment: Segment) -> Scores:
+    scores = score_with_numpy(replace(query, lists=query.lists[:0], vectors=query.vectors[:0]), segment)
+    for list_id, vector in query:
         postings = segment.list_of(list_id)
-        products = mention_products(postings.vectors, QueryVector.of(vector))
+        products = mention_products(postings.vectors, vector)
         np.add.at(scores, postings.rows, to_grid(np.maximum(products, 0.0)))
     return scores
 
 
-def forgets_the_floor(query, segment, profile, keys):  # type: ignore[no-untyped-def]
-    return score_with_numpy(query, segment, replace(profile, floor=False), keys)
+def forgets_the_floor(query: PreparedQuery, segment: Segment) -> Scores:
+    return score_with_numpy(replace(query, floor=False), segment)
 
 
-def floors_everything(query, segment, profile, keys):  # type: ignore[no-untyped-def]
-    return score_with_numpy(query, segment, replace(profile, floor=True), keys)
+def floors_everything(query: PreparedQuery, segment: Segment) -> Scores:
+    return score_with_numpy(replace(query, floor=True), segment)
 
 
-def collapses_repeated_tokens(query, segment, profile, keys):  # type: ignore[no-untyped-def]
-    _, first = np.unique(query.token_ids, return_index=True)
-    once = replace(query, token_ids=query.token_ids[first], vectors=query.vectors[first])
-    return score_with_numpy(once, segment, profile, keys)
+def collapses_repeated_tokens(query: PreparedQuery, segment: Segment) -> Scores:
+    _, first = np.unique(query.lists, return_index=True)
+    return score_with_numpy(replace(query, lists=query.lists[first], vectors=query.vectors[first]), segment)
 
 
-def ignores_shared_lists(query, segment, profile, keys):  # type: ignore[no-untyped-def]
-    own = np.where(keys.table == NO_LIST, NO_LIST, np.arange(keys.vocabulary_size)).astype(np.int32)
-    return score_with_numpy(query, segment, profile, ListKeys(own))
+def confuses_two_lists(query: PreparedQuery, segment: Segment) -> Scores:
+    return score_with_numpy(replace(query, lists=np.where(query.lists == 2, 0, query.lists)), segment)
 
 
-def forgets_the_sentence(query, segment, profile, keys):  # type: ignore[no-untyped-def]
-    return score_with_numpy(replace(query, sentence=None), segment, profile, keys)
+def forgets_the_sentence(query: PreparedQuery, segment: Segment) -> Scores:
+    return score_with_numpy(query.without_sentence(), segment)
 
 
 @pytest.mark.parametrize(
@@ -175,27 +189,27 @@ def forgets_the_sentence(query, segment, profile, keys):  # type: ignore[no-unty
         forgets_the_floor,
         floors_everything,
         collapses_repeated_tokens,
-        ignores_shared_lists,
+        confuses_two_lists,
         forgets_the_sentence,
     ],
 )
 def test_a_wrong_scorer_is_caught(wrong: Scorer) -> None:
-    options = settings(
-        max_examples=2000,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-    )
-    counterexample = find(cases(whole_numbers=True), lambda case: not agrees(case, wrong), settings=options)
+    counterexample = find(cases(whole_numbers=True), lambda case: not agrees(case, wrong), settings=LOOKING)
     assert agrees(counterexample, score_with_numpy)
     with pytest.raises(NoSuchExample):  # the same search finds nothing against a right one
         find(
             cases(whole_numbers=True),
             lambda case: not agrees(case, score_with_numpy),
-            settings=settings(options, max_examples=100),
+            settings=settings(LOOKING, max_examples=100),
         )
+
+
+def test_a_query_prepared_without_shared_lists_is_caught() -> None:
+    def is_wrong(case: Case) -> bool:
+        own = np.where(case.keys.table == NO_LIST, NO_LIST, np.arange(case.keys.vocabulary_size))
+        return ranked(case, None, ListKeys(own.astype(np.int32))) != expected(case)
+
+    assert agrees(find(cases(whole_numbers=True), is_wrong, settings=LOOKING), None)
 
 
 # --- top_k -----------------------------------------------------------------------------------------------
@@ -297,7 +311,8 @@ def test_the_lists_give_a_documents_vectors_back(searcher: Searcher) -> None:
     if not searcher.encoder.config.n_t:
         pytest.skip("a dense model stores no tokens")
     [encoded] = searcher.encoder.encode_documents([TEXTS[0]])
-    stored, chunk = searcher.vectors_of(searcher.collection.ordinal_of("d0"), encoded)
+    query = prepare(searcher.encoder, encoded)
+    stored, chunk = stored_vectors(searcher, searcher.collection.ordinal_of("d0"), query)
     assert chunk == (0, len(TEXTS[0]))
     assert stored.token_ids.tolist() == encoded.token_ids.tolist()
     assert stored.spans.tolist() == encoded.spans.tolist()

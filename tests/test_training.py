@@ -108,7 +108,16 @@ def test_resuming_with_other_options_is_refused(base: Path, pairs: list[Path], t
 def test_two_processes_train_like_one(base: Path, pairs: list[Path], negatives: Path, tmp_path: Path) -> None:
     """Negatives cross processes: the joined batch gives the same weights, whoever encodes which half."""
     one, two = tmp_path / "one", tmp_path / "two"
-    extra = ["--negatives", str(negatives), "--teacher", "hybrid", "--keep", "1.0", "--chunk-tokens", "100"]
+    extra = [
+        "--negatives",
+        str(negatives),
+        "--teacher",
+        "hybrid",
+        "--keep",
+        "1.0",
+        "--micro-batch-tokens",
+        "100",
+    ]
     assert run([*arguments(pairs, base, one, steps=5), *extra]) == 0
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

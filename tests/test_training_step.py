@@ -1,4 +1,4 @@
-"""One training step: the batch equation against the oracle, chunked gradients, masks, teachers, batches."""
+"""One training step: the batch equation against the oracle, micro-batches, masks, teachers."""
 
 from __future__ import annotations
 
@@ -125,27 +125,27 @@ def gradients(base: Path, data: PairData, options: TrainingOptions) -> dict[str,
         {"keep": 2.0, "teacher": "hybrid", "token_only": 0.5, "spans": 0.5, "pooling": "mean"},
     ],
 )
-def test_chunked_gradients_equal_unchunked_ones(
+def test_gradients_in_micro_batches_equal_those_of_the_whole_batch(
     base: Path, pairs: list[Path], tmp_path: Path, changes: dict[str, object]
 ) -> None:
     data = load(pairs, tmp_path)
-    whole = gradients(base, data, replace(TINY, chunk_tokens=10**6, **changes))
-    chunked = gradients(base, data, replace(TINY, chunk_tokens=60, **changes))
-    assert whole.keys() == chunked.keys()
+    whole = gradients(base, data, replace(TINY, micro_batch_tokens=10**6, **changes))
+    parts = gradients(base, data, replace(TINY, micro_batch_tokens=60, **changes))
+    assert whole.keys() == parts.keys()
     assert any(gradient.abs().max() > 1e-4 for gradient in whole.values())
     for name, gradient in whole.items():
-        torch.testing.assert_close(chunked[name], gradient, atol=2e-5, rtol=1e-3, msg=name)
+        torch.testing.assert_close(parts[name], gradient, atol=2e-5, rtol=1e-3, msg=name)
 
 
 def test_dropout_drops_the_same_in_the_second_encoding(base_with_dropout: Path) -> None:
-    """With dropout on, chunked gradients are those of the very vectors the loss saw."""
+    """With dropout on, gradients in micro-batches are those of the very vectors the loss saw."""
     tokenizer = Tokenizer.from_file(base_with_dropout / "tokenizer.json")
     model, keys = starting_model(base_with_dropout, TINY, tokenizer)
     model.train()
     texts = [t.input_ids for t in tokenizer.cut(["the bank of the river", "money in a bank account now"], 48)]
     layout = lay_out(texts, keys, (1, 1))
     torch.manual_seed(3)
-    cached = CachedTexts(texts, layout, model, 8, torch.device("cpu"))  # 8 tokens: two chunks
+    cached = CachedTexts(texts, layout, model, 8, torch.device("cpu"))  # 8 tokens: two micro-batches
     vectors = text_vectors(layout, cached.vectors, cached.sentences)
     (vectors.vectors.square().sum() + vectors.sentences.square().sum()).backward()  # type: ignore[union-attr]
     cached.backward()
@@ -153,7 +153,7 @@ def test_dropout_drops_the_same_in_the_second_encoding(base_with_dropout: Path) 
     model.zero_grad()
     torch.manual_seed(3)
     total = torch.zeros(())
-    for text in sorted(texts, key=len, reverse=True):  # the order in which chunks are made
+    for text in sorted(texts, key=len, reverse=True):  # the order in which micro-batches are made
         ids = torch.from_numpy(text.astype(np.int64))[None]
         tokens, sentence = model(ids, torch.ones_like(ids))
         listed = torch.from_numpy(keys.of(text) != NO_LIST)

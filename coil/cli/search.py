@@ -118,7 +118,7 @@ def _told(stats: SearchStats) -> str:
     lines = [
         f"mentions    {stats.mentions_scored:,} scored, {stats.mentions_skipped:,} skipped",
         f"sentences   {stats.sentences_scored:,} scored, {stats.sentences_skipped:,} skipped"
-        + (f" ({stats.heads_scored:,} heads looked at)" if stats.heads_scored else ""),
+        + (f" ({stats.sketches_scored:,} sketches read)" if stats.sketches_scored else ""),
         f"time        encode {stats.encode_ms:.1f} ms, score {stats.score_ms:.1f} ms, "
         f"fetch {stats.fetch_ms:.1f} ms",
         f"exact in    {stats.exact_in}"

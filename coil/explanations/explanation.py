@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from coil.errors import InputError
 from coil.explanations.snippet import Snippet, Span, cut_snippet, piece_text
-from coil.hits.searcher import Searcher
 from coil.texts.values import Document
 from coil.tokens.list_keys import NO_LIST, ListKeys, unlisted_reason
 from coil.tokens.profile import ScoringProfile
@@ -129,60 +128,33 @@ class Explanation:
 
 def explain(encoder: Encoder, query: str, document: Document, tok_only: bool = False) -> Explanation:
     """Encode a query and a document, and take their score apart; `tok_only` leaves the sentence part out."""
-    [query_vectors] = encoder.encode_queries([query])
-    [document_vectors] = encoder.encode_documents([document.text])
-    end = int(document_vectors.spans[-1, 1]) if document_vectors.dropped else len(document.text)
-    return _explained(encoder, query, query_vectors, document, document_vectors, (0, end), tok_only)
+    check_parts(encoder, tok_only)
+    [encoded] = encoder.encode_queries([query])
+    [vectors] = encoder.encode_documents([document.text])
+    asked = replace(encoded, sentence=None) if tok_only else encoded
+    profile, keys, unknown = encoder.config.profile, encoder.keys, encoder.tokenizer.unknown_id
+    explained = explain_vectors(query, asked, document, vectors, profile, keys, unknown)
+    end = int(vectors.spans[-1, 1]) if vectors.dropped else len(document.text)
+    own_score = score_own_text(encoder, query, asked)
+    return replace(explained, own_score=own_score, chunk=widen_chunk(document.text, (0, end)))
 
 
-def explain_hit(
-    searcher: Searcher,
-    query: str,
-    doc_id: str,
-    query_vectors: TokenVectors | None = None,
-    tok_only: bool = False,
-) -> Explanation:
-    """Take the score of a document of a searcher apart, with the very vectors that it searches.
-
-    `query_vectors` saves encoding the query again where they are at hand.
-    """
-    ordinal = searcher.collection.ordinal_of(doc_id)
-    encoder = searcher.encoder
-    if query_vectors is None:
-        [query_vectors] = encoder.encode_queries([query])
-    asked = replace(query_vectors, sentence=None) if tok_only else query_vectors
-    query_vectors = searcher.as_searched(query_vectors)
-    document = searcher.collection.document(ordinal)
-    vectors, chunk = searcher.vectors_of(ordinal, asked)
-    [tokens] = encoder.tokenizer.cut([document.text[slice(*chunk)]], encoder.config.profile.document_length)
-    stored = replace(vectors, dropped=tokens.dropped)
-    if tokens.dropped:  # of a text that is cut off, the row's characters are all of it
-        chunk = (chunk[0], chunk[0] + int(tokens.spans[-1, 1]))
-    return _explained(encoder, query, query_vectors, document, stored, chunk, tok_only)
-
-
-def _explained(
-    encoder: Encoder,
-    query: str,
-    query_vectors: TokenVectors,
-    document: Document,
-    document_vectors: TokenVectors,
-    chunk: Span,
-    tok_only: bool,
-) -> Explanation:
+def check_parts(encoder: Encoder, tok_only: bool) -> None:
+    """A model without token vectors cannot be explained by them alone."""
     if tok_only and not encoder.config.n_t:
         raise InputError("a dense model has no token part to explain", "explain without --tok-only")
-    asked = replace(query_vectors, sentence=None) if tok_only else query_vectors
-    profile, keys, unknown = encoder.config.profile, encoder.keys, encoder.tokenizer.unknown_id
-    own_score = None
-    if query.strip() and len(asked):
-        [own] = encoder.encode_documents([query])
-        own_score = explain_vectors(query, asked, Document("", query), own, profile, keys).score
-    explained = explain_vectors(query, asked, document, document_vectors, profile, keys, unknown)
-    return replace(explained, own_score=own_score, chunk=_widened(document.text, chunk))
 
 
-def _widened(text: str, chunk: Span) -> Span:
+def score_own_text(encoder: Encoder, query: str, query_vectors: TokenVectors) -> float | None:
+    """What a query's own text would score as a document, None for a blank query."""
+    if not query.strip() or not len(query_vectors):
+        return None
+    [own] = encoder.encode_documents([query])
+    profile, keys = encoder.config.profile, encoder.keys
+    return explain_vectors(query, query_vectors, Document("", query), own, profile, keys).score
+
+
+def widen_chunk(text: str, chunk: Span) -> Span:
     """All of a text where a chunk leaves out nothing but white space."""
     return chunk if text[: chunk[0]].strip() or text[chunk[1] :].strip() else (0, len(text))
 

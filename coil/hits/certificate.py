@@ -18,22 +18,15 @@ from coil.hits.rankers import Counts, Rankings, Selection, best_documents, check
 from coil.hits.ranking import Ranking
 from coil.lists.segment import LiveSegment
 from coil.scores.precise import largest_difference, score_precisely
+from coil.scores.prepared import PreparedQuery
 from coil.scores.products import GRID
-from coil.tokens.list_keys import ListKeys
-from coil.tokens.profile import ScoringProfile
-from coil.vectors.token_vectors import TokenVectors
 
-Rank = Callable[[Sequence[TokenVectors], Selection], Rankings]
+Rank = Callable[[Sequence[PreparedQuery], Selection], Rankings]
 """Ranks queries in the form that is searched."""
 
 
 def rank_certified(
-    rank: Rank,
-    queries: Sequence[TokenVectors],
-    segments: Sequence[LiveSegment],
-    profile: ScoringProfile,
-    keys: ListKeys,
-    selection: Selection,
+    rank: Rank, queries: Sequence[PreparedQuery], segments: Sequence[LiveSegment], selection: Selection
 ) -> Rankings:
     """The k best in the precise form, the same as if every row had been scored in it."""
     if selection.k <= 0:
@@ -43,31 +36,29 @@ def rank_certified(
         best = Ranking.of([])
         counts = first
         if len(found) == selection.k:  # otherwise there may be documents that int8 takes for 0
-            widest = max((largest_difference(query, s.segment, keys) for s in segments), default=0.0)
+            widest = max((largest_difference(query, s.segment) for s in segments), default=0.0)
             apart = math.ceil(widest * GRID) + 1
             n_rows = sum(live.segment.n_rows for live in segments)
             at_least = found[-1].grid_score - 2 * apart
             [(close, more)] = rank([query], replace(selection, k=n_rows, at_least=at_least))
             counts = _sum(first, more)
             candidates = [_rows_of(live, number, close) for number, live in enumerate(segments)]
-            best, counts = _rescore(query, segments, candidates, profile, keys, selection, counts)
+            best, counts = _rescore(query, segments, candidates, selection, counts)
             # The proof needs k documents that score this much. One that scores exactly 0 without a sentence
             # part is no hit, and may have been one of them.
             if len(best) < selection.k or best[-1].grid_score < found[-1].grid_score - apart:
                 best = Ranking.of([])
         if not best:
             everything = [None] * len(segments)
-            best, counts = _rescore(query, segments, everything, profile, keys, selection, counts)
+            best, counts = _rescore(query, segments, everything, selection, counts)
         rankings.append((best, counts))
     return rankings
 
 
 def _rescore(
-    query: TokenVectors,
+    query: PreparedQuery,
     segments: Sequence[LiveSegment],
     candidates: Sequence[NDArray[np.intp] | None],
-    profile: ScoringProfile,
-    keys: ListKeys,
     selection: Selection,
     counts: Counts,
 ) -> tuple[Ranking, Counts]:
@@ -75,7 +66,7 @@ def _rescore(
     best: list[Ranking] = []
     for number, (live, rows) in enumerate(zip(segments, candidates, strict=True)):
         check_deadline(selection)
-        scores = score_precisely(query, live.segment, profile, keys, rows)
+        scores = score_precisely(query, live.segment, rows)
         counts = replace(counts, rescored=counts.rescored + len(scores))
         best.append(best_documents(number, live, scores, selection, query.sentence is None, rows))
     return Ranking.joined(best, selection.k), counts

@@ -1,4 +1,4 @@
-"""Ranking: encoded queries and segments in, the k best rows out. Native and fused, or by any `Scorer`.
+"""Ranking: prepared queries and segments in, the k best rows out. Native and fused, or by any `Scorer`.
 
 Both give the same documents in the same order with the same scores, to the last bit.
 """
@@ -6,23 +6,20 @@ Both give the same documents in the same order with the same scores, to the last
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.errors import DamagedSegment, SearchTimeout
+from coil.errors import SearchTimeout
 from coil.hits.ranking import Ranked, Ranking
 from coil.hits.top_k import top_k
 from coil.lists.segment import LiveSegment
-from coil.scores.native import WIDEST, NativeScorer
-from coil.scores.scorer import Scorer, listed_tokens
-from coil.tokens.list_keys import ListKeys
-from coil.tokens.profile import ScoringProfile
-from coil.vectors.token_vectors import TokenVectors
+from coil.scores.native import WIDEST, NativeScorer, native_errors
+from coil.scores.prepared import PreparedQuery
+from coil.scores.scorer import Scorer
 
 RANGE_ROWS = 32_768  # rows whose scores stay in the processor's cache while lists are read: 256 KiB a query
 BATCH_ROWS = 8_192  # the same where many queries share the lists and the cache
@@ -39,7 +36,7 @@ class Counts:
     mentions_skipped: int = 0
     sentences_scored: int = 0
     sentences_skipped: int = 0
-    heads_scored: int = 0
+    sketches_scored: int = 0
     rescored: int = 0  # rows scored again in a more precise form
 
 
@@ -58,32 +55,24 @@ Rankings = list[tuple[Ranking, Counts]]
 
 def rank_with_scorer(
     scorer: Scorer,
-    queries: Sequence[TokenVectors],
+    queries: Sequence[PreparedQuery],
     segments: Sequence[LiveSegment],
-    profile: ScoringProfile,
-    keys: ListKeys,
     selection: Selection,
 ) -> Rankings:
     """Every row scored, segment by segment."""
-    return [_rank_one(scorer, query, segments, profile, keys, selection) for query in queries]
+    return [_rank_one(scorer, query, segments, selection) for query in queries]
 
 
 def _rank_one(
-    scorer: Scorer,
-    query: TokenVectors,
-    segments: Sequence[LiveSegment],
-    profile: ScoringProfile,
-    keys: ListKeys,
-    selection: Selection,
+    scorer: Scorer, query: PreparedQuery, segments: Sequence[LiveSegment], selection: Selection
 ) -> tuple[Ranking, Counts]:
     found: list[Ranking] = []
-    lists = [list_id for list_id, _ in listed_tokens(query, keys)]
     mentions = sentences = 0
     for number, live in enumerate(segments):
         check_deadline(selection)
-        scores = scorer(query, live.segment, profile, keys)
+        scores = scorer(query, live.segment)
         found.append(best_documents(number, live, scores, selection, query.sentence is None))
-        of_lists = (live.segment.mentions_of(list_id) for list_id in lists)
+        of_lists = (live.segment.mentions_of(list_id) for list_id in query.lists.tolist())
         mentions += sum(part.stop - part.start for part in of_lists)
         sentences += live.segment.n_rows if query.sentence is not None else 0
     return Ranking.joined(found, selection.k), Counts(mentions_scored=mentions, sentences_scored=sentences)
@@ -140,8 +129,6 @@ class NativeRanker:
     def __init__(
         self,
         segments: Sequence[LiveSegment],
-        profile: ScoringProfile,
-        keys: ListKeys,
         threads: int = 1,
         instruction_set: str | None = None,
         range_rows: int | None = None,
@@ -150,16 +137,15 @@ class NativeRanker:
         self._scorer = NativeScorer(instruction_set)
         self.instruction_set = self._scorer.instruction_set
         self._segments = segments
-        with _damage_told():
-            self._lists = [self._scorer.lists(live.segment) for live in segments]
+        self._native_segments = [self._scorer.segment(live.segment) for live in segments]
         self._masks = [mask_of(live, None) for live in segments]
-        self._profile, self._keys, self._threads = profile, keys, threads
+        self._threads = threads
 
     def _usual_range(self, queries: int, prune: bool) -> int:
         few = len(self._segments) < 4 * self._threads and self._threads > 1  # ranges are what threads share
         return BATCH_ROWS if few or (queries >= BATCH and not prune) else RANGE_ROWS
 
-    def rank(self, queries: Sequence[TokenVectors], selection: Selection, prune: bool = True) -> Rankings:
+    def rank(self, queries: Sequence[PreparedQuery], selection: Selection, prune: bool = True) -> Rankings:
         """The k best of each query. Without pruning, a list is read once for all queries that use it."""
         masks = self._masks
         if selection.allowed is not None:
@@ -176,7 +162,7 @@ class NativeRanker:
 
     def _search(
         self,
-        queries: Sequence[TokenVectors],
+        queries: Sequence[PreparedQuery],
         masks: Sequence[NDArray[np.uint8] | None],
         selection: Selection,
         prune: bool,
@@ -186,14 +172,13 @@ class NativeRanker:
         k = min(max(selection.k, 0), _n_rows(self._segments))
         if self._range_rows is None and selection.at_least == NO_THRESHOLD:  # as a rule, not in tests
             prune = prune and k * WORTH_PRUNING <= _n_rows(self._segments)
-        with _damage_told():
+        with native_errors():
             answers: Any = self._scorer.native.search(
                 instruction_set=self._scorer.instruction_set,
-                segments=self._lists,
+                segments=self._native_segments,
                 masks=masks,
-                queries=[self._scorer.query(query, self._keys) for query in queries],
+                queries=[query.native for query in queries],
                 k=k,
-                floor=self._profile.floor,
                 prune=prune,
                 without_zero=without_zero,
                 at_least=selection.at_least,
@@ -206,15 +191,6 @@ class NativeRanker:
                 "the search took longer than it was given", "ask for less, or allow more time"
             )
         return [(Ranking(*columns), Counts(*counts)) for *columns, counts in answers]
-
-
-@contextmanager
-def _damage_told() -> Iterator[None]:
-    """The kernels refuse arrays that contradict themselves."""
-    try:
-        yield
-    except ValueError as error:
-        raise DamagedSegment(f"a segment cannot be searched: {error}", "run `coil verify`") from error
 
 
 def _n_rows(segments: Sequence[LiveSegment]) -> int:

@@ -8,23 +8,23 @@ them. Then the searcher ranks them, so that a score is the same to the last bit 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import DuplicateId, InputError
 from coil.hits.collection import Collection, MemoryCollection
-from coil.hits.ranking import Ranked
+from coil.hits.rankers import Selection
+from coil.hits.ranking import Ranked, Ranking
 from coil.hits.searcher import Searcher
 from coil.lists.precision import Precision
 from coil.lists.rows import Long, encode_rows
 from coil.lists.segment import MOST_ROWS, LiveSegment, Segment, SegmentBuilder, merge_segments
-from coil.scores.scorer import listed_tokens
+from coil.scores.prepared import PreparedQuery, prepare
 from coil.texts.corpora import Documents
 from coil.texts.values import Document
 from coil.vectors.encoder import Encoder
-from coil.vectors.token_vectors import TokenVectors
 
 AT_ONCE = 64  # queries encoded and scored together
 BLOCK_BYTES = 256 << 20  # of a corpus's candidates held in memory before they are scored
@@ -77,21 +77,21 @@ def rank_candidates(
     No candidate is dropped: one that has nothing in common with the query scores 0, and so do all candidates
     of a blank query.
     """
-    vectors = [
-        replace(of_query, sentence=None) if tok_only else of_query
-        for of_query in encoder.encode_queries(queries)
-    ]
+    encoded = list(encoder.encode_queries(queries))
+    prepared = [prepare(encoder, of_query, tok_only) for of_query in encoded]
     wanted = [np.unique(np.array(of_query, dtype=np.int64)) for of_query in candidates]
-    asked = [bool(text.strip()) and len(v) > 0 for text, v in zip(queries, vectors, strict=True)]
-    segments = _narrow(collection.segments, wanted, vectors, encoder)
+    asked = [bool(text.strip()) and len(v) > 0 for text, v in zip(queries, encoded, strict=True)]
+    segments = _narrow(collection.segments, wanted, prepared)
     searchers: dict[tuple[int, ...], Searcher] = {}  # by the segments that they search
     found = []
-    for of_query, ordinals, is_asked in zip(vectors, wanted, asked, strict=True):
+    for query, ordinals, is_asked in zip(prepared, wanted, asked, strict=True):
         touched = tuple(n for n, live in enumerate(segments) if _holds(live.segment, ordinals))
         if touched not in searchers:
             searchers[touched] = Searcher(encoder, _Part(collection, [segments[n] for n in touched]))
         searcher = searchers[touched]
-        ranked = searcher.rank(of_query, len(ordinals), ordinals) if is_asked else []
+        ranked = Ranking.of([])
+        if is_asked:
+            [(ranked, _)] = searcher.rank_prepared([query], Selection(len(ordinals), ordinals))
         searched = searcher.collection.segments
         best = [Candidate(one.ordinal, one.score, _chunk(searched, one)) for one in ranked]
         found.append(_with_zeros(best, ordinals, searched))
@@ -106,12 +106,10 @@ def _chunk(segments: Sequence[LiveSegment], ranked: Ranked) -> tuple[int, int]:
 def _narrow(
     segments: Sequence[LiveSegment],
     wanted: Sequence[NDArray[np.int64]],
-    vectors: Sequence[TokenVectors],
-    encoder: Encoder,
+    queries: Sequence[PreparedQuery],
 ) -> list[LiveSegment]:
     """The segments that hold candidates; where they hold much else, only the candidates' rows of them."""
     everyone = np.unique(np.concatenate([np.zeros(0, np.int64), *wanted]))
-    lists = [[list_id for list_id, _ in listed_tokens(v, encoder.keys)] for v in vectors]
     kept: list[LiveSegment] = []
     cut: list[Segment] = []
     rows: list[NDArray[np.bool_]] = []
@@ -124,10 +122,10 @@ def _narrow(
             mine &= live.alive
         # What the queries would read for nothing, counted in mentions, against what there is to copy from.
         read = sum(
-            sum(_length(segment.mentions_of(list_id)) for list_id in of_query)
+            sum(_length(segment.mentions_of(list_id)) for list_id in query.lists.tolist())
             + (segment.n_rows * segment.sentences.dim / max(segment.vectors.dim, 1))
-            * (v.sentence is not None)
-            for of_query, v, ordinals in zip(lists, vectors, wanted, strict=True)
+            * (query.sentence is not None)
+            for query, ordinals in zip(queries, wanted, strict=True)
             if _holds(segment, ordinals)
         )
         if read * (1 - mine.mean()) > COPY_COST * segment.n_mentions:

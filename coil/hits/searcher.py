@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -14,17 +14,27 @@ from numpy.typing import NDArray
 from coil.errors import InputError
 from coil.hits.certificate import rank_certified
 from coil.hits.collection import Collection, MemoryCollection
-from coil.hits.rankers import Counts, NativeRanker, Rankings, Selection, fits_kernels, rank_with_scorer
+from coil.hits.rankers import (
+    Counts,
+    NativeRanker,
+    Rankings,
+    Selection,
+    check_deadline,
+    fits_kernels,
+    rank_with_scorer,
+)
 from coil.hits.ranking import Ranking
 from coil.hits.torch_ranker import TorchRanker
-from coil.lists.segment import LiveSegment, Segment
 from coil.scores.native import load_native
-from coil.scores.products import QueryVector
-from coil.scores.scorer import Scorer, score_between, score_with_numpy
+from coil.scores.prepared import PreparedQuery, prepare
+from coil.scores.scorer import Scorer, score_with_numpy
 from coil.texts.values import Document
-from coil.tokens.list_keys import NO_LIST
 from coil.vectors.encoder import Encoder
 from coil.vectors.token_vectors import TokenVectors
+
+# Between slices the deadline is checked.
+ENCODE_SLICE = 32  # queries
+FETCH_SLICE = 256  # hits
 
 
 @dataclass(frozen=True)
@@ -43,16 +53,16 @@ class Hit:
 class SearchStats:
     """What one query cost. Of a batch, each query bears an equal share of the time.
 
-    A mention or sentence vector is skipped where it provably could not change the hits; before that, the head
-    of the sentence vector may have been looked at. Where a precise form is kept beside int8, the rows that
-    could be hits are scored again in it.
+    A mention or sentence vector is skipped where it provably could not change the hits; before that, the
+    sketch of the sentence vector may have been looked at. Where a precise form is kept beside int8, the rows
+    that could be hits are scored again in it.
     """
 
     mentions_scored: int = 0
     mentions_skipped: int = 0
     sentences_scored: int = 0
     sentences_skipped: int = 0
-    heads_scored: int = 0
+    sketches_scored: int = 0
     rescored: int = 0
     exact_in: str = ""  # the form of the vectors in which these are provably the best
     encode_ms: float = 0.0
@@ -76,6 +86,7 @@ class Answer:
 
     hits: list[Hit]
     stats: SearchStats
+    query_vectors: TokenVectors | None = field(default=None, repr=False, compare=False)  # to explain the hits
 
 
 class Searcher:
@@ -136,33 +147,35 @@ class Searcher:
         deadline: float | None = None,
         texts: bool = True,
     ) -> list[Answer]:
-        """The k best documents for each of many queries, which are encoded in one go, and what they cost.
+        """The k best documents for each of many queries, and what they cost.
 
         An empty or blank query has no hits, not even through the sentence vector: nothing was asked.
         Without a sentence vector (COIL-tok) a document that scores exactly 0 is no hit. `allowed` keeps only
         the documents of these ordinals, `tok_only` leaves the sentence vector out. After `deadline`, a time
-        of `time.monotonic`, the search stops with SearchTimeout. Without `texts`, hits have neither text nor
-        fields: all that a run needs, and quicker.
+        of `time.monotonic`, encoding, ranking or fetching stops with SearchTimeout. Without `texts`, hits
+        have neither text nor fields: all that a run needs, and quicker.
         """
         asked = list(queries)
+        selection = Selection(k, allowed, deadline=deadline)
         began = time.perf_counter()
-        vectors = [_question(of_query, tok_only) for of_query in self.encoder.encode_queries(asked)]
+        vectors = self._encode(asked, selection)
         encoded = time.perf_counter()
         sensible = [number for number, text in enumerate(asked) if text.strip() and len(vectors[number])]
-        ranked = self.rank_many(
-            [vectors[number] for number in sensible], Selection(k, allowed, deadline=deadline)
-        )
+        prepared = [prepare(self.encoder, vectors[number], tok_only) for number in sensible]
+        ranked = self.rank_prepared(prepared, selection)
         scored = time.perf_counter()
         share = 1000 / max(len(asked), 1)
         encode_ms, score_ms = (encoded - began) * share, (scored - encoded) * share
         exact_in = self.exact_in
-        answers = [Answer([], _stats(Counts(), exact_in, encode_ms, score_ms, 0.0, 0))] * len(asked)
+        nothing = _stats(Counts(), exact_in, encode_ms, score_ms, 0.0, 0)
+        answers = [Answer([], nothing, of_query) for of_query in vectors]
         for number, (found, counts) in zip(sensible, ranked, strict=True):
             fetching = time.perf_counter()
-            hits = self._fetch(found, texts)
+            hits = self._fetch(found, texts, selection)
             fetch_ms = (time.perf_counter() - fetching) * 1000
             dropped = vectors[number].dropped
-            answers[number] = Answer(hits, _stats(counts, exact_in, encode_ms, score_ms, fetch_ms, dropped))
+            stats = _stats(counts, exact_in, encode_ms, score_ms, fetch_ms, dropped)
+            answers[number] = Answer(hits, stats, vectors[number])
         return answers
 
     def rank(self, query_vectors: TokenVectors, k: int, allowed: NDArray[np.int64] | None = None) -> Ranking:
@@ -171,26 +184,26 @@ class Searcher:
 
     def rank_many(self, queries: Sequence[TokenVectors], selection: Selection) -> Rankings:
         """The same for many queries, with what each of them cost."""
-        if any(query.sentence is None and not query.vectors.shape[1] for query in queries):
+        return self.rank_prepared([prepare(self.encoder, query) for query in queries], selection)
+
+    def rank_prepared(self, queries: Sequence[PreparedQuery], selection: Selection) -> Rankings:
+        """The same for queries that are prepared for this searcher's encoder."""
+        if any(query.sentence is None and not query.n_t for query in queries):
             raise InputError("a dense model has no token part to search by", "search without --tok-only")
         if not queries:
             return []
         if not self._precise:
             return self._rank_searched(queries, selection)
-        profile, keys = self.encoder.config.profile, self.encoder.keys
-        return rank_certified(
-            self._rank_searched, queries, self.collection.segments, profile, keys, selection
-        )
+        return rank_certified(self._rank_searched, queries, self.collection.segments, selection)
 
-    def _rank_searched(self, queries: Sequence[TokenVectors], selection: Selection) -> Rankings:
+    def _rank_searched(self, queries: Sequence[PreparedQuery], selection: Selection) -> Rankings:
         """In the form that is searched."""
         if self._device is not None:
             return self._torch_ranker.rank(queries, selection)
         ranker = self._ranker
         if ranker is not None:
             return ranker.rank(queries, selection, self._prune)
-        profile, keys = self.encoder.config.profile, self.encoder.keys
-        return rank_with_scorer(self._any_scorer, queries, self.collection.segments, profile, keys, selection)
+        return rank_with_scorer(self._any_scorer, queries, self.collection.segments, selection)
 
     @property
     def _precise(self) -> bool:
@@ -207,87 +220,38 @@ class Searcher:
             return {"int8": "int8", "float16": "fp16", "float32": "fp32"}[values.dtype.name]
         return ""
 
-    def as_searched(self, query: TokenVectors) -> TokenVectors:
-        """The query with the vectors that the stored ones are multiplied with: int8 lists see 15 bits."""
-        if self.exact_in != "int8":
-            return query
-        vectors = [QueryVector.of(vector).coded for vector in query.vectors]
-        sentence = None if query.sentence is None else QueryVector.of(query.sentence).coded
-        return replace(query, vectors=np.array(vectors).reshape(query.vectors.shape), sentence=sentence)
-
     @cached_property
     def _ranker(self) -> NativeRanker | None:
         segments = self.collection.segments
         if self._scorer is not None or load_native() is None or not fits_kernels(segments):
             return None
-        return NativeRanker(segments, self.encoder.config.profile, self.encoder.keys, self._threads)
+        return NativeRanker(segments, self._threads)
 
     @cached_property
     def _torch_ranker(self) -> TorchRanker:
         assert self._device is not None
-        profile, keys = self.encoder.config.profile, self.encoder.keys
-        return TorchRanker(self.collection.segments, profile, keys, self._device)
+        return TorchRanker(self.collection.segments, self._device)
 
     @property
     def _any_scorer(self) -> Scorer:
         return self._scorer if self._scorer is not None else score_with_numpy
 
-    def vectors_of(self, ordinal: int, query_vectors: TokenVectors) -> tuple[TokenVectors, tuple[int, int]]:
-        """A document's stored vectors of the query's lists, from the chunk that scores best for that query.
+    def _encode(self, queries: Sequence[str], selection: Selection) -> list[TokenVectors]:
+        """All queries at once, or slice by slice where there is a deadline to keep."""
+        if selection.deadline is None:
+            return list(self.encoder.encode_queries(queries))
+        vectors: list[TokenVectors] = []
+        for begin in range(0, len(queries), ENCODE_SLICE):
+            check_deadline(selection)
+            vectors += self.encoder.encode_queries(queries[begin : begin + ENCODE_SLICE])
+        return vectors
 
-        The lists do not say where in the text a mention stands; the tokenizer does: the n-th mention of a
-        list is the n-th token of that list in the text.
-        """
-        live, rows = self._rows_of(ordinal)
-        profile, keys = self.encoder.config.profile, self.encoder.keys
-        begin, stop = int(rows[0]), int(rows[-1]) + 1
-        row = begin + int(np.argmax(score_between(query_vectors, live.segment, profile, keys, begin, stop)))
-        start, end = live.segment.row_spans[row].tolist()
-        text = self.collection.document(ordinal).text[start:end]
-        return self._stored(live.segment, row, text, start, query_vectors), (start, end)
-
-    def _stored(
-        self, segment: Segment, row: int, text: str, start: int, query_vectors: TokenVectors
-    ) -> TokenVectors:
-        tokenizer, keys = self.encoder.tokenizer, self.encoder.keys
-        [tokens] = tokenizer.cut([text], self.encoder.config.profile.document_length)
-        first = len(tokenizer.prefix)
-        token_ids = tokens.input_ids[first : len(tokens) - len(tokenizer.suffix)]
-        lists = keys.of(token_ids)
-        asked = np.unique(keys.of(query_vectors.token_ids))
-        places: list[NDArray[np.intp]] = []
-        vectors: list[NDArray[np.float32]] = []
-        for list_id in asked[asked != NO_LIST] if segment.vectors.dim else []:
-            mentions = segment.mentions_of(int(list_id))
-            of_list = segment.mention_rows[mentions]  # ascending: a row's mentions stand side by side
-            first, last = (mentions.start + int(np.searchsorted(of_list, at)) for at in (row, row + 1))
-            places.append(np.flatnonzero(lists == list_id))
-            precise = segment.precise_vectors
-            vectors.append((segment.vectors if precise is None else precise)[first:last].decode())
-        joined = np.concatenate([np.zeros(0, np.intp), *places])
-        order = np.argsort(joined, kind="stable")
-        stored = np.concatenate([np.zeros((0, segment.vectors.dim), np.float32), *vectors])[order]
-        kept = joined[order]
-        sentences = segment.sentences if segment.precise_sentences is None else segment.precise_sentences
-        sentence = sentences[np.array([row])].decode()[0] if sentences.dim else None
-        return TokenVectors(
-            token_ids=token_ids[kept],
-            positions=(kept + first).astype(np.int32),
-            spans=(tokens.spans[kept] + start).astype(np.int32),
-            vectors=stored,
-            sentence=sentence,
-        )
-
-    def _rows_of(self, ordinal: int) -> tuple[LiveSegment, NDArray[np.intp]]:
-        for live in self.collection.segments:
-            documents = live.segment.row_documents  # ascending
-            rows = np.arange(*np.searchsorted(documents, [ordinal, ordinal + 1]))
-            if len(rows) and (live.alive is None or live.alive[rows[0]]):
-                return live, rows
-        raise InputError(f"no segment holds the document with the ordinal {ordinal}", "run `coil verify`")
-
-    def _fetch(self, found: Ranking, texts: bool) -> list[Hit]:
-        documents = self.collection.fetch(found.ordinals.tolist(), texts)
+    def _fetch(self, found: Ranking, texts: bool, selection: Selection) -> list[Hit]:
+        documents: list[Document] = []
+        ordinals = found.ordinals.tolist()
+        for begin in range(0, len(ordinals), FETCH_SLICE):
+            check_deadline(selection)
+            documents += self.collection.fetch(ordinals[begin : begin + FETCH_SLICE], texts)
         chunks = zip(documents, found.scores.tolist(), self._chunks(found), strict=True)
         return [
             Hit(rank, document.doc_id, score, document.text, document.fields, chunk)
@@ -303,10 +267,6 @@ class Searcher:
         return [(start, end) for start, end in spans.tolist()]
 
 
-def _question(query_vectors: TokenVectors, tok_only: bool) -> TokenVectors:
-    return replace(query_vectors, sentence=None) if tok_only else query_vectors
-
-
 def _stats(
     counts: Counts, exact_in: str, encode_ms: float, score_ms: float, fetch_ms: float, dropped: int
 ) -> SearchStats:
@@ -315,7 +275,7 @@ def _stats(
         counts.mentions_skipped,
         counts.sentences_scored,
         counts.sentences_skipped,
-        counts.heads_scored,
+        counts.sketches_scored,
         counts.rescored,
         exact_in,
         encode_ms,

@@ -19,11 +19,8 @@ from coil.hits.rankers import Counts, Rankings, Selection, check_deadline, mask_
 from coil.hits.ranking import Ranking
 from coil.lists.precision import SCALES
 from coil.lists.segment import LiveSegment, Segment
+from coil.scores.prepared import PreparedQuery
 from coil.scores.products import GRID, QueryVector
-from coil.scores.scorer import listed_tokens
-from coil.tokens.list_keys import ListKeys
-from coil.tokens.profile import ScoringProfile
-from coil.vectors.token_vectors import TokenVectors
 
 Tensor = Any  # torch is imported only where it is used
 AT_ONCE = 64  # queries whose scores are on the device at the same time, at most
@@ -103,9 +100,7 @@ class _Resident:
 class TorchRanker:
     """Ranks every row of every segment on a device."""
 
-    def __init__(
-        self, segments: Sequence[LiveSegment], profile: ScoringProfile, keys: ListKeys, device: str = "cuda"
-    ) -> None:
+    def __init__(self, segments: Sequence[LiveSegment], device: str = "cuda") -> None:
         self._torch = torch = require("torch", "gpu")
         try:
             self._device = torch.device(device)
@@ -116,10 +111,10 @@ class TorchRanker:
                 f"the device {device!r} cannot be used: {reason}", "search on the CPU"
             ) from error
         torch.backends.cuda.matmul.allow_tf32 = False  # whole numbers up to 2^24 must stay exact
-        self._segments, self._profile, self._keys = segments, profile, keys
+        self._segments = segments
         self._resident = _Resident(torch, segments, self._device) if segments else None
 
-    def rank(self, queries: Sequence[TokenVectors], selection: Selection) -> Rankings:
+    def rank(self, queries: Sequence[PreparedQuery], selection: Selection) -> Rankings:
         """The k best of each query, some queries at a time."""
         rankings: Rankings = []
         if self._resident is None or not self._resident.n_rows or selection.k <= 0:
@@ -138,15 +133,15 @@ class TorchRanker:
         return rankings
 
     def _scores(
-        self, resident: _Resident, queries: Sequence[TokenVectors], counts: list[list[int]]
+        self, resident: _Resident, queries: Sequence[PreparedQuery], counts: list[list[int]]
     ) -> Tensor:
         """[queries, rows] in multiples of 2^-32."""
         torch, n_rows = self._torch, resident.n_rows
         scores = torch.zeros((len(queries), n_rows), dtype=torch.int64, device=self._device)
         users: dict[int, list[tuple[int, QueryVector]]] = {}
         for place, query in enumerate(queries):
-            for list_id, vector in listed_tokens(query, self._keys):
-                users.setdefault(list_id, []).append((place, QueryVector.of(vector)))
+            for list_id, vector in query:
+                users.setdefault(list_id, []).append((place, vector))
         for list_id, uses in users.items():
             found = resident.find(list_id)
             if found is None:
@@ -158,21 +153,24 @@ class TorchRanker:
             run = (resident.run[mentions] - int(runs.start))[:, None].expand(-1, len(uses))
             best = torch.full((runs.stop - runs.start, len(uses)), -torch.inf, device=self._device)
             best.scatter_reduce_(0, run, products, "amax")  # [runs, uses]
-            if self._profile.floor:
-                best = best.clamp(min=0.0)
+            floored = torch.tensor([queries[place].floor for place, _ in uses], device=self._device)
+            best = torch.where(floored, best.clamp(min=0.0), best)
             places = torch.tensor([place * n_rows for place, _ in uses], device=self._device)
             into = resident.run_rows[runs][:, None] + places
             scores.view(-1).scatter_add_(0, into.view(-1), self._to_grid(best).view(-1))
             for place, _ in uses:
                 counts[place][0] += int(mentions.stop - mentions.start)
-        dense = [place for place, query in enumerate(queries) if query.sentence is not None]
-        if dense and resident.sentences.shape[1]:
-            sentence_vectors = [_query_sentence(queries[place]) for place in dense]
+        sentences = {
+            place: query.sentence_vector
+            for place, query in enumerate(queries)
+            if query.sentence_vector is not None
+        }
+        if sentences and resident.sentences.shape[1]:
             products = self._products(
-                resident.sentences, resident.sentence_scales, sentence_vectors, self._sum_in_halves
+                resident.sentences, resident.sentence_scales, list(sentences.values()), self._sum_in_halves
             )
-            scores[torch.tensor(dense, device=self._device)] += self._to_grid(products).T
-            for place in dense:
+            scores[torch.tensor(list(sentences), device=self._device)] += self._to_grid(products).T
+            for place in sentences:
                 counts[place][1] += n_rows
         return scores
 
@@ -217,7 +215,7 @@ class TorchRanker:
         return (products.double() * GRID).round().to(self._torch.int64)
 
     def _best(
-        self, resident: _Resident, scores: Tensor, queries: Sequence[TokenVectors], selection: Selection
+        self, resident: _Resident, scores: Tensor, queries: Sequence[PreparedQuery], selection: Selection
     ) -> list[Ranking]:
         """The k best documents for each query: a document scores what its best row scores."""
         torch = self._torch
@@ -287,8 +285,3 @@ class TorchRanker:
         highest = np.repeat(np.maximum.reduceat(found, begins), counts)
         at = np.where(found == highest, np.arange(len(found)), len(found))
         return every[np.minimum.reduceat(at, begins)]
-
-
-def _query_sentence(query: TokenVectors) -> QueryVector:
-    assert query.sentence is not None
-    return QueryVector.of(query.sentence)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coil.errors import DamagedManifest, InputError, MissingSegment, ModelError, how_many
-from coil.explanations.explanation import Explanation, explain_hit
+from coil.explanations.explainer import explain_hit
+from coil.explanations.explanation import Explanation
 from coil.hits.rankers import Selection, check_deadline
 from coil.hits.reranker import AT_ONCE, Candidate, check_candidates, rank_candidates
 from coil.hits.searcher import Answer, Hit, Searcher

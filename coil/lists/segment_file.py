@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import DamagedSegment
-from coil.lists.bounds import BLOCK, Bounds, Heads
-from coil.lists.groups import GroupedVectors
+from coil.lists.bounds import BLOCK, MOST_AXES, Bounds, Sketches
+from coil.lists.groups import LANES, GroupedVectors
 from coil.lists.precision import StoredVectors
 from coil.lists.segment import MOST_ROWS, Segment
 
@@ -25,11 +25,11 @@ FORMAT = "coil-lists-4"
 REMEDY = "restore the file from a backup, or build the index again"
 _LONGEST_HEADER = 1 << 20
 _WIDEST = 1 << 16  # dimensions
-_NORMS = [field.name for field in fields(Bounds) if field.name != "heads"]
-_HEADS = [field.name for field in fields(Heads)]
+_NORMS = [field.name for field in fields(Bounds) if field.name != "sketches"]
+_SKETCHES = [field.name for field in fields(Sketches)]
 _VECTORS = ("vectors", "sentences")
 _REQUIRED = {
-    "list_ids", "list_offsets", "mention_rows", "row_documents", "row_spans", *_VECTORS, *_NORMS, *_HEADS,
+    "list_ids", "list_offsets", "mention_rows", "row_documents", "row_spans", *_VECTORS, *_NORMS, *_SKETCHES,
 }  # fmt: skip
 _OPTIONAL = {"vector_scales", "sentence_scales", "precise_vectors", "precise_sentences"}
 _DTYPES: dict[str, Any] = {
@@ -114,7 +114,7 @@ def open_segment(mapped: memoryview, where: str, header_sha256: str) -> Segment:
         row_spans=arrays["row_spans"],
         bounds=Bounds(
             **{name: arrays[name] for name in _NORMS},
-            heads=Heads(**{name: arrays[name] for name in _HEADS}),
+            sketches=Sketches(**{name: arrays[name] for name in _SKETCHES}),
         ),
         precise_vectors=_precise(arrays.get("precise_vectors")),
         precise_sentences=_precise(arrays.get("precise_sentences")),
@@ -188,6 +188,7 @@ def _check_arrays(arrays: dict[str, NDArray[Any]], n_t: int, refuse: Refuse) -> 
             "precise_vectors": (precise, (mentions, n_t)),
             "precise_sentences": (precise, (rows, n_c)),
         }
+    expected |= _expected_sketches(arrays, rows, n_c)
     for name, (dtype, shape) in expected.items():
         if name not in arrays or arrays[name].dtype != dtype or arrays[name].shape != shape:
             found = f"{arrays[name].dtype} {arrays[name].shape}" if name in arrays else "missing"
@@ -205,6 +206,22 @@ def _check_arrays(arrays: dict[str, NDArray[Any]], n_t: int, refuse: Refuse) -> 
         raise refuse("its documents are not in ascending order")
     if rows and ((spans < 0).any() or (spans[:, 0] > spans[:, 1]).any()):
         raise refuse("a row has characters that it cannot have")
+
+
+def _expected_sketches(
+    arrays: dict[str, NDArray[Any]], rows: int, n_c: int
+) -> dict[str, tuple[Any, tuple[int, ...]]]:
+    """Sketches of all rows, or of none."""
+    axes = min(n_c, MOST_AXES) if arrays["sketches"].size else 0
+    rows = rows if axes else 0
+    quads = -(-axes // 4)
+    return {
+        "sketches": (np.int8, (-(-rows // LANES), quads, 4 * LANES)),
+        "sketch_scales": (np.uint8, (rows,)),
+        "sketch_axes": (np.float32, (axes, n_c if axes else 0)),
+        "row_norms": (np.uint8, (rows,)),
+        "tail_norms": (np.uint8, (rows,)),
+    }
 
 
 def _lengths(offsets: NDArray[np.int64], end: int, name: str, refuse: Refuse) -> NDArray[np.int64]:
@@ -242,7 +259,7 @@ def _arrays(segment: Segment) -> dict[str, NDArray[Any]]:
         "row_documents": segment.row_documents,
         "row_spans": segment.row_spans,
         **{name: getattr(segment.bounds, name) for name in _NORMS},
-        **{name: getattr(segment.bounds.heads, name) for name in _HEADS},
+        **{name: getattr(segment.bounds.sketches, name) for name in _SKETCHES},
     }
     if segment.vectors.scales is not None and segment.sentences.scales is not None:
         arrays |= {"vector_scales": segment.vectors.scales, "sentence_scales": segment.sentences.scales}

@@ -16,18 +16,15 @@ from numpy.typing import NDArray
 
 from coil.errors import InputError
 from coil.hits.rankers import NativeRanker, Selection, rank_with_scorer
-from coil.lists.bounds import BLOCK, Bounds, Heads
+from coil.lists.bounds import BLOCK, Bounds, Sketches
 from coil.lists.groups import GroupedVectors
 from coil.lists.precision import SCALES, StoredVectors
 from coil.lists.segment import MOST_ROWS, LiveSegment, Segment
 from coil.scores.native import load_native
-from coil.tokens.list_keys import ListKeys
-from coil.tokens.profile import ScoringProfile
-from coil.vectors.token_vectors import TokenVectors
+from coil.scores.prepared import PreparedQuery
 
 MENTIONS = (0.62, 0.41, 0.31, 0.25, 0.18, 0.12)  # of each query token, a document
 N_T, N_C = 32, 128
-KEYS = ListKeys(np.arange(len(MENTIONS), dtype=np.int32))
 WARM_UP = 5  # rounds that do not count: threads and pages of memory settle
 LONGEST = float(127 * np.sqrt(N_C) * SCALES[110])
 
@@ -62,7 +59,6 @@ def measure_speed(
         raise InputError("the native extension was not built", "install a C++ compiler and coil-ir again")
     rng = np.random.default_rng(0)
     segments = make_segments(rng, documents)
-    keys, profile = KEYS, ScoringProfile()
     tok = make_query(rng, False)
     mentions = sum(live.segment.n_mentions for live in segments)
     timings = []
@@ -70,7 +66,7 @@ def measure_speed(
         size = mentions * (N_T + 3) + (documents * (N_C + 1) if query.sentence is not None else 0)
         words = np.ones(size // 8, dtype=np.uint64)
         for used in sorted({1, threads}):
-            ranker = NativeRanker(segments, profile, keys, used)
+            ranker = NativeRanker(segments, used)
             search, read = [], []
             for _ in range(WARM_UP + rounds):  # side by side: a busy machine slows both
                 read.append(native.read_seconds(words, used))
@@ -90,7 +86,7 @@ def measure_speed(
     for _ in range(3):
         read.append(native.read_seconds(words, 1))
         began = time.perf_counter()
-        rank_with_scorer(_score_as_in_the_paper, [tok], precise, profile, keys, Selection(1000))
+        rank_with_scorer(_score_as_in_the_paper, [tok], precise, Selection(1000))
         search.append(time.perf_counter() - began)
     timings.append(_timing("COIL-tok, fp32, NumPy as in the paper", 1, search, read, mentions, size))
     return timings
@@ -103,13 +99,11 @@ def _timing(
     return Timing(what, threads, median(search) * 1000, median(read) * 1000, mentions, size / 1e6)
 
 
-def _score_as_in_the_paper(
-    query: TokenVectors, segment: Segment, profile: ScoringProfile, keys: ListKeys
-) -> NDArray[np.int64]:
+def _score_as_in_the_paper(query: PreparedQuery, segment: Segment) -> NDArray[np.int64]:
     """A matrix product over each list, the maximum per row, a sum: fp32 all along."""
     scores = np.zeros(segment.n_rows, dtype=np.float32)
     assert segment.precise_vectors is not None
-    for list_id, vector in enumerate(query.vectors):
+    for list_id, vector in zip(query.lists.tolist(), query.vectors, strict=True):
         mentions = segment.mentions_of(list_id)
         products = segment.precise_vectors.values[mentions] @ vector
         rows = segment.mention_rows[mentions]
@@ -126,14 +120,14 @@ def _as_fp32(segment: Segment) -> Segment:
     )
 
 
-def make_query(rng: np.random.Generator, sentence: bool, n: int = len(MENTIONS)) -> TokenVectors:
+def make_query(rng: np.random.Generator, sentence: bool, n: int = len(MENTIONS)) -> PreparedQuery:
     """A query that uses each of the made-up lists once, or the first of them again and again."""
-    return TokenVectors(
-        token_ids=(np.arange(n) % len(MENTIONS)).astype(np.int32),
-        positions=np.arange(n, dtype=np.int32),
-        spans=np.zeros((n, 2), np.int32),
+    return PreparedQuery(
+        lists=(np.arange(n) % len(MENTIONS)).astype(np.int32),
         vectors=rng.standard_normal((n, N_T)).astype(np.float32),
         sentence=rng.standard_normal(N_C).astype(np.float32) if sentence else None,
+        places=np.arange(n),
+        floor=True,
     )
 
 
@@ -177,7 +171,7 @@ def make_segment(rng: np.random.Generator, first: int, rows: int) -> Segment:
             block_offsets=block_offsets,
             block_norms=np.full(int(block_offsets[-1]), LONGEST, np.float32),
             sentence_norms=np.full(-(-rows // BLOCK), LONGEST, np.float32),
-            heads=Heads.none(),
+            sketches=Sketches.none(),
         ),
     )
 

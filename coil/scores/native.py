@@ -1,21 +1,22 @@
-"""The native kernels behind Python: segments and queries in the form they read, and a scorer over them."""
+"""The native kernels behind Python: segments in the form they read, and a scorer over them."""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.errors import DamagedSegment, TooLittleMemory
 from coil.lists.segment import Segment
-from coil.tokens.list_keys import NO_LIST, ListKeys
-from coil.tokens.profile import ScoringProfile
-from coil.vectors.token_vectors import TokenVectors
+from coil.scores.prepared import PreparedQuery
 
-_NO_SENTENCE = np.zeros(0, np.float32)
-_LISTS: WeakKeyDictionary[Segment, Any] = WeakKeyDictionary()
+_SEGMENTS: WeakKeyDictionary[Segment, Any] = WeakKeyDictionary()
 WIDEST = 1024  # dimensions; beyond, whole-number sums could overflow
 
 
@@ -34,66 +35,54 @@ class NativeScorer:
         self.native = importlib.import_module("coil._native")
         self.instruction_set = instruction_set or self.native.instruction_sets()[0]
 
-    def __call__(
-        self, query: TokenVectors, segment: Segment, profile: ScoringProfile, keys: ListKeys
-    ) -> NDArray[np.int64]:
+    def __call__(self, query: PreparedQuery, segment: Segment) -> NDArray[np.int64]:
         """The score of every row of the segment, [rows]."""
-        scores: NDArray[np.int64] = self.native.score_segment(
-            self.instruction_set, self.lists(segment), self.query(query, keys), profile.floor
-        )
+        with native_errors():
+            scores: NDArray[np.int64] = self.native.score_segment(
+                self.instruction_set, self.segment(segment), query.native
+            )
         return scores
 
-    def lists(self, segment: Segment) -> Any:
+    def segment(self, segment: Segment) -> Any:
         """A segment as the kernels read it; it keeps the arrays alive, and lives as long as the segment."""
-        found = _LISTS.get(segment)
+        found = _SEGMENTS.get(segment)
         if found is None:
-            found = _LISTS[segment] = self._lists(segment)
+            with native_errors():
+                found = self.native.Segment(named_arrays(segment), segment.vectors.dim)
+            _SEGMENTS[segment] = found
         return found
 
-    def _lists(self, segment: Segment) -> Any:
-        kinds = {"int8": "int8", "float16": "fp16", "float32": "fp32"}
-        bounds = segment.bounds
-        return self.native.Lists(
-            list_ids=_flat(segment.list_ids),
-            list_offsets=_flat(segment.list_offsets),
-            mention_rows=_flat(segment.mention_rows),
-            mentions=_bytes(segment.vectors.values),
-            mention_scales=None if segment.vectors.scales is None else _flat(segment.vectors.scales),
-            n_t=segment.vectors.dim,
-            sentences=_bytes(segment.sentences.values),
-            sentence_scales=None if segment.sentences.scales is None else _flat(segment.sentences.scales),
-            n_c=segment.sentences.dim,
-            row_documents=_flat(segment.row_documents),
-            list_norms=_flat(bounds.list_norms),
-            block_offsets=_flat(bounds.block_offsets),
-            block_norms=_flat(bounds.block_norms),
-            sentence_norms=_flat(bounds.sentence_norms),
-            heads=_bytes(bounds.heads.heads),
-            head_scales=_flat(bounds.heads.head_scales),
-            row_norms=_flat(bounds.heads.row_norms),
-            tail_norms=_flat(bounds.heads.tail_norms),
-            head_axes=_flat(bounds.heads.head_axes),
-            norm_step=float(bounds.heads.norm_step[0]),
-            precision=kinds[segment.vectors.values.dtype.name],
-        )
 
-    def query(self, query: TokenVectors, keys: ListKeys) -> Any:
-        """A query as the kernels read it; they make its 15-bit codes as `quantise_queries` does."""
-        n_t = query.vectors.shape[1]
-        lists = keys.of(query.token_ids)
-        listed = np.flatnonzero(lists != NO_LIST) if n_t else np.zeros(0, np.intp)
-        sentence = query.sentence if query.sentence is not None else _NO_SENTENCE
-        return self.native.Query(
-            lists=lists[listed],
-            vectors=np.ascontiguousarray(query.vectors[listed], dtype=np.float32),
-            sentence=np.ascontiguousarray(sentence, dtype=np.float32),
-        )
+def named_arrays(segment: Segment) -> dict[str, NDArray[Any]]:
+    """The arrays that the kernels read, by their names in docs/format.md."""
+    bounds = segment.bounds
+    arrays: dict[str, NDArray[Any] | None] = {
+        "list_ids": segment.list_ids,
+        "list_offsets": segment.list_offsets,
+        "mention_rows": segment.mention_rows,
+        "vectors": segment.vectors.values,
+        "vector_scales": segment.vectors.scales,
+        "sentences": segment.sentences.values,
+        "sentence_scales": segment.sentences.scales,
+        "row_documents": segment.row_documents,
+        **{field.name: getattr(bounds, field.name) for field in fields(bounds) if field.name != "sketches"},
+        **{field.name: getattr(bounds.sketches, field.name) for field in fields(bounds.sketches)},
+    }
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None}
 
 
-def _flat(array: NDArray[Any]) -> NDArray[Any]:
-    return np.ascontiguousarray(array).reshape(-1)
-
-
-def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
-    found: NDArray[np.uint8] = _flat(array).view(np.uint8)
-    return found
+@contextmanager
+def native_errors() -> Iterator[None]:
+    """Errors of the kernels as errors of this library."""
+    try:
+        yield
+    except ValueError as error:  # arrays that contradict themselves
+        raise DamagedSegment(f"a segment cannot be searched: {error}", "run `coil verify`") from error
+    except MemoryError as error:
+        raise TooLittleMemory(
+            "the search ran out of memory", "ask for fewer hits or send fewer queries at once"
+        ) from error
+    except RuntimeError as error:
+        raise TooLittleMemory(
+            f"a search thread could not be started: {error}", "search with fewer threads"
+        ) from error

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from coil.errors import SearchTimeout
-from coil.explanations.explanation import Explanation, explain_hit
+from coil.explanations.explainer import Explainer
+from coil.explanations.explanation import Explanation
 from coil.explanations.snippet import piece_text
 from coil.hits.searcher import Answer, Hit, SearchStats
 from coil.indexes.reader import IndexReader
-from coil.scores.oracle import score
 from coil.tokens.list_keys import NO_LIST
 from coil.vectors.token_vectors import TokenVectors
 
@@ -69,16 +69,13 @@ def explain_one(
     """
     deadline = time.monotonic() + seconds
     _check_time(deadline)
-    [vectors] = index.encoder.encode_queries([query])
-    if tok_only:
-        vectors = replace(vectors, sentence=None)
-    searcher = index.searcher
+    explainer = Explainer(index.searcher, query, tok_only)
     _check_time(deadline)
-    first = explain_hit(searcher, query, doc_id, vectors).to_json()
+    first = explainer.explain(doc_id).to_json()
     if versus is None:
         return first
     _check_time(deadline)
-    return {"first": first, "second": explain_hit(searcher, query, versus, vectors).to_json()}
+    return {"first": first, "second": explainer.explain(versus).to_json()}
 
 
 def describe(index: IndexReader, name: str, writable: bool) -> dict[str, Any]:
@@ -118,18 +115,15 @@ def _explained_json(
     index: IndexReader, query: str, answer: Answer, asked: Asked, deadline: float
 ) -> dict[str, Any]:
     """The answer with what every hit's score is made of."""
-    searcher, encoder = index.searcher, index.encoder
     _check_time(deadline)
-    [vectors] = encoder.encode_queries([query])
-    [as_document] = encoder.encode_documents([query])
-    if asked.tok_only:
-        vectors = replace(vectors, sentence=None)
-    best = score(vectors, as_document, encoder.config.profile, encoder.keys)
-    value = _search_json(query, answer, asked, best if best > 0.0 else None)
+    explainer = Explainer(index.searcher, query, asked.tok_only, answer.query_vectors)
+    best = explainer.own_score
+    value = _search_json(query, answer, asked, best if best is not None and best > 0.0 else None)
     for hit, shown in zip(answer.hits, value["hits"], strict=True):
         _check_time(deadline)
-        shown.update(_parts_json(explain_hit(searcher, query, hit.doc_id, vectors)))
-    value["query_tokens"] = _query_tokens(query, vectors, encoder.keys.of(vectors.token_ids))
+        shown.update(_parts_json(explainer.explain(hit.doc_id)))
+    vectors = explainer.vectors
+    value["query_tokens"] = _query_tokens(query, vectors, index.encoder.keys.of(vectors.token_ids))
     return value
 
 

@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.errors import DamagedManifest, DamagedSegment, InputError, MissingSegment, ReplacedIndex
+from coil.errors import DamagedSegment, InputError, MissingSegment, ReplacedIndex
 from coil.hits.searcher import Searcher
 from coil.lists.segment import LiveSegment, Segment
+from coil.lists.segment_file import REMEDY
 from coil.storage.disk import Folder
 from coil.storage.filters import parse_filter
 from coil.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
@@ -231,16 +232,18 @@ class Snapshot:
 
     def _first_ordinals(self) -> NDArray[np.int64]:
         """The first ordinal of each segment; segments are in order, and no two overlap."""
-        spans = [of.segment.row_documents[[0, -1]] for of in self._stored]
-        flat = np.array(spans, dtype=np.int64).reshape(-1)
-        inside = flat[1:-1].reshape(-1, 2)
-        beyond = len(flat) and flat[-1] >= self.manifest.next_ordinal
-        if beyond or (inside[:, 0] >= inside[:, 1]).any():
-            raise DamagedManifest(
-                f"{self.path / MANIFEST_FILE} does not fit its segments: ordinals overlap",
-                "restore the index from a backup, or build it again",
-            )
-        return flat[::2]
+        last = 0
+        firsts = []
+        for entry, of in zip(self.manifest.segments, self._stored, strict=True):
+            first, after = (int(ordinal) for ordinal in of.segment.row_documents[[0, -1]])
+            if first <= last or after >= self.manifest.next_ordinal:
+                raise DamagedSegment(
+                    f"{self.path / entry.lists_file}: its ordinals are not those between its neighbours",
+                    REMEDY,
+                )
+            firsts.append(first)
+            last = after
+        return np.array(firsts, dtype=np.int64)
 
 
 def open_snapshot(path: Path) -> Snapshot:

@@ -1,10 +1,11 @@
-"""Backward in chunks: the loss needs all texts of a batch at once, the language model does not.
+"""Backward in micro-batches: the loss needs all texts of a batch at once, the language model does not.
 
-1. Encode all texts chunk by chunk, without a graph, and keep only the vectors.
+1. Encode all texts one micro-batch at a time, without a graph, and keep only the vectors.
 2. Compute the loss on all vectors; its backward gives the gradient of each vector.
-3. Encode each chunk again, with a graph, and send those gradients through it.
-Memory is that of one chunk, gradients are those of the whole batch. Random states are put back before the
-second encoding, so dropout drops the same. With a single chunk the first graph is kept and step 3 is free.
+3. Encode each micro-batch again, with a graph, and send those gradients through it.
+Memory is that of one micro-batch, gradients are those of the whole batch. Random states are put back before
+the second encoding, so dropout drops the same. With a single micro-batch the first graph is kept and step 3
+is free.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def lay_out(texts: Sequence[NDArray[np.int32]], keys: ListKeys, ends: tuple[int,
 
 
 class _RandomState:
-    """The random state before a chunk, to be put back before it is encoded again."""
+    """The random state before a micro-batch, to be put back before it is encoded again."""
 
     def __init__(self, device: torch.device) -> None:
         self._cpu = torch.get_rng_state()
@@ -94,39 +95,41 @@ class CachedTexts:
         texts: Sequence[NDArray[np.int32]],
         layout: Layout,
         forward: Forward,
-        chunk_tokens: int,
+        micro_batch_tokens: int,
         device: torch.device,
     ) -> None:
         self._texts, self._layout, self._forward, self._device = texts, layout, forward, device
         by_length = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
         lengths = [len(texts[i]) for i in by_length]
-        self._chunks = [[by_length[i] for i in chunk] for chunk in batches_in_order(lengths, chunk_tokens)]
+        self._micro_batches = [
+            [by_length[i] for i in places] for places in batches_in_order(lengths, micro_batch_tokens)
+        ]
         self._states: list[_RandomState] = []
-        keep_graph = len(self._chunks) == 1 and torch.is_grad_enabled()
+        keep_graph = len(self._micro_batches) == 1 and torch.is_grad_enabled()
         vectors: list[Tensor | None] = []
         sentences: list[Tensor | None] = []
-        for chunk in self._chunks:
+        for micro_batch in self._micro_batches:
             self._states.append(_RandomState(device))
             with torch.set_grad_enabled(keep_graph):
-                tokens, sentence = self._encode(chunk)
+                tokens, sentence = self._encode(micro_batch)
             vectors.append(tokens)
             sentences.append(sentence)
         self._graph = (vectors[0], sentences[0]) if keep_graph else None
-        order = np.concatenate(self._chunks).astype(np.int64)
+        order = np.concatenate(self._micro_batches).astype(np.int64)
         self.vectors = self._join(vectors, layout.tokens_of(order))
         self.sentences = self._join(sentences, order)
 
-    def _encode(self, chunk: list[int]) -> tuple[Tensor | None, Tensor | None]:
-        """One chunk → vectors of its listed tokens [tokens, n_t], sentence vectors [texts, n_c]."""
-        width = max(len(self._texts[i]) for i in chunk)
-        ids = np.zeros((len(chunk), width), dtype=np.int64)
-        mask = np.zeros((len(chunk), width), dtype=np.int64)
-        for row, i in enumerate(chunk):
+    def _encode(self, micro_batch: list[int]) -> tuple[Tensor | None, Tensor | None]:
+        """One micro-batch → vectors of its listed tokens [tokens, n_t], sentence vectors [texts, n_c]."""
+        width = max(len(self._texts[i]) for i in micro_batch)
+        ids = np.zeros((len(micro_batch), width), dtype=np.int64)
+        mask = np.zeros((len(micro_batch), width), dtype=np.int64)
+        for row, i in enumerate(micro_batch):
             ids[row, : len(self._texts[i])] = self._texts[i]
             mask[row, : len(self._texts[i])] = 1
-        tokens_here = self._layout.tokens_of(chunk)
+        tokens_here = self._layout.tokens_of(micro_batch)
         row_of = np.empty(len(self._texts), dtype=np.int64)
-        row_of[chunk] = np.arange(len(chunk))
+        row_of[micro_batch] = np.arange(len(micro_batch))
         flat = row_of[self._layout.rows[tokens_here]] * width + self._layout.positions[tokens_here]
         tokens, sentence = self._forward(
             torch.from_numpy(ids).to(self._device), torch.from_numpy(mask).to(self._device)
@@ -136,7 +139,7 @@ class CachedTexts:
         return tokens, sentence.float() if sentence is not None else None
 
     def _join(self, parts: list[Tensor | None], order: NDArray[np.int64]) -> Tensor | None:
-        """Chunk results in text order, as a leaf that collects gradients."""
+        """Results of micro-batches in text order, as a leaf that collects gradients."""
         if parts[0] is None:
             return None
         joined = torch.cat([part.detach() for part in parts if part is not None])
@@ -147,21 +150,21 @@ class CachedTexts:
     def backward(self) -> None:
         """Send the gradients that the leaves have collected through the language model."""
         after = _RandomState(self._device)
-        for number, chunk in enumerate(self._chunks):
+        for number, micro_batch in enumerate(self._micro_batches):
             if self._graph is not None:
                 tokens, sentence = self._graph
             else:
                 self._states[number].put_back(self._device)
-                tokens, sentence = self._encode(chunk)
+                tokens, sentence = self._encode(micro_batch)
             outputs: list[Tensor] = []
             gradients: list[Tensor] = []
             if tokens is not None and self.vectors is not None and self.vectors.grad is not None:
-                order = torch.from_numpy(self._layout.tokens_of(chunk)).to(self._device)
+                order = torch.from_numpy(self._layout.tokens_of(micro_batch)).to(self._device)
                 outputs.append(tokens)
                 gradients.append(self.vectors.grad[order])
             if sentence is not None and self.sentences is not None and self.sentences.grad is not None:
                 outputs.append(sentence)
-                gradients.append(self.sentences.grad[torch.tensor(chunk, device=self._device)])
+                gradients.append(self.sentences.grad[torch.tensor(micro_batch, device=self._device)])
             pairs = [(o, g) for o, g in zip(outputs, gradients, strict=True) if o.requires_grad]
             if pairs:
                 torch.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])

@@ -18,6 +18,7 @@ from tqdm.auto import tqdm
 from coil.errors import InputError, OutputError, require
 from coil.hits.collection import build_segments
 from coil.hits.top_k import top_k
+from coil.scores.prepared import prepare
 from coil.scores.scorer import score_with_numpy
 from coil.texts.runs import read_run
 from coil.training.pair_data import Places, negatives_header, number_pairs
@@ -143,7 +144,8 @@ def coil_ranker(encoder: Encoder) -> Ranker:
         config = encoder.config
         segments = build_segments(encoder.encode_documents(shown), encoder.keys, config.n_t, config.n_c)
         for query in encoder.encode_queries(queries):
-            parts = [score_with_numpy(query, segment, config.profile, encoder.keys) for segment in segments]
+            prepared = prepare(encoder, query)
+            parts = [score_with_numpy(prepared, segment) for segment in segments]
             scores = np.concatenate([np.zeros(0, np.int64), *parts])
             yield top_k(scores, depth, without_zero=not encoder.config.n_c)
 

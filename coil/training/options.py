@@ -61,7 +61,9 @@ class TrainingOptions:
     spans: float = _option(0.0, "Share of the queries replaced by a span of their passage.")
     span_titles: float = _option(0.5, "Share of span examples whose passages start with their pair's query.")
     span_cut: float = _option(0.9, "Share of span examples in which the span is cut out of its passage.")
-    chunk_tokens: int = _option(16_384, "Tokens (with padding) that go through the language model at a time.")
+    micro_batch_tokens: int = _option(
+        16_384, "Tokens (with padding) that go through the language model at a time."
+    )
     # The loss
     keep: float = _option(0.0, "Weight of the term that keeps the sentence vector near the starting model's.")
     teacher: Teacher = _option(
@@ -83,8 +85,8 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         self._check_values()
-        if self.queries < 1 or self.epochs <= 0 or self.chunk_tokens < 1:
-            raise OptionMismatch("queries and chunk_tokens must be at least 1, and epochs above 0")
+        if self.queries < 1 or self.epochs <= 0 or self.micro_batch_tokens < 1:
+            raise OptionMismatch("queries and micro_batch_tokens must be at least 1, and epochs above 0")
         for name in ("spans", "span_titles", "span_cut", "teacher_dense", "warmup"):
             if getattr(self, name) > 1.0:
                 raise OptionMismatch(f"{name} is {getattr(self, name)}; it is a share between 0 and 1")
@@ -185,7 +187,7 @@ PRESETS = {
         teacher="hybrid",
         teacher_scale=3.0,
         token_only=0.3,
-        chunk_tokens=65_536,
+        micro_batch_tokens=65_536,
         validation_queries=256,
         validation_passages=4096,
         half=True,

@@ -70,7 +70,7 @@ class Step:
             texts[mine],
             layout.part(mine),
             self._autocast(self._model),
-            self._options.chunk_tokens,
+            self._options.micro_batch_tokens,
             self._processes.device,
         )
         bounds = [len(texts) * rank // self._processes.count for rank in range(self._processes.count + 1)]
@@ -113,7 +113,7 @@ class Step:
             return None, torch.cat([pooled.float(), sentence.float()], dim=-1)
 
         # Every process needs all of them; the frozen model is cheap enough to run whole everywhere.
-        cached = CachedTexts(texts, layout, both, self._options.chunk_tokens, self._processes.device)
+        cached = CachedTexts(texts, layout, both, self._options.micro_batch_tokens, self._processes.device)
         assert cached.sentences is not None
         width = cached.sentences.shape[1] - self._options.n_c
         joined = cached.sentences.detach()

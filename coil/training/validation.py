@@ -74,5 +74,5 @@ class Validation:
     ) -> TextVectors:
         ends = (len(self._tokenizer.prefix), len(self._tokenizer.suffix))
         layout = lay_out(texts, self._keys, ends)
-        cached = CachedTexts(texts, layout, forward, self._options.chunk_tokens, device)
+        cached = CachedTexts(texts, layout, forward, self._options.micro_batch_tokens, device)
         return text_vectors(layout, cached.vectors, cached.sentences)
