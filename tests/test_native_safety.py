@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,14 @@ from numpy.typing import NDArray
 from coil.errors import DamagedSegment, SearchTimeout, TooLittleMemory
 from coil.hits.collection import build_segments
 from coil.hits.rankers import NativeRanker, Selection
+from coil.indexes.index import create, open_index
 from coil.lists.segment import LiveSegment
 from coil.metrics import speed
 from coil.scores.native import NativeScorer, load_native, named_arrays
 from coil.scores.prepared import PreparedQuery
+from tests.hash_encoder import HashEncoder, answers
 from tests.test_kernels import KEYS, expected, ids_and_scores, make_query, make_segments, prepared
-from tests.tiny import make_vectors
+from tests.tiny import make_vectors, random_texts
 
 native = load_native()
 pytestmark = pytest.mark.skipif(native is None, reason="the native extension was not built: no C++ compiler?")
@@ -293,6 +296,18 @@ def _search_at_once(ranker: NativeRanker, queries: list[PreparedQuery], wanted: 
 
     with ThreadPoolExecutor(len(queries)) as pool:
         list(pool.map(search, range(len(queries))))
+
+
+def test_an_index_is_searched_from_many_python_threads_at_once(tmp_path: Path) -> None:
+    texts = random_texts(90, longest=12)
+    index = create(tmp_path / "index.coil", encoder=HashEncoder())
+    for begin in range(0, 90, 30):
+        index.add({"id": n, "text": texts[n]} for n in range(begin, begin + 30))
+    wanted = answers(index)
+    for _ in range(5):
+        opened = open_index(tmp_path / "index.coil", encoder=HashEncoder(), threads=2)
+        with ThreadPoolExecutor(6) as pool:
+            assert list(pool.map(answers, [opened] * 6)) == [wanted] * 6
 
 
 def test_checking_rows_lets_other_python_threads_run() -> None:
