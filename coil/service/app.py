@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from coil import __version__
 from coil.errors import CoilError, InputError, SearchTimeout
 from coil.service.answers import Asked
+from coil.service.api_page import render_api_page
 from coil.service.gate import Gate
 from coil.service.mistakes import problem_of_mistakes
 from coil.service.page_files import PageFile, read_page
@@ -30,7 +31,6 @@ from coil.service.problems import (
     unknown_parameters,
     unreadable_body,
 )
-from coil.service.reference import render_reference
 from coil.service.schemas import (
     AddedOut,
     BatchOut,
@@ -276,7 +276,7 @@ async def metrics(service: Served) -> Response:
 
 async def reference(request: Request) -> Response:
     """Every address for people; /openapi.json is the same for programs."""
-    return HTMLResponse(render_reference(request.app.openapi()))
+    return HTMLResponse(render_api_page(request.app.openapi()))
 
 
 async def front_page(request: Request) -> Response:

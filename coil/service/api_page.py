@@ -1,4 +1,4 @@
-"""The reference of the HTTP interface as a page, made from the OpenAPI document, without scripts."""
+"""The page at /docs: every address of the HTTP interface, made from the OpenAPI document, without scripts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 
-def render_reference(openapi: dict[str, Any]) -> str:
+def render_api_page(openapi: dict[str, Any]) -> str:
     """One section an address."""
     sections = [
         _operation(path, method, operation, openapi)
