@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from coil.indexes.index import create, open_index
-from coil.service.limits import Limits, ServiceOptions
+from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.workers import Job, Workers
 from tests.hash_encoder import HashEncoder
 from tests.serving import TOKEN, running
@@ -132,7 +132,7 @@ def test_reading_goes_on_while_this_and_another_process_write(tmp_path: Path) ->
 
 def test_changes_from_many_clients_are_all_kept(tmp_path: Path) -> None:
     folder = build(tmp_path / "notes.coil", 2)
-    limits = Limits(writes_waiting=100)
+    limits = ServiceLimits(writes_waiting=100)
     with running([folder], ServiceOptions(limits=limits, token=TOKEN), HashEncoder()) as server:
 
         def write(worker: int) -> None:
@@ -158,7 +158,7 @@ def test_changes_from_many_clients_are_all_kept(tmp_path: Path) -> None:
 
 
 def test_too_many_changes_are_sent_away(tmp_path: Path) -> None:
-    limits = Limits(writes_waiting=1)
+    limits = ServiceLimits(writes_waiting=1)
     options = ServiceOptions(limits=limits, token=TOKEN)
     with running([build(tmp_path / "notes.coil", 2)], options, HashEncoder()) as server:
         more, reached = threading.Event(), threading.Event()

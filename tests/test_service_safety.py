@@ -21,7 +21,7 @@ from coil.cli.serve import read_token
 from coil.errors import InputError, SearchTimeout
 from coil.indexes.index import open_index
 from coil.scores.bm25 import rank_with_bm25
-from coil.service.limits import Limits, ServiceOptions
+from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.logs import JsonFormatter
 from coil.service.served import name_of, open_all
 from coil.storage.catalog import Catalog
@@ -31,7 +31,7 @@ from tests.hash_encoder import HashEncoder
 from tests.serving import TOKEN, Running, running
 from tests.test_service import ONE, WRITE, build, expect_problem
 
-SMALL = Limits(
+SMALL = ServiceLimits(
     query_characters=50,
     filter_characters=40,
     k=20,
@@ -308,7 +308,7 @@ def test_many_at_once_are_sent_away_when_the_queue_is_full(
         assert go_on.wait(20)
         return real(*arguments)  # type: ignore[arg-type]
 
-    options = ServiceOptions(limits=Limits(waiting=2), threads=1)
+    options = ServiceOptions(limits=ServiceLimits(waiting=2), threads=1)
     with running([build(tmp_path / "notes.coil", 3)], options, HashEncoder()) as server:
         while server.client.get("/ready").status_code != 200:
             time.sleep(0.01)
@@ -348,7 +348,7 @@ def test_a_search_that_is_out_of_time_stops(tmp_path: Path, monkeypatch: pytest.
         time.sleep(seconds + 0.05)
         return real(index, queries, asked, -0.05)  # type: ignore[arg-type] # the library looks at the clock
 
-    options = ServiceOptions(limits=Limits(seconds=0.3), threads=1)
+    options = ServiceOptions(limits=ServiceLimits(seconds=0.3), threads=1)
     with running([build(tmp_path / "notes.coil", 5)], options, HashEncoder()) as server:
         while server.client.get("/ready").status_code != 200:
             time.sleep(0.01)
@@ -430,7 +430,7 @@ def test_explaining_and_bm25_stop_when_the_time_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = SlowEncoder()
-    options = ServiceOptions(limits=Limits(seconds=0.3), threads=1)
+    options = ServiceOptions(limits=ServiceLimits(seconds=0.3), threads=1)
     with running([build(tmp_path / "notes.coil", 5)], options, encoder) as server:
         while server.client.get("/ready").status_code != 200:
             time.sleep(0.01)

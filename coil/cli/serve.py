@@ -13,10 +13,10 @@ from pathlib import Path
 import click
 
 from coil.errors import InputError, how_many, require
-from coil.service.limits import Limits, ServiceOptions
+from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.vectors.encoder import Encoder
 
-DEFAULTS = Limits()
+DEFAULTS = ServiceLimits()
 
 
 @click.command("serve")
@@ -135,7 +135,7 @@ def command(
       curl -H "Authorization: Bearer $(cat token.txt)" --data-binary @more.jsonl \\
            http://127.0.0.1:8080/v1/indexes/notes/documents
     """
-    limits = Limits(
+    limits = ServiceLimits(
         query_characters=max_query,
         k=max_k,
         batch_queries=max_batch,

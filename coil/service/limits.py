@@ -1,4 +1,4 @@
-"""Limits: how much one request, and all of them together, may ask of the server."""
+"""ServiceLimits: how much one request, and all of them together, may ask of the server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServiceLimits:
     """Bounds that hold for every client. What is beyond one is refused with the bound in the message."""
 
     query_characters: int = 2_000
@@ -26,7 +26,7 @@ class Limits:
 class ServiceOptions:
     """What the server was told at its start."""
 
-    limits: Limits = Limits()
+    limits: ServiceLimits = ServiceLimits()
     threads: int = 0  # that search; 0: one a core
     token: str | None = None  # None: nothing can be changed
     hosts: tuple[str, ...] = ()  # that a request may be addressed to; empty: any
