@@ -14,6 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from coil.service.connections import CROWDED
 from coil.service.limits import ServiceOptions
 from coil.service.meters import Meters
 from coil.service.problems import MEDIA_TYPE, Problem
@@ -95,6 +96,17 @@ class Gate:
 
     def _refusal(self, scope: Scope, headers: Headers) -> Problem | None:
         hosts = self._options.hosts
+        if scope["state"].get(CROWDED) and scope["path"] != "/health":
+            most = self._options.limits.connections
+            return Problem(
+                503,
+                "busy",
+                f"requests are being answered on {most:,} connections, the limit",
+                "try again later",
+                {"Retry-After": "1", "Connection": "close"},
+            )
+        if len(headers.getlist("host")) > 1:
+            return Problem(400, "bad_http", "the request has several Host headers", "send one Host header")
         if hosts:
             # A page elsewhere could have its own name point to this machine and read what is served here.
             match = _HOST.fullmatch(headers.get("host", ""))

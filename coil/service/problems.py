@@ -16,6 +16,7 @@ from coil.errors import (
     OutputError,
     SearchTimeout,
 )
+from coil.texts.opening import shorten
 
 MEDIA_TYPE = "application/problem+json"
 PUT_BACK = "put it back, and the server takes it up again; its log says more"
@@ -32,6 +33,7 @@ TITLES = {
     415: "wrong kind of content",
     421: "misdirected request",
     422: "a value that cannot be used",
+    431: "headers too large",
     500: "the server failed",
     503: "not available at the moment",
     504: "out of time",
@@ -74,13 +76,13 @@ def unwritable(name: str, trouble: str) -> Problem:
 
 def unknown_index(name: str) -> Problem:
     """No index has this name."""
-    return Problem(404, "unknown_index", f"there is no index {name!r}", "GET /v1/indexes names them")
+    return Problem(404, "unknown_index", f"there is no index {shorten(name)}", "GET /v1/indexes lists them")
 
 
 def unknown_document(doc_id: str) -> Problem:
     """No document has this id."""
-    detail = f"no document has the id {doc_id!r}"
-    return Problem(404, "unknown_document", detail, "copy the id from a hit; letters count")
+    detail = f"no document has the id {shorten(doc_id)}"
+    return Problem(404, "unknown_document", detail, "ids are case-sensitive; copy one from a result")
 
 
 def not_json(given: str | None) -> Problem:

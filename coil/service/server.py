@@ -7,11 +7,13 @@ import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import uvicorn
 
 from coil.errors import OutputError
 from coil.service.app import make_app
+from coil.service.connections import Connection, Connections
 from coil.service.service import Service
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -88,8 +90,12 @@ def run_server(service: Service, listening: socket.socket, began: Callable[[], o
 
 def make_server(service: Service, began: Callable[[], object] | None = None) -> uvicorn.Server:
     """A uvicorn server that is not started yet."""
+    limits = service.options.limits
     config = uvicorn.Config(
         make_app(service),
+        http=partial(Connection, Connections(limits, service.meters.count_error)),  # type: ignore[arg-type]
+        ws="none",
+        timeout_keep_alive=limits.idle_seconds,
         log_config=None,
         access_log=False,
         server_header=False,
