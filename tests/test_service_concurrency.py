@@ -21,6 +21,7 @@ from coil.indexes.index import create, open_index
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.workers import Job, Workers
 from tests.hash_encoder import HashEncoder
+from tests.raw_http import wait_until
 from tests.serving import TOKEN, running
 from tests.test_service import ONE, WRITE, build, expect_problem
 from tests.tiny import WORDS
@@ -249,6 +250,7 @@ def test_a_stop_finishes_what_was_begun(tmp_path: Path, how: signal.Signals, sta
 
     def body():
         yield lines
+        wait_until(lambda: "coil_requests_in_flight 2.0" in httpx.get(f"{url}metrics", timeout=20).text)
         os.kill(process.pid, how)  # while the request is on its way
         time.sleep(0.3)
         yield b'{"id": "last", "text": "money"}\n'

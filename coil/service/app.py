@@ -31,6 +31,7 @@ from coil.service.problems import (
     unknown_parameters,
     unreadable_body,
 )
+from coil.service.replies import PIECE, Reply, ReplyResponse
 from coil.service.schemas import (
     AddedOut,
     BatchOut,
@@ -138,7 +139,11 @@ def _note(request: Request, service: Service, index: str, *queries: str) -> None
         request.state.note["queries"] = queries
 
 
-def _reply(content: bytes) -> Response:
+def _reply(content: bytes | Reply) -> Response:
+    if isinstance(content, Reply):
+        if len(content.pieces) > 1 or content.length > PIECE:
+            return ReplyResponse(content)
+        content = content.pieces[0]
     return Response(content, media_type="application/json")
 
 
@@ -188,7 +193,7 @@ async def search_batch(name: str, request: Request, service: Served, asked: Batc
     """The best documents for each of many queries, in order."""
     _note(request, service, name, *asked.queries)
     how = Asked(asked.k, asked.filter, asked.tok_only, asked.stats, asked.matches)
-    return _reply(await service.search_batch(name, asked.queries, how))
+    return _reply(await service.search_batch(name, asked.queries, how, request.is_disconnected))
 
 
 async def bm25(
@@ -201,7 +206,7 @@ async def bm25(
 ) -> Response:
     """What BM25 finds in the same lists, for comparison."""
     _note(request, service, name, q)
-    return _reply(await service.search_with_bm25(name, q, Asked(k, filter)))
+    return _reply(await service.search_with_bm25(name, q, Asked(k, filter), request.is_disconnected))
 
 
 async def explain(
@@ -215,13 +220,14 @@ async def explain(
 ) -> Response:
     """Why a document scores what it scores; with `versus` also the explanation of another one."""
     _note(request, service, name, q)
-    return _reply(await service.explain(name, q, doc_id, versus, tok_only))
+    return _reply(await service.explain(name, q, doc_id, versus, tok_only, request.is_disconnected))
 
 
 async def post_explain(name: str, request: Request, service: Served, asked: ExplainRequest) -> Response:
     """The same with a JSON body."""
     _note(request, service, name, asked.query)
-    return _reply(await service.explain(name, asked.query, asked.doc_id, asked.versus, asked.tok_only))
+    gone = request.is_disconnected
+    return _reply(await service.explain(name, asked.query, asked.doc_id, asked.versus, asked.tok_only, gone))
 
 
 # ---- documents
