@@ -133,12 +133,12 @@ def test_token_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     path = tmp_path / "token"
     for content in ("", " \n", "two words"):
         path.write_text(content)
-        with pytest.raises(InputError, match="must hold one token"):
+        with pytest.raises(InputError, match="expected one token"):
             read_token(path)
     with pytest.raises(InputError, match="cannot be read"):
         read_token(tmp_path / "nothing")
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="not text"):
+    with pytest.raises(InputError, match="not a text file"):
         read_token(path)
     path.write_text("secret\n")
     path.chmod(0o644)
