@@ -17,7 +17,7 @@ from coil.service.problems import busy
 from coil.service.served import ServedIndex
 
 _QUERIES = 8  # of a slice: enough for the language model to read together, soon done
-_HITS = 1_000  # of a slice: what is held as Python values at once
+_HITS = 320  # of a slice: what is held as Python values at once
 _AT_ONCE = 4  # batches that take turns; more would all be late
 
 

@@ -32,7 +32,7 @@ _log = logging.getLogger("coil.service")
 _LOOK_FOR_CLIENT = (
     0.05  # seconds between looks: a page asks again with every letter and drops the last request
 )
-_HITS_TOGETHER = 1_000  # of queries that are answered together
+_HITS_TOGETHER = 320  # of queries that are answered together: what is held as Python values at once
 
 Gone = Callable[[], Awaitable[bool]]
 _Found = TypeVar("_Found")
@@ -114,7 +114,8 @@ class Service:
             deadline = time.monotonic() + seconds
             with served.reading() as index:
                 found = self._answer(served, index, queries, asked, seconds)
-            return [self._written(one, deadline) for one in found]
+            found.reverse()
+            return [self._written(found.pop(), deadline) for _ in queries]
 
         job = _Asking(
             (name, asked),
