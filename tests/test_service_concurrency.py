@@ -353,9 +353,9 @@ def test_an_index_that_is_removed_is_named_and_taken_up_when_it_is_back(tmp_path
         got = wait_for(503)
         expect_problem(got)
         assert got.headers["retry-after"] == "1"
-        assert got.json()["title"] == "not available at the moment"
+        assert got.json()["title"] == "temporarily unavailable"
         assert got.json()["detail"].startswith("the index 'notes' is no longer where it was: ")
-        assert "put it back" in got.json()["remedy"]
+        assert "put the index back" in got.json()["remedy"]
         assert "papers" not in got.text
         assert "hidden-place" not in got.text
         assert server.client.get(f"{ONE}/search", params={"q": "river"}).status_code == 200
@@ -370,7 +370,7 @@ def test_an_index_that_is_removed_is_named_and_taken_up_when_it_is_back(tmp_path
                 expect_problem(refused)
                 said = "the index 'notes' is no longer where it was: changes fail until it is back"
                 assert refused.json()["detail"] == said
-                assert "put it back" in refused.json()["remedy"]
+                assert "put the index back" in refused.json()["remedy"]
                 assert "hidden-place" not in refused.text
         shutil.rmtree(folders[0])
         shutil.copytree(tmp_path / "backup", folders[0])

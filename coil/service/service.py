@@ -1,4 +1,4 @@
-"""Service: the questions that a server answers, each with its limits, off the event loop."""
+"""Service: answers requests within their limits, in threads beside the event loop."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _Asking:
 
 
 class Service:
-    """Some indexes, the threads that search them, and what is counted."""
+    """The indexes, the threads that search them, and the metrics."""
 
     def __init__(self, served: Mapping[str, ServedIndex], options: ServiceOptions) -> None:
         self.served, self.options = served, options
@@ -72,7 +72,7 @@ class Service:
         return self.options.token is not None
 
     def stop(self) -> None:
-        """Finish what is asked and written, then close the indexes."""
+        """Finish running requests and writes, then close the indexes."""
         self._stopping = True
         self._first.join()
         self._workers.stop()
@@ -80,7 +80,7 @@ class Service:
             index.close()
 
     async def check_ready(self) -> bytes:
-        """Whether queries are welcome; if they should go elsewhere, a Problem says why."""
+        """Whether queries can be answered; otherwise a Problem says why."""
 
         def answer(_: float) -> bytes:
             for served in self.served.values():
@@ -92,7 +92,7 @@ class Service:
             ]
             if stale:
                 raise _unready(
-                    f"{'; '.join(stale)}: queries are answered from what was read before, changes fail",
+                    f"{'; '.join(stale)}: queries are answered from the last snapshot, changes fail",
                     PUT_BACK,
                 )
             return _json({"status": "ready"})
@@ -100,7 +100,7 @@ class Service:
         if self._stopping:
             raise _unready("the server is stopping")
         if not self._warm:
-            raise _unready("the first query of every index is not answered yet")
+            raise _unready("not every index has answered its first query yet")
         return await self._ask_alone(answer)
 
     # ---- questions
@@ -235,19 +235,22 @@ class Service:
     # ---- changes
 
     def authorise(self, header: str | None) -> None:
-        """Whether this Authorization header allows to write; if not, a Problem."""
+        """Check that this Authorization header allows changes; otherwise a Problem."""
         if self.options.token is None:
             raise Problem(
-                403, "read_only", "this server only reads", "start it with --token-file FILE to allow writing"
+                403,
+                "read_only",
+                "this server is read-only",
+                "start it with --token-file FILE to allow changes",
             )
         scheme, _, given = (header or "").partition(" ")
-        # Headers are read as Latin-1; these are the bytes as they were sent.
+        # Headers are decoded as Latin-1; this restores the bytes.
         sent = given.strip().encode("latin-1", "replace")
         if scheme.lower() != "bearer" or not hmac.compare_digest(sent, self.options.token.encode()):
             raise Problem(
                 401,
                 "wrong_token",
-                "writing needs the token of this server",
+                "changes need the token of this server",
                 "send it as `Authorization: Bearer TOKEN`",
                 {"WWW-Authenticate": "Bearer"},
             )
@@ -269,7 +272,7 @@ class Service:
             return await _whole(served.write(change))
 
     async def delete(self, name: str, doc_ids: Sequence[str]) -> bytes:
-        """Take documents out; the answer names the ids that were not there."""
+        """Delete documents; the answer lists the ids that do not exist."""
         served = self._index(name)
 
         def change(index: Index) -> bytes:
@@ -282,7 +285,7 @@ class Service:
             return await _whole(served.write(change))
 
     async def delete_one(self, name: str, doc_id: str) -> bytes:
-        """Take one document out; it must be there."""
+        """Delete one document, which must exist."""
         served = self._index(name)
 
         def change(index: Index) -> bytes:
@@ -357,7 +360,7 @@ class Service:
         job = Job(how.kind, value, answer, end, how.slow, how.together)
         future = asyncio.wrap_future(self._workers.submit(job, how.admitted))
         while not future.done():
-            # The part of a search that cannot look at the clock may take a little longer.
+            # The parts of a search that cannot check the time may take a little longer.
             left = end + 1.0 - time.monotonic()
             if left <= 0:
                 future.cancel()
@@ -370,7 +373,7 @@ class Service:
         return future.result()
 
     def _warm_up(self) -> None:
-        """Answer one query of every index, so that the first client does not wait for the files."""
+        """Answer one query of every index, so that the first client does not wait for files to load."""
         try:
             for served in self.served.values():
                 with served.reading() as index:
@@ -381,12 +384,12 @@ class Service:
         self._warm = True
 
 
-def _unready(reason: str, remedy: str = "wait for it") -> Problem:
+def _unready(reason: str, remedy: str = "try again later") -> Problem:
     return Problem(503, "unready", reason, remedy, {"Retry-After": "1"})
 
 
 async def _whole(change: Future[bytes]) -> bytes:
-    """Wait for a change. A client that goes away does not stop it halfway."""
+    """Wait for a change, which a client that disconnects does not interrupt."""
     return await asyncio.shield(asyncio.wrap_future(change))
 
 
