@@ -59,7 +59,7 @@ def test_nothing_is_written_beyond_the_limit() -> None:
         reply.add_answer({"query": "a", "hits": [a_hit("x" * 300_000)] * 4 + [never]})
     assert caught.value.status_code == 413
     assert unsent.now == 0  # and nothing is kept
-    large = {**a_hit("x" * MILLION), "fields": object()}  # a text that cannot fit is not even tried
+    large = {**a_hit("x" * (MILLION + 1)), "fields": object()}  # a text that cannot fit is not even tried
     with pytest.raises(Problem, match="exceeds the limit"):
         Reply(MILLION, unsent).add_answer({"query": "a", "hits": [large]})
 

@@ -1,7 +1,7 @@
 """Reply: an answer as JSON, made and sent in pieces, so that large answers and slow clients cost little.
 
-A worker adds one hit at a time and stops at the limit of bytes or at the deadline. The bytes of all replies
-that are not yet sent have a limit, too.
+A worker adds a few hits at a time and stops at the limit of bytes or at the deadline. All replies that are
+not yet sent share a limit of bytes, too.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from coil.service.problems import Problem, busy
 
 PIECE = 1 << 16  # bytes that are kept together
 _AT_ONCE = 2 * PIECE  # bytes at most that are given to the transport together
+_HITS = 16  # that are written together
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 
@@ -67,24 +68,33 @@ class Reply:
         self.add_bytes(_ENCODER.encode(value).encode())
 
     def add_answer(self, answer: dict[str, Any]) -> None:
-        """The answer to a query, hit by hit; the bytes are those of the whole object."""
-        before = b"{"
+        """The answer to a query, a few hits at a time; the bytes are those of the whole object."""
+        hits = answer["hits"]
+        if len(hits) <= _HITS:
+            self._check_texts(hits)
+            self.add_bytes(_ENCODER.encode(answer).encode())
+            return
+        before = "{"
         for key, value in answer.items():
-            self.add_bytes(before + _ENCODER.encode(key).encode() + b": ")
+            self.add_bytes(f"{before}{_ENCODER.encode(key)}: ".encode())
             if key == "hits":
                 self._add_hits(value)
             else:
                 self.add(value)
-            before = b", "
+            before = ", "
         self.add_bytes(b"}")
 
     def _add_hits(self, hits: list[dict[str, Any]]) -> None:
-        before = b"["
-        for hit in hits:
-            self._check(len(hit.get("text", "")))  # each character is a byte or more: no need to write it
-            self.add_bytes(before + _ENCODER.encode(hit).encode())
-            before = b", "
-        self.add_bytes(b"]" if hits else b"[]")
+        for begin in range(0, len(hits), _HITS):
+            some = hits[begin : begin + _HITS]
+            self._check_texts(some)
+            self.add_bytes(b", " if begin else b"[")
+            self.add_bytes(_ENCODER.encode(some)[1:-1].encode())
+        self.add_bytes(b"]")
+
+    def _check_texts(self, hits: list[dict[str, Any]]) -> None:
+        """Whether these hits can fit at all: each character takes a byte or more."""
+        self._check(sum(len(hit["text"]) for hit in hits))
 
     def add_bytes(self, part: bytes) -> None:
         """Bytes that are JSON already."""
