@@ -17,7 +17,7 @@ demo: .venv/ready
 
 # Hundreds of kills instead of dozens.
 soak: .venv/ready-dev
-	COIL_CRASH_ROUNDS=100 .venv/bin/python -m pytest -q tests/test_crash.py tests/test_service_crash.py -n auto
+	COIL_CRASH_ROUNDS=100 .venv/bin/python -m pytest -q tests/test_crash.py tests/test_service_crash.py tests/test_service_attack.py -n auto
 
 # The native code under the address and undefined-behaviour sanitizers. Their reports go to the real stderr, which
 # pytest must not capture.

@@ -10,7 +10,8 @@ import pytest
 from coil.errors import InputError
 from coil.explanations.explainer import Explainer, explain_hit
 from coil.hits.searcher import Searcher
-from coil.indexes.index import Index, create
+from coil.indexes.index import Index
+from coil.indexes.opening import create
 from coil.service.answers import Asked, answer_queries, explain_one
 from coil.texts.values import Document
 from coil.vectors.token_vectors import TokenVectors

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from coil.errors import DamagedSegment, SearchTimeout, TooLittleMemory
 from coil.hits.collection import build_segments
 from coil.hits.rankers import NativeRanker, Selection
-from coil.indexes.index import create, open_index
+from coil.indexes.opening import create, open_index
 from coil.lists.segment import LiveSegment
 from coil.metrics import speed
 from coil.scores.native import NativeScorer, load_native, named_arrays

@@ -18,9 +18,10 @@ import httpx
 import pytest
 
 from coil.indexes.opening import create, open_index
-from coil.service.limits import Limits, ServiceOptions
+from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.workers import Job, Workers
 from tests.hash_encoder import HashEncoder
+from tests.raw_http import wait_until
 from tests.serving import TOKEN, running
 from tests.test_service import ONE, WRITE, build, expect_problem
 from tests.tiny import WORDS
@@ -132,7 +133,7 @@ def test_reading_goes_on_while_this_and_another_process_write(tmp_path: Path) ->
 
 def test_changes_from_many_clients_are_all_kept(tmp_path: Path) -> None:
     folder = build(tmp_path / "notes.coil", 2)
-    limits = Limits(writes_waiting=100)
+    limits = ServiceLimits(writes_waiting=100)
     with running([folder], ServiceOptions(limits=limits, token=TOKEN), HashEncoder()) as server:
 
         def write(worker: int) -> None:
@@ -158,7 +159,7 @@ def test_changes_from_many_clients_are_all_kept(tmp_path: Path) -> None:
 
 
 def test_too_many_changes_are_sent_away(tmp_path: Path) -> None:
-    limits = Limits(writes_waiting=1)
+    limits = ServiceLimits(writes_waiting=1)
     options = ServiceOptions(limits=limits, token=TOKEN)
     with running([build(tmp_path / "notes.coil", 2)], options, HashEncoder()) as server:
         more, reached = threading.Event(), threading.Event()
@@ -249,6 +250,7 @@ def test_a_stop_finishes_what_was_begun(tmp_path: Path, how: signal.Signals, sta
 
     def body():
         yield lines
+        wait_until(lambda: "coil_requests_in_flight 2.0" in httpx.get(f"{url}metrics", timeout=20).text)
         os.kill(process.pid, how)  # while the request is on its way
         time.sleep(0.3)
         yield b'{"id": "last", "text": "money"}\n'
@@ -351,9 +353,9 @@ def test_an_index_that_is_removed_is_named_and_taken_up_when_it_is_back(tmp_path
         got = wait_for(503)
         expect_problem(got)
         assert got.headers["retry-after"] == "1"
-        assert got.json()["title"] == "not available at the moment"
+        assert got.json()["title"] == "temporarily unavailable"
         assert got.json()["detail"].startswith("the index 'notes' is no longer where it was: ")
-        assert "put it back" in got.json()["remedy"]
+        assert "put the index back" in got.json()["remedy"]
         assert "papers" not in got.text
         assert "hidden-place" not in got.text
         assert server.client.get(f"{ONE}/search", params={"q": "river"}).status_code == 200
@@ -368,7 +370,7 @@ def test_an_index_that_is_removed_is_named_and_taken_up_when_it_is_back(tmp_path
                 expect_problem(refused)
                 said = "the index 'notes' is no longer where it was: changes fail until it is back"
                 assert refused.json()["detail"] == said
-                assert "put it back" in refused.json()["remedy"]
+                assert "put the index back" in refused.json()["remedy"]
                 assert "hidden-place" not in refused.text
         shutil.rmtree(folders[0])
         shutil.copytree(tmp_path / "backup", folders[0])

@@ -13,6 +13,7 @@ import httpx
 
 from coil.indexes.opening import create, open_index
 from tests.hash_encoder import HashEncoder
+from tests.raw_http import wait_until
 from tests.serving import TOKEN
 from tests.test_service import ONE, WRITE
 from tests.test_service_concurrency import start
@@ -51,6 +52,8 @@ def test_no_acknowledged_write_is_lost(tmp_path: Path) -> None:
         writers = [threading.Thread(target=write, args=(url, f"{turn}-{n}")) for n in range(3)]
         for writer in writers:
             writer.start()
+        if turn == 0:
+            wait_until(lambda: gone)
         threading.Event().wait(rng.uniform(0.1, 1.0))
         process.send_signal(signal.SIGKILL)
         for writer in writers:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 
 from coil.service.app import NDJSON
-from coil.service.limits import Limits, ServiceOptions
+from coil.service.limits import ServiceLimits, ServiceOptions
 from tests.hash_encoder import HashEncoder
 from tests.serving import TOKEN, Running, running
 from tests.test_service import WRITE, build
@@ -42,7 +42,7 @@ def one_line(_: object, value: object) -> bytes:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = build(tmp_path_factory.mktemp("served") / "notes.coil", 20)
-    options = ServiceOptions(limits=Limits(upload_bytes=1 << 20), token=TOKEN)
+    options = ServiceOptions(limits=ServiceLimits(upload_bytes=1 << 20), token=TOKEN)
     with running([folder], options, HashEncoder()) as found:
         yield found
         text = found.client.get("/metrics").text

@@ -21,7 +21,7 @@ from coil.cli.serve import read_token
 from coil.errors import InputError, SearchTimeout
 from coil.indexes.opening import open_index
 from coil.scores.bm25 import rank_with_bm25
-from coil.service.limits import Limits, ServiceOptions
+from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.logs import JsonFormatter
 from coil.service.served import name_of, open_all
 from coil.storage.lock import writer_lock
@@ -31,7 +31,7 @@ from tests.hash_encoder import HashEncoder
 from tests.serving import TOKEN, Running, running
 from tests.test_service import ONE, WRITE, build, expect_problem
 
-SMALL = Limits(
+SMALL = ServiceLimits(
     query_characters=50,
     filter_characters=40,
     k=20,
@@ -73,10 +73,14 @@ def log() -> Iterator[Log]:
 def test_every_limit(small: Running) -> None:
     client = small.client
     refused = [
-        (client.get(f"{ONE}/search", params={"q": "a" * 51}), 422, "51 characters, 50 are allowed"),
+        (
+            client.get(f"{ONE}/search", params={"q": "a" * 51}),
+            422,
+            "51 characters, which exceeds the limit of 50",
+        ),
         (client.get(f"{ONE}/bm25", params={"q": "a" * 51}), 422, "51 characters"),
         (client.get(f"{ONE}/explain", params={"q": "a" * 51, "doc_id": "d/1"}), 422, "51 characters"),
-        (client.get(f"{ONE}/search", params={"q": "a", "k": 21}), 422, "k is 21, 20 is the most"),
+        (client.get(f"{ONE}/search", params={"q": "a", "k": 21}), 422, "k=21 exceeds the limit of 20"),
         (client.get(f"{ONE}/search", params={"q": "a", "filter": "b" * 41}), 422, "41 characters"),
         (client.post(f"{ONE}/search_batch", json={"queries": ["a"] * 4}), 422, "4 queries"),
         (client.post(f"{ONE}/search", json={"query": "a" * 600}), 413, "500 bytes"),
@@ -129,12 +133,12 @@ def test_token_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     path = tmp_path / "token"
     for content in ("", " \n", "two words"):
         path.write_text(content)
-        with pytest.raises(InputError, match="must hold one token"):
+        with pytest.raises(InputError, match="expected one token"):
             read_token(path)
     with pytest.raises(InputError, match="cannot be read"):
         read_token(tmp_path / "nothing")
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="not text"):
+    with pytest.raises(InputError, match="not a text file"):
         read_token(path)
     path.write_text("secret\n")
     path.chmod(0o644)
@@ -308,7 +312,7 @@ def test_many_at_once_are_sent_away_when_the_queue_is_full(
         assert go_on.wait(20)
         return real(*arguments)  # type: ignore[arg-type]
 
-    options = ServiceOptions(limits=Limits(waiting=2), threads=1)
+    options = ServiceOptions(limits=ServiceLimits(waiting=2), threads=1)
     with running([build(tmp_path / "notes.coil", 3)], options, HashEncoder()) as server:
         while server.client.get("/ready").status_code != 200:
             time.sleep(0.01)
@@ -348,7 +352,7 @@ def test_a_search_that_is_out_of_time_stops(tmp_path: Path, monkeypatch: pytest.
         time.sleep(seconds + 0.05)
         return real(index, queries, asked, -0.05)  # type: ignore[arg-type] # the library looks at the clock
 
-    options = ServiceOptions(limits=Limits(seconds=0.3), threads=1)
+    options = ServiceOptions(limits=ServiceLimits(seconds=0.3), threads=1)
     with running([build(tmp_path / "notes.coil", 5)], options, HashEncoder()) as server:
         while server.client.get("/ready").status_code != 200:
             time.sleep(0.01)
@@ -430,7 +434,7 @@ def test_explaining_and_bm25_stop_when_the_time_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = SlowEncoder()
-    options = ServiceOptions(limits=Limits(seconds=0.3), threads=1)
+    options = ServiceOptions(limits=ServiceLimits(seconds=0.3), threads=1)
     with running([build(tmp_path / "notes.coil", 5)], options, encoder) as server:
         while server.client.get("/ready").status_code != 200:
             time.sleep(0.01)

@@ -13,68 +13,78 @@ from pathlib import Path
 import click
 
 from coil.errors import InputError, how_many, require
-from coil.service.limits import Limits, ServiceOptions
+from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.vectors.encoder import Encoder
 
-DEFAULTS = Limits()
+DEFAULTS = ServiceLimits()
 
 
 @click.command("serve")
 @click.argument("indexes", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="INDEX...")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="Port to listen on (0 = any free port).",
 )
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Where to listen. The default is reached from this machine alone; 0.0.0.0 from all others, too.",
+    help="Address to listen on. The default accepts connections from this machine only; 0.0.0.0 from any.",
 )
 @click.option(
     "--model",
     "models",
     multiple=True,
     metavar="FOLDER",
-    help="Where a model is now that is no longer where it was; may be repeated.",
+    help="Folder of a model that has moved since an index was built; may be repeated.",
 )
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Allow changes to those who send the token in this file; without it the server only reads.",
+    help="Allow changes by clients that send the token in this file; without it the server is read-only.",
 )
 @click.option(
     "--allow-origin",
     "origins",
     multiple=True,
     metavar="ORIGIN",
-    help="Let pages from there (https://example.org) read answers; may be repeated.",
+    help="Let pages of this origin (https://example.org) read answers; may be repeated.",
 )
 @click.option(
     "--allow-host",
     "hosts",
     multiple=True,
     metavar="NAME",
-    help="Answer to this name, too, as behind a proxy; may be repeated.",
+    help="Also accept requests for this host name, such as a proxy's; may be repeated.",
 )
 @click.option(
-    "--threads", type=click.IntRange(min=0), default=0, help="That search; 0, the default: one a core."
+    "--threads",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Search threads (0 = one per core).",
 )
-@click.option("--log-queries", is_flag=True, help="Write what people search for into the log.")
+@click.option("--log-queries", is_flag=True, help="Include query texts in the log.")
 @click.option(
     "--max-query",
     type=click.IntRange(min=1),
     default=DEFAULTS.query_characters,
     show_default=True,
-    help="Characters.",
+    help="Characters of a query.",
 )
-@click.option("--max-k", type=click.IntRange(min=1), default=DEFAULTS.k, show_default=True, help="Hits.")
+@click.option(
+    "--max-k", type=click.IntRange(min=1), default=DEFAULTS.k, show_default=True, help="Hits of a query."
+)
 @click.option(
     "--max-batch",
     type=click.IntRange(min=1),
     default=DEFAULTS.batch_queries,
     show_default=True,
-    help="Queries at once.",
+    help="Queries of a batch.",
 )
 @click.option(
     "--max-body",
@@ -88,21 +98,42 @@ DEFAULTS = Limits()
     type=click.IntRange(min=1),
     default=DEFAULTS.upload_bytes >> 20,
     show_default=True,
-    help="MiB of documents.",
+    help="MiB of documents in one request.",
+)
+@click.option(
+    "--max-answer",
+    type=click.IntRange(min=1),
+    default=DEFAULTS.answer_bytes >> 20,
+    show_default=True,
+    help="MiB of an answer; all answers that are not yet sent may have four times as much.",
 )
 @click.option(
     "--max-seconds",
     type=click.FloatRange(min=0, min_open=True),
     default=DEFAULTS.seconds,
     show_default=True,
-    help="For one request that reads; its search stops then.",
+    help="Seconds of a request that reads; then its search stops.",
 )
 @click.option(
     "--max-waiting",
     type=click.IntRange(min=1),
     default=DEFAULTS.waiting,
     show_default=True,
-    help="Requests in the queue; the next one gets 503.",
+    help="Requests in the queue; further ones get 503.",
+)
+@click.option(
+    "--max-connections",
+    type=click.IntRange(min=1),
+    default=DEFAULTS.connections,
+    show_default=True,
+    help="Connections with a request; further requests get 503.",
+)
+@click.option(
+    "--max-idle",
+    type=click.IntRange(min=1),
+    default=DEFAULTS.idle_seconds,
+    show_default=True,
+    help="Seconds that a connection stays open between two requests.",
 )
 def command(
     indexes: tuple[Path, ...],
@@ -119,14 +150,17 @@ def command(
     max_batch: int,
     max_body: int,
     max_upload: int,
+    max_answer: int,
     max_seconds: float,
     max_waiting: int,
+    max_connections: int,
+    max_idle: int,
 ) -> None:
-    """Serve indexes over HTTP, and a page to search them.
+    """Serve indexes over HTTP, with a page to search them.
 
-    Each index has the name of its folder without .coil. The server only reads unless there is a token, and
-    only this machine can reach it unless --host says otherwise. It writes one JSON line a request to standard
-    error, without what people searched for. Ctrl-C or SIGTERM stops it when running requests are answered.
+    Each index has the name of its folder without .coil. The server is read-only without --token-file and
+    reachable from this machine only without --host. It writes one JSON line per request to standard error,
+    without query texts. Ctrl-C or SIGTERM stops it after the running requests are answered.
 
     \b
       coil serve notes.coil
@@ -135,14 +169,18 @@ def command(
       curl -H "Authorization: Bearer $(cat token.txt)" --data-binary @more.jsonl \\
            http://127.0.0.1:8080/v1/indexes/notes/documents
     """
-    limits = Limits(
+    limits = ServiceLimits(
         query_characters=max_query,
         k=max_k,
         batch_queries=max_batch,
         body_bytes=max_body << 20,
         upload_bytes=max_upload << 20,
+        answer_bytes=max_answer << 20,
+        unsent_bytes=max_answer << 22,
         seconds=max_seconds,
         waiting=max_waiting,
+        connections=max_connections,
+        idle_seconds=max_idle,
     )
     options = ServiceOptions(
         limits=limits,
@@ -170,9 +208,9 @@ def serve(
     open_browser: bool = False,
     models: Sequence[str] = (),
 ) -> None:
-    """Everything after the options: open the indexes, listen, answer until the end.
+    """Open the indexes, listen, and answer requests until the server is stopped.
 
-    `encoder` is for indexes of a model that they cannot name; None lets each take its own.
+    `encoder` is for indexes whose model has no name or folder; None: each loads its own.
     """
     check_installed()
     from coil.service.logs import log_as_json
@@ -190,11 +228,9 @@ def serve(
     def began() -> None:
         for name, index in served.items():
             click.echo(f"serving {name}: {how_many(len(index.index), 'document')}")
-        reach = (
-            "only this machine can reach it" if address.is_loopback else "other machines can reach it, too"
-        )
-        writing = "changes need the token" if options.token is not None else "nothing can be changed"
-        click.echo(f"open {address.url} ({reach}; {writing}; Ctrl-C stops it)")
+        reach = "reachable from this machine only" if address.is_loopback else "reachable from other machines"
+        writing = "changes need the token" if options.token is not None else "read-only"
+        click.echo(f"open {address.url} ({reach}; {writing}; stop with Ctrl-C)")
         if open_browser and has_desktop():
             webbrowser.open(address.url)
 
@@ -208,23 +244,23 @@ def read_token(path: Path) -> str:
         token = path.read_text(encoding="utf-8").strip()
         mode = path.stat().st_mode
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not text", "write the token into it, one line") from error
+        raise InputError(f"{path} is not a text file", "write the token into it, one line") from error
     except OSError as error:
         raise InputError(
-            f"{path} cannot be read: {error.strerror}", "check the path and its rights"
+            f"{path} cannot be read: {error.strerror}", "check the path and its permissions"
         ) from error
     if not token or len(token.split()) > 1:
         raise InputError(
-            f"{path} must hold one token without spaces, it holds {'nothing' if not token else 'more'}",
+            f"{path} {'is empty' if not token else 'has several words'}; expected one token without spaces",
             f"openssl rand -hex 32 > {path}",
         )
     if mode & (stat.S_IRGRP | stat.S_IROTH):
-        click.echo(f"warning: others on this machine can read {path}; chmod 600 {path}", err=True)
+        click.echo(f"warning: other users of this machine can read {path}; run chmod 600 {path}", err=True)
     return token
 
 
 def has_desktop() -> bool:
-    """Whether somebody sits at this terminal who would see a browser open."""
+    """Whether a browser opened here would be seen."""
     window = (
         sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     )

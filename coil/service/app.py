@@ -1,4 +1,4 @@
-"""The application: addresses, and which question each of them asks the service."""
+"""The application: the addresses and their handlers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from coil import __version__
 from coil.errors import CoilError, InputError, SearchTimeout
 from coil.service.answers import Asked
+from coil.service.api_page import render_api_page
 from coil.service.gate import Gate
 from coil.service.mistakes import problem_of_mistakes
 from coil.service.page_files import PageFile, read_page
@@ -30,7 +31,7 @@ from coil.service.problems import (
     unknown_parameters,
     unreadable_body,
 )
-from coil.service.reference import render_reference
+from coil.service.replies import PIECE, Reply, ReplyResponse
 from coil.service.schemas import (
     AddedOut,
     BatchOut,
@@ -91,7 +92,7 @@ def make_app(service: Service) -> FastAPI:
     return app
 
 
-# What requests depend on is async although none of it waits: FastAPI takes the rest to a thread and back.
+# Dependencies are async although none of them waits: FastAPI would run others in a thread.
 
 
 async def _service(request: Request) -> Service:
@@ -105,7 +106,7 @@ async def _authorise(request: Request) -> None:
 
 
 async def _check_parameters(request: Request) -> None:
-    """A parameter that nobody knows, or that comes twice, is more likely a slip than a wish."""
+    """An unknown or repeated parameter is more likely a mistake than intended."""
     route: APIRoute = request.scope["route"]
     known = [parameter.alias for parameter in route.dependant.query_params]
     unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
@@ -117,7 +118,7 @@ async def _check_parameters(request: Request) -> None:
 
 
 async def _check_content_type(request: Request) -> None:
-    """A body that is not called JSON is not read as such; say so before it is found to be no object."""
+    """Check the Content-Type first: FastAPI would only say that the body is no object."""
     given = request.headers.get("content-type")
     main, _, kind = (given or "").partition(";")[0].strip().lower().partition("/")
     if main != "application" or not (kind == "json" or kind.endswith("+json")):
@@ -131,14 +132,18 @@ JsonBody = Depends(_check_content_type)
 
 
 def _note(request: Request, service: Service, index: str, *queries: str) -> None:
-    """What the log says about a request beside its address."""
+    """Add details of a request to its log line."""
     if index in service.served:
         request.state.note["index"] = index
     if service.options.log_queries and queries:
         request.state.note["queries"] = queries
 
 
-def _reply(content: bytes) -> Response:
+def _reply(content: bytes | Reply) -> Response:
+    if isinstance(content, Reply):
+        if len(content.pieces) > 1 or content.length > PIECE:
+            return ReplyResponse(content)
+        content = content.pieces[0]
     return Response(content, media_type="application/json")
 
 
@@ -188,7 +193,7 @@ async def search_batch(name: str, request: Request, service: Served, asked: Batc
     """The best documents for each of many queries, in order."""
     _note(request, service, name, *asked.queries)
     how = Asked(asked.k, asked.filter, asked.tok_only, asked.stats, asked.matches)
-    return _reply(await service.search_batch(name, asked.queries, how))
+    return _reply(await service.search_batch(name, asked.queries, how, request.is_disconnected))
 
 
 async def bm25(
@@ -199,9 +204,9 @@ async def bm25(
     k: HitCount = 10,
     filter: FilterText = None,
 ) -> Response:
-    """What BM25 finds in the same lists, for comparison."""
+    """The hits of BM25 over the same lists, for comparison."""
     _note(request, service, name, q)
-    return _reply(await service.search_with_bm25(name, q, Asked(k, filter)))
+    return _reply(await service.search_with_bm25(name, q, Asked(k, filter), request.is_disconnected))
 
 
 async def explain(
@@ -215,13 +220,14 @@ async def explain(
 ) -> Response:
     """Why a document scores what it scores; with `versus` also the explanation of another one."""
     _note(request, service, name, q)
-    return _reply(await service.explain(name, q, doc_id, versus, tok_only))
+    return _reply(await service.explain(name, q, doc_id, versus, tok_only, request.is_disconnected))
 
 
 async def post_explain(name: str, request: Request, service: Served, asked: ExplainRequest) -> Response:
     """The same with a JSON body."""
     _note(request, service, name, asked.query)
-    return _reply(await service.explain(name, asked.query, asked.doc_id, asked.versus, asked.tok_only))
+    gone = request.is_disconnected
+    return _reply(await service.explain(name, asked.query, asked.doc_id, asked.versus, asked.tok_only, gone))
 
 
 # ---- documents
@@ -234,9 +240,9 @@ async def get_document(name: str, doc_id: str, request: Request, service: Served
 
 
 async def add_documents(name: str, request: Request, service: Served) -> Response:
-    """Add documents, or replace those of the same id: one JSON object a line.
+    """Add documents, or replace those with the same id: one JSON object per line.
 
-    Nothing is written unless every line can be read. When the answer comes, the documents can be found.
+    Nothing is written unless every line is valid. When the answer arrives, the documents are searchable.
     """
     _note(request, service, name)
     if request.headers.get("content-encoding", "identity") != "identity":
@@ -245,13 +251,13 @@ async def add_documents(name: str, request: Request, service: Served) -> Respons
 
 
 async def delete_documents(name: str, request: Request, service: Served, asked: DeleteRequest) -> Response:
-    """Take documents out; those that are there go even if others are missing, and the answer names these."""
+    """Delete documents; the answer lists the ids that do not exist."""
     _note(request, service, name)
     return _reply(await service.delete(name, asked.doc_ids))
 
 
 async def delete_document(name: str, doc_id: str, request: Request, service: Served) -> Response:
-    """Take one document out; 404 if there is none of that id."""
+    """Delete one document; 404 if it does not exist."""
     _note(request, service, name)
     return _reply(await service.delete_one(name, doc_id))
 
@@ -265,7 +271,7 @@ async def health() -> Response:
 
 
 async def ready(service: Served) -> Response:
-    """Every index is open, in its place and has answered a query; if not, 503 names those that are not."""
+    """Every index is open and has answered a query; otherwise 503 names those that have not."""
     return _reply(await service.check_ready())
 
 
@@ -275,17 +281,17 @@ async def metrics(service: Served) -> Response:
 
 
 async def reference(request: Request) -> Response:
-    """Every address for people; /openapi.json is the same for programs."""
-    return HTMLResponse(render_reference(request.app.openapi()))
+    """Every address, for reading; /openapi.json is the same in machine-readable form."""
+    return HTMLResponse(render_api_page(request.app.openapi()))
 
 
 async def front_page(request: Request) -> Response:
-    """The page."""
+    """The search page."""
     return _file(request, "index.html")
 
 
 async def page_file(file: str, request: Request) -> Response:
-    """A part of the page."""
+    """A file of the search page."""
     return _file(request, file)
 
 
@@ -293,7 +299,7 @@ def _file(request: Request, name: str) -> Response:
     page: dict[str, PageFile] = request.app.state.page
     found = page.get(name)
     if found is None:
-        raise Problem(404, "unknown_file", "the page has no such file")
+        raise Problem(404, "unknown_file", "the search page has no such file")
     headers = {"ETag": found.etag, "Cache-Control": "no-cache"}
     if request.headers.get("if-none-match") == found.etag:
         return Response(status_code=304, headers=headers)
@@ -301,7 +307,7 @@ def _file(request: Request, name: str) -> Response:
 
 
 def _add_routes(app: FastAPI) -> None:
-    line = {"$ref": "#/components/schemas/DocumentIn"}  # the schema of JSON lines is that of one of them
+    line = {"$ref": "#/components/schemas/DocumentIn"}  # the schema of one line
     lines = {"requestBody": {"required": True, "content": {NDJSON: {"schema": line}}}}
     one = "/v1/indexes/{name}"
     reads: dict[str, Any] = {"dependencies": [KnownParameters]}
@@ -340,7 +346,7 @@ def _tell(request: Request, problem: Problem) -> Response:
 
 async def _tell_coil_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, CoilError)
-    if not isinstance(error, InputError | SearchTimeout):  # what the client is not told
+    if not isinstance(error, InputError | SearchTimeout):  # the client only gets a general message
         extra = {"request_id": request.state.request_id, "reason": str(error), "remedy": error.remedy}
         _log.error("refused", extra=extra)
     return _tell(request, problem_of(error))
@@ -358,15 +364,13 @@ async def _tell_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error, Problem):
         return _tell(request, error)
-    if (
-        error.status_code == 400
-    ):  # FastAPI's for a body that json cannot take: bad bytes, too deep, a huge number
+    if error.status_code == 400:  # a body that json cannot parse: bad bytes, too deep, a huge number
         return _tell(request, unreadable_body())
     kind = {404: "unknown_address", 405: "wrong_method"}.get(error.status_code, "bad_request")
     headers = dict(error.headers) if error.headers else None
     if headers is not None and headers.get("Allow") == "GET":
         headers["Allow"] = "GET, HEAD"  # the gate answers HEAD wherever GET is answered
-    remedy = "see /docs for the addresses and what they expect"
+    remedy = "see /docs for the addresses and their parameters"
     return _tell(request, Problem(error.status_code, kind, str(error.detail), remedy, headers))
 
 

@@ -1,4 +1,4 @@
-"""Gate: what every request passes: its id, host and size checks, safe headers, counting, log."""
+"""Gate: request ids, checks of host and size, safe headers, metrics and log lines of every request."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from coil.service.connections import CROWDED
 from coil.service.limits import ServiceOptions
 from coil.service.meters import Meters
 from coil.service.problems import MEDIA_TYPE, Problem
@@ -46,7 +47,7 @@ class Gate:
             return
         began = time.perf_counter()
         method = scope["method"]
-        if method == "HEAD":  # what GET would answer, less the body; the server's own scope stays as it is
+        if method == "HEAD":  # the answer to GET without its body; uvicorn's own scope is not changed
             scope = {**scope, "method": "GET"}
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
@@ -81,13 +82,13 @@ class Gate:
                 )
         except ClientDisconnect:
             note["problem"] = "disconnected"
-            status = status or 499  # nobody gets it; the log and the metrics know it by this number
+            status = status or 499  # not sent to anyone, only logged and counted
         except Exception:
             _log.exception("failed", extra={"request_id": request_id})
             note["problem"] = "failure"
             if status:  # too late for an answer; the connection breaks
                 raise
-            failure = Problem(500, "failure", "the server failed; its log has this request's id")
+            failure = Problem(500, "failure", "the server failed; see its log for this request id")
             await send_problem(failure, request_id, answer)
         finally:
             self._meters.in_flight.dec()
@@ -95,15 +96,26 @@ class Gate:
 
     def _refusal(self, scope: Scope, headers: Headers) -> Problem | None:
         hosts = self._options.hosts
+        if scope["state"].get(CROWDED) and scope["path"] != "/health":
+            most = self._options.limits.connections
+            return Problem(
+                503,
+                "busy",
+                f"requests are being answered on {most:,} connections, the limit",
+                "try again later",
+                {"Retry-After": "1", "Connection": "close"},
+            )
+        if len(headers.getlist("host")) > 1:
+            return Problem(400, "bad_http", "the request has several Host headers", "send one Host header")
         if hosts:
-            # A page elsewhere could have its own name point to this machine and read what is served here.
+            # A web page could otherwise make its own host name resolve to this machine and read the answers.
             match = _HOST.fullmatch(headers.get("host", ""))
             if match is None or match.group(1).lower() not in hosts:
                 return Problem(
                     421,
                     "wrong_host",
-                    "this server does not answer to that name",
-                    "use the address it printed at its start, or start it with --allow-host NAME",
+                    "this server does not accept requests for that host name",
+                    "use the address that it printed at its start, or start it with --allow-host NAME",
                 )
         length = headers.get("content-length", "")
         if length.isdecimal() and int(length) > self._most_bytes(scope):
@@ -124,7 +136,7 @@ class Gate:
         seconds: float,
         note: dict[str, Any],
     ) -> None:
-        # The path as it is declared: one that holds an id or nonsense would be a label of its own.
+        # The declared path: real ones would each be a label of their own.
         route = getattr(scope.get("route"), "path", "none")
         self._meters.count_request(method if route != "none" else "any", route, status, seconds)
         if "problem" in note:
@@ -141,7 +153,7 @@ class Gate:
 
 
 class _Counted:
-    """Stops reading a body that is larger than allowed, whatever its header said, or that never ends."""
+    """Stops reading a body that exceeds its limits of bytes or time, whatever its Content-Length."""
 
     def __init__(self, receive: Receive, most: int, seconds: float) -> None:
         self._receive, self._most, self._bytes = receive, most, 0
@@ -149,12 +161,12 @@ class _Counted:
         self._complete = False
 
     async def __call__(self) -> Message:
-        if self._complete:  # from here on the only news is that the client went away
+        if self._complete:  # from here on there is only the disconnect
             return await self._receive()
         try:
             message = await asyncio.wait_for(self._receive(), max(self._end - time.monotonic(), 0.0))
         except asyncio.TimeoutError:
-            raise Problem(408, "slow_body", "the body took too long to arrive", "send less at once") from None
+            raise Problem(408, "slow_body", "the body did not arrive in time", "send less at once") from None
         if message["type"] == "http.request":
             self._bytes += len(message.get("body", b""))
             self._complete = not message.get("more_body", False)
@@ -165,7 +177,9 @@ class _Counted:
 
 def too_large(most: int) -> Problem:
     """A body beyond the limit."""
-    return Problem(413, "too_large", f"the body is larger than {most:,} bytes", "send it in several parts")
+    return Problem(
+        413, "too_large", f"the body exceeds the limit of {most:,} bytes", "send it in several parts"
+    )
 
 
 async def send_problem(problem: Problem, request_id: str, send: Send) -> None:

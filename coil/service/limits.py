@@ -1,4 +1,4 @@
-"""Limits: how much one request, and all of them together, may ask of the server."""
+"""ServiceLimits: how much one request, one connection, and all of them together may ask of the server."""
 
 from __future__ import annotations
 
@@ -7,27 +7,39 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Bounds that hold for every client. What is beyond one is refused with the bound in the message."""
+class ServiceLimits:
+    """Bounds that hold for every client. A request that exceeds one is refused, and the message names it."""
 
+    # one request
     query_characters: int = 2_000
     filter_characters: int = 2_000
     k: int = 1_000
     batch_queries: int = 256
     body_bytes: int = 1 << 20
     upload_bytes: int = 64 << 20  # of documents in one request
+    answer_bytes: int = 64 << 20
     seconds: float = 10.0  # for one request that reads; its search stops then, too
+    # one connection
+    header_bytes: int = 64 << 10  # request line and headers; a query of the allowed length fits in any script
+    header_fields: int = 100
+    header_seconds: float = 10.0  # until the request line and all headers have arrived
     upload_seconds: float = 120.0  # until the body of a request has arrived
-    waiting: int = 128  # requests in the queue; the next one gets 503
+    answer_seconds: float = 60.0  # until a client has read its answer
+    idle_seconds: int = 5  # between two requests of a connection
+    pipelined: int = 16  # requests sent ahead of the answer to the first
+    # all of them together
+    connections: int = 512
+    waiting: int = 128  # requests in the queue
     writes_waiting: int = 8  # of one index
+    unsent_bytes: int = 256 << 20  # of answers that are made and not yet sent
 
 
 @dataclass(frozen=True)
 class ServiceOptions:
-    """What the server was told at its start."""
+    """The options given when the server was started."""
 
-    limits: Limits = Limits()
-    threads: int = 0  # that search; 0: one a core
+    limits: ServiceLimits = ServiceLimits()
+    threads: int = 0  # search threads; 0: one per core
     token: str | None = None  # None: nothing can be changed
     hosts: tuple[str, ...] = ()  # that a request may be addressed to; empty: any
     origins: tuple[str, ...] = ()  # whose pages may read answers

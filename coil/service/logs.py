@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line on standard error."""
+"""Logs: one JSON object per line on standard error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PLAIN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_me
 
 
 class JsonFormatter(logging.Formatter):
-    """Time, level, what happened, and whatever was handed over as `extra`."""
+    """Time, level, event, and the values given as `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
@@ -28,7 +28,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_as_json(stream: TextIO | None = None) -> None:
-    """Send what the service and uvicorn log to standard error, one JSON object a line."""
+    """Log the service and uvicorn to standard error, one JSON object per line."""
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonFormatter())
     for name, level in (("coil.service", logging.INFO), ("uvicorn", logging.WARNING)):

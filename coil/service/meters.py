@@ -1,4 +1,4 @@
-"""Meters: what the server counts, in Prometheus' format."""
+"""Meters: counters and latencies in the Prometheus format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Meters:
         )
         self._parts = Histogram(
             "coil_search_seconds",
-            "Time of a query by part: encode, score, fetch, and all of it as total.",
+            "Time of a query by part: encode, score, fetch, total.",
             ("index", "part"),
             buckets=SECONDS,
             registry=registry,
@@ -35,13 +35,13 @@ class Meters:
         self._skipped = Counter("coil_mentions_skipped", "Mentions skipped.", ("index",), registry=registry)
         self._batches = Histogram(
             "coil_batch_queries",
-            "Requests that were answered together.",
+            "Requests answered together.",
             buckets=(1, 2, 4, 8, 16, 32),
             registry=registry,
         )
         self._wait = Histogram(
             "coil_wait_seconds",
-            "Time in the queue, of the first of a batch.",
+            "Time in the queue of the first of requests answered together.",
             buckets=SECONDS,
             registry=registry,
         )
@@ -50,10 +50,8 @@ class Meters:
             "coil_documents_written", "Documents added or deleted.", ("index", "change"), registry=registry
         )
         self.in_flight = Gauge("coil_requests_in_flight", "Requests being answered.", registry=registry)
-        Gauge("coil_queue_length", "Requests that wait for a thread.", registry=registry).set_function(
-            waiting
-        )
-        Gauge("coil_writes_waiting", "Changes that wait or run.", registry=registry).set_function(
+        Gauge("coil_queue_length", "Requests waiting for a thread.", registry=registry).set_function(waiting)
+        Gauge("coil_writes_waiting", "Changes waiting or running.", registry=registry).set_function(
             writes_waiting
         )
 
@@ -84,5 +82,5 @@ class Meters:
         self._writes.labels(index, change).inc(documents)
 
     def text(self) -> bytes:
-        """Everything in the format that Prometheus reads."""
+        """All metrics in the Prometheus format."""
         return generate_latest(self._registry)

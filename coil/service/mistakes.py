@@ -1,7 +1,7 @@
 """Mistakes: what is wrong with the values of a request, in plain words and with a remedy.
 
-FastAPI and pydantic find them, but say it in words of their own ("body.k: Input should be a valid integer"),
-name no key that would have been right, and give no remedy.
+The messages of FastAPI and pydantic ("body.k: Input should be a valid integer") name neither the known keys
+nor a remedy.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from coil.texts.values import clean
 Found = Mapping[str, Any]  # one error of pydantic: type, loc, msg, input, ctx
 
 _MOST = 5
-_KINDS = {  # what should stand there, by the first word of pydantic's type of error, and how to write it
+_KINDS = {  # what was expected, by the first word of pydantic's type of error, and how to write it
     "int": ("a whole number", "write {name} as a whole number, such as 10"),
     "bool": ("true or false", "write {name} as true or false"),
-    "string": ("a text", 'write {name} as a text in quotes, such as "steep banks"'),
-    "list": ("a list of texts", 'write {name} as a list of texts, such as ["a", "b"]'),
+    "string": ("a string", 'write {name} as a string in quotes, such as "steep banks"'),
+    "list": ("a list of strings", 'write {name} as a list of strings, such as ["a", "b"]'),
 }
 _NAMES = {
     "q": ("query", "queries"),
     "id": ("doc_id", "doc_ids"),
-}  # the same thing under another name elsewhere
+}  # the name used elsewhere
 
 
 def problem_of_mistakes(found: Sequence[Found], known: Sequence[str]) -> Problem:
-    """Everything that was found, as one problem; `known` are the keys that the body may have."""
+    """All errors as one problem; `known` are the keys that the body may have."""
     unknown = [clean(str(one["loc"][-1])) for one in found if one["type"] == "extra_forbidden"]
     others = [one for one in found if one["type"] != "extra_forbidden"]
     told, remedies = [], []
@@ -40,14 +40,14 @@ def problem_of_mistakes(found: Sequence[Found], known: Sequence[str]) -> Problem
         for name in unknown[:_MOST]:
             meant = next((key for key in _NAMES.get(name, ()) if key in known), None)
             if meant is not None:
-                remedies.append(f"use {meant} in place of {name}")
-        remedies.append(f"this body takes {', '.join(known)}")
+                remedies.append(f"use {meant} instead of {name}")
+        remedies.append(f"known keys: {', '.join(known)}")
     for one in others[:_MOST]:
         reason, remedy = _tell(one, known)
         told.append(reason)
         if remedy not in remedies and not (
             unknown and one["type"] == "missing"
-        ):  # the keys are named already
+        ):  # the known keys are listed already
             remedies.append(remedy)
     return Problem(422, "bad_request", "; ".join(told), "; ".join(remedies))
 
@@ -63,23 +63,23 @@ def _tell(found: Found, known: Sequence[str]) -> tuple[str, str]:
         if kind == "missing":
             return "the body is empty", send
         if kind == "string_unicode":
-            return "a key of the body is not Unicode: it holds half of a surrogate pair", send
-        return f"the body is {_show(found['input'])}, not a JSON object", send
+            return "a key of the body is not valid Unicode: it contains a lone surrogate", send
+        return f"the body is {_show(found['input'])}; expected a JSON object", send
     name = _name(place[1:])
     if kind == "missing":
         where = "parameter" if place[0] == "query" else "key"
         return f"the {where} {name} is missing", f"give {name}"
     if kind == "greater_than_equal":
         least = found["ctx"]["ge"]
-        return f"{name} is {_show(found['input'])}, {least} is the least", f"write {name} as {least} or more"
+        return f"{name}={_show(found['input'])} is below the minimum of {least}", f"use {least} or more"
     if kind == "too_short":
-        return f"{name} is empty", f"give at least {found['ctx']['min_length']} of {name}"
+        return f"{name} is empty", f"give at least {found['ctx']['min_length']}"
     if kind == "int_parsing_size":
-        return f"{name} is a number of {len(found['input']):,} digits", f"write a smaller {name}"
+        return f"{name} is a number of {len(found['input']):,} digits", f"use a smaller {name}"
     expected, remedy = _KINDS.get(kind.partition("_")[0], ("", ""))
     if not expected:  # no schema of ours gives another one
         return f"{name}: {found['msg']}", "see /docs for what is expected"
-    return f"{name} is {_show(found['input'])}, not {expected}", remedy.format(name=name)
+    return f"{name} is {_show(found['input'])}; expected {expected}", remedy.format(name=name)
 
 
 def _name(place: Sequence[str | int]) -> str:
@@ -88,14 +88,14 @@ def _name(place: Sequence[str | int]) -> str:
 
 
 def _show(value: object) -> str:
-    """A value of JSON for a message: short ones as they are, others by their kind."""
+    """A JSON value for a message: short ones as they are, others by their type."""
     match value:
         case None:
             return "null"
         case bool():
             return str(value).lower()
         case str():
-            return f"the text {shorten(clean(value))}"
+            return f"the string {shorten(clean(value))}"
         case int() | float() if not isinstance(value, float) or math.isfinite(value):
             return shorten(str(value)).strip("'")
         case list():

@@ -1,4 +1,4 @@
-"""The files of the page: a fixed list, read once, so that no address can reach anything else."""
+"""The files of the search page, read once into memory, so that no address can reach any other file."""
 
 from __future__ import annotations
 

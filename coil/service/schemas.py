@@ -1,4 +1,4 @@
-"""What goes in and out as JSON, for the checks of requests and the OpenAPI document."""
+"""The JSON of requests and answers: checked on the way in, and declared in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Span = tuple[int, int]
 
 
 class Request(BaseModel):
-    """A body; a key that nobody knows is more likely a slip than a wish."""
+    """A body; an unknown key is more likely a mistake than intended."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -27,7 +27,7 @@ class SearchRequest(Request):
 
 
 class BatchRequest(Request):
-    """Queries that are answered in order, all in the same way."""
+    """Queries that are answered in order with the same options."""
 
     queries: list[str] = Field(min_length=1)
     k: int = Field(10, ge=1)
@@ -38,7 +38,7 @@ class BatchRequest(Request):
 
 
 class ExplainRequest(Request):
-    """A query and the document to explain, beside another one if that is given."""
+    """A query and the document to explain, optionally compared with another one."""
 
     query: str
     doc_id: str
@@ -47,13 +47,13 @@ class ExplainRequest(Request):
 
 
 class DeleteRequest(Request):
-    """The ids of documents to take out."""
+    """The ids of documents to delete."""
 
     doc_ids: list[str] = Field(min_length=1)
 
 
 class DocumentIn(BaseModel):
-    """One line of an upload. Other keys for id and text work as in files; the rest is kept as fields."""
+    """One line of an upload. Other names for id and text work as in files; further keys become fields."""
 
     model_config = ConfigDict(extra="allow")
     id: str = Field(min_length=1)
@@ -105,7 +105,7 @@ class RunnerUpOut(BaseModel):
 
 
 class MatchOut(BaseModel):
-    """What one query token found."""
+    """The best match of one query token."""
 
     query_token: str
     query_span: Span
@@ -117,7 +117,7 @@ class MatchOut(BaseModel):
 
 
 class TokenOut(BaseModel):
-    """A token of the query that added nothing."""
+    """A query token without a match."""
 
     text: str
     span: Span
@@ -140,14 +140,14 @@ class HitOut(BaseModel):
 
 
 class StatsOut(BaseModel):
-    """What the query cost."""
+    """The cost of a query."""
 
     model_config = ConfigDict(extra="allow")
     encode_ms: float
     score_ms: float
     fetch_ms: float
     total_ms: float
-    query_dropped: int = Field(0, description="tokens of the query that were not read: it is too long")
+    query_dropped: int = Field(0, description="query tokens dropped because the query is too long")
 
 
 class QueryTokenOut(BaseModel):
@@ -185,18 +185,18 @@ class DocumentOut(BaseModel):
 
 
 class AddedOut(BaseModel):
-    """What was written, and how many documents there are now."""
+    """The documents written, and how many the index has now."""
 
     added: int
     empty: list[str] = Field(
-        description="the ids of documents without text: they are left out, and those there before are gone"
+        description="ids of documents without text: they are not indexed, and earlier versions are removed"
     )
     documents: int
 
 
 class DeletedOut(BaseModel):
-    """What was taken out, and how many documents there are now."""
+    """The documents deleted, and how many the index has now."""
 
     deleted: int
-    missing: list[str] = Field(description="the ids asked for that no document has, each once")
+    missing: list[str] = Field(description="ids that do not exist, each once")
     documents: int

@@ -1,4 +1,4 @@
-"""The server: a socket, uvicorn on it, and a stop that lets requests finish."""
+"""The server: a socket, uvicorn, and a stop that lets running requests finish."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import uvicorn
 
 from coil.errors import OutputError
 from coil.service.app import make_app
+from coil.service.connections import Connection, Connections
 from coil.service.service import Service
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -27,7 +29,7 @@ class Address:
 
     @property
     def url(self) -> str:
-        """What to open in a browser."""
+        """The URL to open in a browser."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}/"
 
@@ -46,7 +48,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket on which clients can connect; port 0 takes any that is free."""
+    """A listening socket; port 0 takes any free port."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -62,7 +64,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise OutputError(
             f"cannot listen at {host}, port {port}: {error.strerror or error}",
-            "choose another one with --port or --host; --port 0 takes any that is free",
+            "choose another one with --port or --host; --port 0 takes any free port",
         ) from error
     return opened
 
@@ -74,11 +76,11 @@ def address_of(listening: socket.socket) -> Address:
 
 
 def run_server(service: Service, listening: socket.socket, began: Callable[[], object] | None = None) -> None:
-    """Serve until SIGTERM or Ctrl-C; requests that are being answered are finished first.
+    """Serve until SIGTERM or Ctrl-C; running requests are finished first.
 
     `began` is called when clients can connect.
     """
-    # uvicorn sends a signal again when it has stopped; ours was heard, and the stop is a success.
+    # uvicorn raises the signal again after it has stopped; without a handler the exit status would be bad.
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         make_server(service, began).run(sockets=[listening])
@@ -87,9 +89,13 @@ def run_server(service: Service, listening: socket.socket, began: Callable[[], o
 
 
 def make_server(service: Service, began: Callable[[], object] | None = None) -> uvicorn.Server:
-    """A uvicorn server that is not started yet."""
+    """A uvicorn server, not yet started."""
+    limits = service.options.limits
     config = uvicorn.Config(
         make_app(service),
+        http=partial(Connection, Connections(limits, service.meters.count_error)),  # type: ignore[arg-type]
+        ws="none",
+        timeout_keep_alive=limits.idle_seconds,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -1,4 +1,4 @@
-"""Service: the questions that a server answers, each with its limits, off the event loop."""
+"""Service: answers requests within their limits, in threads beside the event loop."""
 
 from __future__ import annotations
 
@@ -10,32 +10,48 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect
 
 from coil.errors import CoilError, SearchTimeout
 from coil.indexes.index import Index
+from coil.indexes.reader import IndexReader
 from coil.service import uploads
 from coil.service.answers import Answered, Asked, answer_queries, answer_with_bm25, describe, explain_one
+from coil.service.batches import BatchTurns, PinnedIndex, slice_size
 from coil.service.limits import ServiceOptions
 from coil.service.meters import Meters
 from coil.service.problems import PUT_BACK, Problem, unknown_document, unknown_index
+from coil.service.replies import Reply, UnsentBytes
 from coil.service.served import ServedIndex
-from coil.service.workers import Job, Workers
+from coil.service.workers import MOST_TOGETHER, Job, Workers
 from coil.texts.values import clean
 
 _log = logging.getLogger("coil.service")
 _LOOK_FOR_CLIENT = (
-    0.05  # seconds between looks: a page asks anew with every letter and drops the last question
+    0.05  # seconds between looks: a page asks again with every letter and drops the last request
 )
+_HITS_TOGETHER = 320  # of queries that are answered together: what is held as Python values at once
 
 Gone = Callable[[], Awaitable[bool]]
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True)
+class _Asking:
+    """How a job is queued."""
+
+    kind: Hashable | None = None
+    slow: bool = False
+    together: int = MOST_TOGETHER
+    end: float | None = None  # None: the limit from now on
+    admitted: bool = False
 
 
 class Service:
-    """Some indexes, the threads that search them, and what is counted."""
+    """The indexes, the threads that search them, and the metrics."""
 
     def __init__(self, served: Mapping[str, ServedIndex], options: ServiceOptions) -> None:
         self.served, self.options = served, options
@@ -44,6 +60,8 @@ class Service:
             lambda: sum(index.writes_waiting for index in served.values()),
         )
         self._workers = Workers(options.searching_threads, options.limits.waiting, self.meters.count_batch)
+        self._unsent = UnsentBytes(options.limits.unsent_bytes)
+        self._batch_turns = BatchTurns(options.limits.waiting)
         self._warm = False
         self._stopping = False
         self._first = threading.Thread(target=self._warm_up, name="warm-up", daemon=True)
@@ -55,7 +73,7 @@ class Service:
         return self.options.token is not None
 
     def stop(self) -> None:
-        """Finish what is asked and written, then close the indexes."""
+        """Finish running requests and writes, then close the indexes."""
         self._stopping = True
         self._first.join()
         self._workers.stop()
@@ -63,7 +81,7 @@ class Service:
             index.close()
 
     async def check_ready(self) -> bytes:
-        """Whether queries are welcome; if they should go elsewhere, a Problem says why."""
+        """Whether queries can be answered; otherwise a Problem says why."""
 
         def answer(_: float) -> bytes:
             for served in self.served.values():
@@ -75,7 +93,7 @@ class Service:
             ]
             if stale:
                 raise _unready(
-                    f"{'; '.join(stale)}: queries are answered from what was read before, changes fail",
+                    f"{'; '.join(stale)}: queries are answered from the last snapshot, changes fail",
                     PUT_BACK,
                 )
             return _json({"status": "ready"})
@@ -83,74 +101,110 @@ class Service:
         if self._stopping:
             raise _unready("the server is stopping")
         if not self._warm:
-            raise _unready("the first query of every index is not answered yet")
+            raise _unready("not every index has answered its first query yet")
         return await self._ask_alone(answer)
 
     # ---- questions
 
-    async def search(self, name: str, query: str, asked: Asked, gone: Gone) -> bytes:
-        """The answer to one query, as JSON; who is gone before its turn is not searched for."""
+    async def search(self, name: str, query: str, asked: Asked, gone: Gone) -> Reply:
+        """The answer to one query; if the client is gone before its turn, nothing is searched."""
         served = self._index(name)
         self._check(asked)
 
-        def answer(queries: list[str], seconds: float) -> list[bytes]:
-            return [_json(found.value) for found in self._answer(served, queries, asked, seconds)]
+        def answer(queries: list[str], seconds: float) -> list[Reply | Problem]:
+            deadline = time.monotonic() + seconds
+            with served.reading() as index:
+                found = self._answer(served, index, queries, asked, seconds)
+            found.reverse()
+            return [self._written(found.pop(), deadline) for _ in queries]
 
-        found: bytes = await self._ask(answer, self._query(query), (name, asked), gone)
+        job = _Asking(
+            (name, asked),
+            slow=asked.filter is not None or asked.matches,
+            together=max(1, min(MOST_TOGETHER, _HITS_TOGETHER // asked.k)),
+        )
+        found: Reply = await self._ask(answer, self._query(query), job, gone)
         return found
 
-    async def search_batch(self, name: str, queries: Sequence[str], asked: Asked) -> bytes:
-        """The answers to many queries, in order."""
+    async def search_batch(self, name: str, queries: Sequence[str], asked: Asked, gone: Gone) -> Reply:
+        """The answers to many queries, in order, all from one state of the index.
+
+        Slices of the batch are queued one after another, so that other requests are answered in between.
+        """
         served = self._index(name)
         self._check(asked)
         most = self.options.limits.batch_queries
         if len(queries) > most:
-            detail = f"{len(queries):,} queries are more than the {most:,} that are allowed at once"
+            detail = f"{len(queries):,} queries exceed the limit of {most:,} in a batch"
             raise Problem(422, "too_many", detail, "send them in several requests")
-
-        def answer(seconds: float) -> bytes:
-            found = self._answer(served, cleaned, asked, seconds)
-            return _json({"answers": [one.value for one in found]})
-
         cleaned = [self._query(query) for query in queries]
-        return await self._ask_alone(answer)
+        end = time.monotonic() + self.options.limits.seconds
+        reply = self._new_reply(end)
+        pinned = PinnedIndex(served)
 
-    async def search_with_bm25(self, name: str, query: str, asked: Asked) -> bytes:
+        def answer(some: list[Sequence[str]], seconds: float) -> list[None]:
+            with pinned.use() as index:
+                found = self._answer(served, index, some[0], asked, seconds)
+            for one in found:
+                reply.add_bytes(b", " if reply.length else b'{"answers": [')
+                reply.add_answer(one.value)
+            return [None]
+
+        size = slice_size(asked)
+        try:
+            async with self._batch_turns.turn(end):
+                for begin in range(0, len(cleaned), size):
+                    job = _Asking(slow=True, end=end, admitted=begin > 0)
+                    await self._ask(answer, cleaned[begin : begin + size], job, gone)
+        finally:
+            pinned.close()
+        reply.add_bytes(b"]}")
+        return reply.finish()
+
+    async def search_with_bm25(self, name: str, query: str, asked: Asked, gone: Gone) -> Reply:
         """The answer of BM25 over the same lists."""
         served = self._index(name)
         self._check(asked)
 
-        def answer(seconds: float) -> bytes:
+        def answer(seconds: float) -> Reply:
+            reply = self._new_reply(time.monotonic() + seconds)
             with served.reading() as index:
-                return _json(answer_with_bm25(index, cleaned, asked, seconds).value)
+                reply.add_answer(answer_with_bm25(index, cleaned, asked, seconds).value)
+            return reply.finish()
 
         cleaned = self._query(query)
-        return await self._ask_alone(answer)
+        return await self._ask_alone(answer, gone, slow=True)
 
-    async def explain(self, name: str, query: str, doc_id: str, versus: str | None, tok_only: bool) -> bytes:
+    async def explain(
+        self, name: str, query: str, doc_id: str, versus: str | None, tok_only: bool, gone: Gone
+    ) -> Reply:
         """Why a document scores what it scores."""
         served = self._index(name)
 
-        def answer(seconds: float) -> bytes:
+        def answer(seconds: float) -> Reply:
+            reply = self._new_reply(time.monotonic() + seconds)
             with served.reading() as index:
                 for wanted in (doc_id, versus):
                     if wanted is not None and not index.has(clean(wanted)):
                         raise unknown_document(wanted)
                 other = clean(versus) if versus is not None else None
-                return _json(explain_one(index, cleaned, clean(doc_id), other, tok_only, seconds))
+                reply.add(explain_one(index, cleaned, clean(doc_id), other, tok_only, seconds))
+            return reply.finish()
 
         cleaned = self._query(query)
-        return await self._ask_alone(answer)
+        return await self._ask_alone(answer, gone, slow=True)
 
-    async def document(self, name: str, doc_id: str) -> bytes:
+    async def document(self, name: str, doc_id: str) -> Reply:
         """A document by its id."""
         served = self._index(name)
 
-        def answer(_: float) -> bytes:
+        def answer(seconds: float) -> Reply:
+            reply = self._new_reply(time.monotonic() + seconds)
             with served.reading() as index:
                 if not index.has(clean(doc_id)):
                     raise unknown_document(doc_id)
-                return _json(asdict(index.document(clean(doc_id))))
+                reply.add(asdict(index.document(clean(doc_id))))
+            return reply.finish()
 
         return await self._ask_alone(answer)
 
@@ -182,19 +236,22 @@ class Service:
     # ---- changes
 
     def authorise(self, header: str | None) -> None:
-        """Whether this Authorization header allows to write; if not, a Problem."""
+        """Check that this Authorization header allows changes; otherwise a Problem."""
         if self.options.token is None:
             raise Problem(
-                403, "read_only", "this server only reads", "start it with --token-file FILE to allow writing"
+                403,
+                "read_only",
+                "this server is read-only",
+                "start it with --token-file FILE to allow changes",
             )
         scheme, _, given = (header or "").partition(" ")
-        # Headers are read as Latin-1; these are the bytes as they were sent.
+        # Headers are decoded as Latin-1; this restores the bytes.
         sent = given.strip().encode("latin-1", "replace")
         if scheme.lower() != "bearer" or not hmac.compare_digest(sent, self.options.token.encode()):
             raise Problem(
                 401,
                 "wrong_token",
-                "writing needs the token of this server",
+                "changes need the token of this server",
                 "send it as `Authorization: Bearer TOKEN`",
                 {"WWW-Authenticate": "Bearer"},
             )
@@ -216,7 +273,7 @@ class Service:
             return await _whole(served.write(change))
 
     async def delete(self, name: str, doc_ids: Sequence[str]) -> bytes:
-        """Take documents out; the answer names the ids that were not there."""
+        """Delete documents; the answer lists the ids that do not exist."""
         served = self._index(name)
 
         def change(index: Index) -> bytes:
@@ -229,7 +286,7 @@ class Service:
             return await _whole(served.write(change))
 
     async def delete_one(self, name: str, doc_id: str) -> bytes:
-        """Take one document out; it must be there."""
+        """Delete one document, which must exist."""
         served = self._index(name)
 
         def change(index: Index) -> bytes:
@@ -251,50 +308,65 @@ class Service:
     def _query(self, query: str) -> str:
         most = self.options.limits.query_characters
         if len(query) > most:
-            detail = f"the query has {len(query):,} characters, {most:,} are allowed"
-            raise Problem(422, "too_long", detail, "ask for less")
+            detail = f"the query has {len(query):,} characters, which exceeds the limit of {most:,}"
+            raise Problem(422, "too_long", detail, "shorten the query")
         return clean(query)
 
     def _check(self, asked: Asked) -> None:
         limits = self.options.limits
         if asked.k > limits.k:
-            raise Problem(
-                422, "too_many", f"k is {asked.k:,}, {limits.k:,} is the most", "ask for fewer hits"
-            )
+            detail = f"k={asked.k:,} exceeds the limit of {limits.k:,}"
+            raise Problem(422, "too_many", detail, "ask for fewer hits")
         if asked.filter is not None and len(asked.filter) > limits.filter_characters:
             detail = (
-                f"the filter has {len(asked.filter):,} characters, {limits.filter_characters:,} are allowed"
+                f"the filter has {len(asked.filter):,} characters, "
+                f"which exceeds the limit of {limits.filter_characters:,}"
             )
-            raise Problem(422, "too_long", detail, "write a shorter one")
+            raise Problem(422, "too_long", detail, "shorten the filter")
 
     def _answer(
-        self, served: ServedIndex, queries: Sequence[str], asked: Asked, seconds: float
+        self, served: ServedIndex, index: IndexReader, queries: Sequence[str], asked: Asked, seconds: float
     ) -> list[Answered]:
-        with served.reading() as index:
-            found = answer_queries(index, queries, asked, seconds)
+        found = answer_queries(index, queries, asked, seconds)
         for one in found:
             self.meters.count_query(served.name, one.stats)
         return found
 
-    async def _ask_alone(self, answer: Callable[[float], bytes]) -> bytes:
-        found: bytes = await self._ask(lambda _, seconds: [answer(seconds)], None)
+    def _new_reply(self, deadline: float) -> Reply:
+        return Reply(self.options.limits.answer_bytes, self._unsent, deadline)
+
+    def _written(self, found: Answered, deadline: float) -> Reply | Problem:
+        """The answer as JSON, or why it is refused: those answered together with it are not."""
+        reply = self._new_reply(deadline)
+        try:
+            reply.add_answer(found.value)
+        except Problem as problem:
+            return problem
+        return reply.finish()
+
+    async def _ask_alone(
+        self, answer: Callable[[float], _Found], gone: Gone | None = None, slow: bool = False
+    ) -> _Found:
+        found: _Found = await self._ask(lambda _, seconds: [answer(seconds)], None, _Asking(slow=slow), gone)
         return found
 
     async def _ask(
         self,
         answer: Callable[[list[Any], float], list[Any]],
         value: Any,
-        kind: Hashable | None = None,
+        how: _Asking,
         gone: Gone | None = None,
     ) -> Any:
-        end = time.monotonic() + self.options.limits.seconds
-        future = asyncio.wrap_future(self._workers.submit(Job(kind, value, answer, end)))
+        end = how.end or time.monotonic() + self.options.limits.seconds
+        job = Job(how.kind, value, answer, end, how.slow, how.together)
+        future = asyncio.wrap_future(self._workers.submit(job, how.admitted))
         while not future.done():
-            # The part of a search that cannot look at the clock may take a little longer.
+            # The parts of a search that cannot check the time may take a little longer.
             left = end + 1.0 - time.monotonic()
             if left <= 0:
                 future.cancel()
-                raise SearchTimeout("the request took longer than it was given", "ask for less")
+                limit = f"{self.options.limits.seconds:g} seconds"
+                raise SearchTimeout(f"the request exceeded the limit of {limit}", "ask for less")
             await asyncio.wait({future}, timeout=left if gone is None else min(left, _LOOK_FOR_CLIENT))
             if not future.done() and gone is not None and await gone():
                 future.cancel()
@@ -302,7 +374,7 @@ class Service:
         return future.result()
 
     def _warm_up(self) -> None:
-        """Answer one query of every index, so that the first client does not wait for the files."""
+        """Answer one query of every index, so that the first client does not wait for files to load."""
         try:
             for served in self.served.values():
                 with served.reading() as index:
@@ -313,12 +385,12 @@ class Service:
         self._warm = True
 
 
-def _unready(reason: str, remedy: str = "wait for it") -> Problem:
+def _unready(reason: str, remedy: str = "try again later") -> Problem:
     return Problem(503, "unready", reason, remedy, {"Retry-After": "1"})
 
 
 async def _whole(change: Future[bytes]) -> bytes:
-    """Wait for a change. A client that goes away does not stop it halfway."""
+    """Wait for a change, which a client that disconnects does not interrupt."""
     return await asyncio.shield(asyncio.wrap_future(change))
 
 

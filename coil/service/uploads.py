@@ -1,4 +1,4 @@
-"""Uploads: documents that come as JSON lines, kept on disk until all of them are known to be readable."""
+"""Uploads: documents as JSON lines, kept on disk until every line has been checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IN_MEMORY = 1 << 20
 
 
 async def receive(stream: AsyncIterator[bytes]) -> IO[bytes]:
-    """The whole body, in memory while it is small. A writer never waits for a slow client this way."""
+    """The whole body, in memory while it is small, so that the writer never waits for a slow client."""
     file: IO[bytes] = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - its reader closes it
     try:
         async for chunk in stream:
@@ -28,7 +28,7 @@ async def receive(stream: AsyncIterator[bytes]) -> IO[bytes]:
 
 
 def check(file: IO[bytes]) -> int:
-    """Read every document once, so that a bad line is found before anything is written; returns how many."""
+    """Read every document once to find bad lines before anything is written; returns how many there are."""
     return sum(1 for _ in read(file))
 
 
@@ -36,7 +36,7 @@ def read(file: IO[bytes]) -> Iterator[Document]:
     """The documents of a body."""
     file.seek(0)
     for number, raw in enumerate(file, start=1):
-        if not is_utf8(raw):  # a client can be told; what stands in a file may be all there is
+        if not is_utf8(raw):  # files are read leniently, but a client can send again
             raise BadLine(_BODY, number, "not UTF-8", "send JSON lines in UTF-8")
         line = decode(raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw)
         if line.strip():

@@ -1,4 +1,8 @@
-"""Workers: threads that answer, from one bounded queue, several questions at once where they fit together."""
+"""Workers: threads that answer jobs from a bounded queue, several at once where they fit together.
+
+Jobs are quick (a plain search, a document) or slow (a filter, BM25, an explanation, a slice of a batch).
+Quick jobs come first, and slow ones never occupy all threads, so that a plain search does not wait for them.
+"""
 
 from __future__ import annotations
 
@@ -14,32 +18,41 @@ from coil.errors import SearchTimeout
 from coil.service.problems import busy
 
 MOST_TOGETHER = 32
+_PATIENCE = 0.5  # seconds after which a slow job takes turns with quick ones, so that it is answered at all
 
 
 @dataclass(eq=False)
 class Job:
-    """One question. Jobs of one `kind` are answered by one call; None stays alone.
+    """One question. Up to `together` jobs of one `kind` are answered by one call; None stays alone.
 
-    `answer` gets the jobs' values and the seconds that are left, and returns as many results.
+    `answer` gets the jobs' values and the seconds that are left, and returns as many results; an exception
+    among them is the result of that job alone.
     """
 
     kind: Hashable | None
     value: Any
     answer: Callable[[list[Any], float], list[Any]]
     deadline: float
+    slow: bool = False
+    together: int = MOST_TOGETHER
     asked: float = field(default_factory=time.monotonic)
     future: Future[Any] = field(default_factory=Future)
 
 
 class Workers:
-    """A fixed number of threads. A lone question never waits for company; company is what waits already."""
+    """A fixed number of threads. A single job is never delayed to form a group: only waiting jobs join it."""
 
     def __init__(self, threads: int, most_waiting: int, heard: Callable[[int, float], object]) -> None:
-        """`heard` is told the size of each batch and how long its first job had waited."""
+        """`heard` is told the size of each group and how long its first job had waited."""
         self._most_waiting, self._heard = most_waiting, heard
-        self._waiting: deque[Job] = deque()
+        self._most_slow_waiting = max(most_waiting * 3 // 4, 1)  # the other places are for quick jobs
+        self._quick: deque[Job] = deque()
+        self._slow: deque[Job] = deque()
         self._changed = threading.Condition()
         self._free = 0
+        self._slow_places = max(threads - 1, 1)
+        self._slow_running = 0
+        self._slow_was_last = False
         self._stopping = False
         self._threads = [
             threading.Thread(target=self._work, name=f"search-{i}", daemon=True) for i in range(threads)
@@ -49,15 +62,18 @@ class Workers:
 
     @property
     def waiting(self) -> int:
-        """How many jobs nobody has begun."""
-        return len(self._waiting)
+        """How many jobs no thread has begun."""
+        return len(self._quick) + len(self._slow)
 
-    def submit(self, job: Job) -> Future[Any]:
-        """Queue a job; a full queue is a Problem."""
+    def submit(self, job: Job, admitted: bool = False) -> Future[Any]:
+        """Queue a job; a full queue is a Problem, unless it is the next part of what was admitted before."""
         with self._changed:
-            if self._stopping or len(self._waiting) >= self._most_waiting:
-                raise busy(f"{len(self._waiting)} requests are waiting already")
-            self._waiting.append(job)
+            full = self.waiting >= self._most_waiting or (
+                job.slow and len(self._slow) >= self._most_slow_waiting
+            )
+            if self._stopping or (full and not admitted):
+                raise busy(f"{self.waiting} requests are waiting already")
+            (self._slow if job.slow else self._quick).append(job)
             self._changed.notify()
         return job.future
 
@@ -71,6 +87,7 @@ class Workers:
 
     def _work(self) -> None:
         while jobs := self._take():
+            slow = jobs[0].slow
             now = time.monotonic()
             self._heard(len(jobs), now - jobs[0].asked)
             due = []
@@ -82,26 +99,44 @@ class Workers:
                 else:
                     due.append(job)
             self._answer(due)
+            del jobs, due  # or what they hold would stay until the next ones
+            if slow:
+                with self._changed:
+                    self._slow_running -= 1
+                    self._changed.notify()
 
     def _take(self) -> list[Job]:
-        """The first job that waits and those that fit to it: this thread's share of them."""
+        """The first job of a queue and those that fit to it: this thread's share of them."""
         with self._changed:
             self._free += 1
-            while not self._waiting and not self._stopping:
+            while (queue := self._next_queue()) is None and not (self._stopping and not self.waiting):
                 self._changed.wait()
-            share = -(-len(self._waiting) // self._free)
-            self._free -= 1
-            if not self._waiting:
+            free, self._free = self._free, self._free - 1
+            if queue is None:
+                self._changed.notify_all()  # the others can end, too
                 return []
-            first = self._waiting.popleft()
-            if first.kind is None:
-                return [first]
-            most = min(share, MOST_TOGETHER)
+            first = queue.popleft()
             together = [first]
-            for job in [job for job in self._waiting if job.kind == first.kind][: most - 1]:
-                self._waiting.remove(job)
-                together.append(job)
+            if first.kind is not None:
+                share = -(-(len(queue) + 1) // free)
+                most = min(share, first.together)
+                for job in [job for job in queue if job.kind == first.kind][: most - 1]:
+                    queue.remove(job)
+                    together.append(job)
+            self._slow_running += first.slow
+            self._slow_was_last = first.slow
+            if self.waiting:
+                self._changed.notify()
             return together
+
+    def _next_queue(self) -> deque[Job] | None:
+        """Where the next job comes from, None if nothing waits that this thread may begin."""
+        slow = self._slow if self._slow and self._slow_running < self._slow_places else None
+        if not self._quick:
+            return slow
+        if slow is None or self._slow_was_last or time.monotonic() - slow[0].asked < _PATIENCE:
+            return self._quick
+        return slow
 
     def _answer(self, jobs: list[Job]) -> None:
         if not jobs:
@@ -121,8 +156,11 @@ class Workers:
                     self._answer([job])
             return
         for job, result in zip(jobs, results, strict=True):
-            job.future.set_result(result)
+            if isinstance(result, Exception):
+                job.future.set_exception(result)
+            else:
+                job.future.set_result(result)
 
 
 def _late() -> SearchTimeout:
-    return SearchTimeout("the request took longer than it was given", "ask for less, or ask again")
+    return SearchTimeout("the request exceeded its time limit", "ask for less, or try again later")

@@ -1,4 +1,4 @@
-"""The reference of the HTTP interface as a page, made from the OpenAPI document, without scripts."""
+"""The page at /docs: every address of the HTTP interface, made from the OpenAPI document, without scripts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from html import escape
 from typing import Any
 
 
-def render_reference(openapi: dict[str, Any]) -> str:
-    """One section an address."""
+def render_api_page(openapi: dict[str, Any]) -> str:
+    """One section per address."""
     sections = [
         _operation(path, method, operation, openapi)
         for path, methods in openapi["paths"].items()
@@ -19,8 +19,8 @@ def render_reference(openapi: dict[str, Any]) -> str:
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark"><title>{title}</title></head>
 <body><main><h1>{title}</h1>
-<p>{escape(openapi["info"]["description"])} The same for programs: <a href="openapi.json">openapi.json</a>.
-The page: <a href="./">search</a>.</p>
+<p>{escape(openapi["info"]["description"])} In machine-readable form: <a href="openapi.json">openapi.json</a>.
+<a href="./">Search page</a>.</p>
 {"".join(sections)}</main></body></html>
 """
 
@@ -41,7 +41,7 @@ def _operation(path: str, method: str, operation: dict[str, Any], openapi: dict[
         else:
             rows.append(_row(kind, "body", True, schema, ""))
     table = (
-        "<table><thead><tr><th>name<th>in<th>type<th>default<th>what</tr></thead>"
+        "<table><thead><tr><th>name<th>in<th>type<th>default<th>description</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table>"
         if rows
         else ""

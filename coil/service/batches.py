@@ -1,0 +1,94 @@
+"""Batches: many queries of one request, answered slice by slice from one state of the index."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+
+from starlette.requests import ClientDisconnect
+
+from coil.errors import SearchTimeout
+from coil.indexes.reader import IndexReader
+from coil.service.answers import Asked
+from coil.service.problems import busy
+from coil.service.served import ServedIndex
+
+_QUERIES = 8  # of a slice: enough for the language model to read together, soon done
+_HITS = 320  # of a slice: what is held as Python values at once
+_AT_ONCE = 4  # batches that take turns; more would all be late
+
+
+def slice_size(asked: Asked) -> int:
+    """How many queries are answered by one job."""
+    return 1 if asked.matches else max(1, min(_QUERIES, _HITS // asked.k))
+
+
+class PinnedIndex:
+    """One state of an index for several jobs that run one after another.
+
+    It is pinned by the first job, and released when it is closed and no job uses it: a job that is running
+    when its client goes away or its time is over still reads.
+    """
+
+    def __init__(self, served: ServedIndex) -> None:
+        self._served = served
+        self._pin = ExitStack()
+        self._index: IndexReader | None = None
+        self._turn = threading.Lock()
+        self._used = self._closed = False
+
+    @contextmanager
+    def use(self) -> Iterator[IndexReader]:
+        """The index, for one job."""
+        with self._turn:
+            if self._closed:
+                raise ClientDisconnect
+            self._used = True
+        try:
+            if self._index is None:
+                self._index = self._pin.enter_context(self._served.reading())
+            yield self._index
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        with self._turn:
+            self._used, release = False, self._closed
+        if release:
+            self._pin.close()
+
+    def close(self) -> None:
+        """No further job will use it."""
+        with self._turn:
+            release = not self._closed and not self._used
+            self._closed = True
+        if release:
+            self._pin.close()
+
+
+class BatchTurns:
+    """Lets a few batches be answered at once, in the order of their arrival."""
+
+    def __init__(self, most_waiting: int) -> None:
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._most_waiting, self._waiting = most_waiting, 0
+
+    @asynccontextmanager
+    async def turn(self, deadline: float) -> AsyncIterator[None]:
+        """Wait for a turn until the deadline."""
+        if self._waiting >= self._most_waiting:
+            raise busy(f"{self._waiting} batches are waiting already")
+        self._waiting += 1
+        try:
+            await asyncio.wait_for(self._turns.acquire(), max(deadline - time.monotonic(), 0.0))
+        except asyncio.TimeoutError:
+            raise SearchTimeout("other batches took all the time of this one", "try again later") from None
+        finally:
+            self._waiting -= 1
+        try:
+            yield
+        finally:
+            self._turns.release()

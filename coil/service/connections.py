@@ -1,0 +1,305 @@
+"""Connection: bounds on what a client sends before its request is known, and on how long it may take to read.
+
+uvicorn's parser accepts a head of any size at any speed, and its transport keeps an answer until the client
+has read it, however long that takes. Here the head of a request (request line and headers) is limited in
+bytes and time, reading an answer in time, and the server in connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from coil.service.limits import ServiceLimits
+from coil.service.problems import MEDIA_TYPE, Problem, busy
+
+SPARE = 16  # connections beyond the limit, on which only /health is answered
+CROWDED = "crowded"  # in the state of a request: more connections than allowed have a request
+_LINGER = (
+    1.0  # seconds to read on after a refusal: closing at once could discard it before the client reads it
+)
+
+
+class Connections:
+    """The open connections of one server."""
+
+    def __init__(self, limits: ServiceLimits, count_error: Callable[[str], object]) -> None:
+        self.limits, self.count_error = limits, count_error
+        self.open = 0
+        self.without_request: dict[Connection, None] = {}  # the one that has waited longest comes first
+
+    @property
+    def crowded(self) -> bool:
+        """Whether more connections than allowed have a request under way."""
+        return self.open - len(self.without_request) > self.limits.connections
+
+    def make_room(self, newcomer: Connection) -> bool:
+        """Whether a new connection can stay; another one that has no request may be closed for it."""
+        if self.open <= self.limits.connections + SPARE:
+            return True
+        oldest = next(iter(self.without_request))
+        if oldest is newcomer:
+            return False
+        self.without_request.pop(oldest)
+        oldest.drop("crowded_out")
+        return True
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's protocol with bounds."""
+
+    def __init__(self, connections: Connections, **given: Any) -> None:
+        super().__init__(**given)
+        self._all, self._limits = connections, connections.limits
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._in_head = True  # or between two requests
+        self._began = False  # whether the head has
+        self._in_body = False
+        self._heads = 0  # complete ones
+        self._head_bytes = 0  # of the head that is arriving
+        self._framing_bytes = 0  # since the last byte of a body: chunk sizes, extensions, trailers
+        self._body_grew = False
+        self._problem: Problem | None = None  # why a callback stopped the parser
+        self._refused = False
+        self._answering: RequestResponseCycle | None = None  # whose answer is the next to be sent
+
+    # ---- what the transport tells
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client connects."""
+        super().connection_made(transport)
+        self._all.open += 1
+        self._all.without_request[self] = None
+        self._arm("head", self._limits.header_seconds, self._head_is_late)
+        if not self._all.make_room(self):
+            self._refuse(
+                busy(f"the server has {self._limits.connections:,} connections, its limit"), linger=0
+            )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._all.open -= 1
+        self._all.without_request.pop(self, None)
+        for name in list(self._timers):
+            self._disarm(name)
+        if self._answering is not None:  # uvicorn only tells the last of pipelined requests
+            self._answering.disconnected = not self._answering.response_complete
+            self._answering.message_event.set()
+        self.pipeline.clear()
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes arrived: to the parser in pieces that cannot be much larger than a head may be."""
+        self._unset_keepalive_if_required()
+        most = self._limits.header_bytes
+        while data and not self._refused:
+            piece = data[: most + 1 - self._head_bytes if self._in_head else most]
+            data = data[len(piece) :]
+            self._parse(piece)
+
+    def _parse(self, piece: bytes) -> None:
+        heads, in_head, self._body_grew = self._heads, self._in_head, False
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:  # there is nothing to upgrade to: this request is the last
+            self._finish()
+            return
+        except httptools.HttpParserError:
+            problem = Problem(400, "bad_http", "the request is not valid HTTP/1.1", "send a valid request")
+            self._refuse(self._problem or problem)
+            return
+        most = self._limits.header_bytes
+        if self._in_head:
+            # Of a head that began inside this piece only what follows is counted.
+            self._head_bytes = self._head_bytes + len(piece) if in_head and heads == self._heads else 0
+            if self._head_bytes > most:
+                self._refuse(_large_head(f"{most:,} bytes"))
+            elif (self._began or self._head_bytes) and "head" not in self._timers:
+                self._arm("head", self._limits.header_seconds, self._head_is_late)
+        elif self._body_grew or heads != self._heads:
+            self._framing_bytes = 0
+        else:
+            self._framing_bytes += len(piece)
+            if self._framing_bytes > most:
+                self._refuse(_large_head(f"{most:,} bytes between two parts of a body"))
+
+    def pause_writing(self) -> None:
+        """The client does not read as quickly as we write; from here on its time runs."""
+        super().pause_writing()
+        if "answer" not in self._timers:
+            self._arm("answer", self._limits.answer_seconds, lambda: self.drop("slow_reader"))
+
+    def resume_writing(self) -> None:
+        """The client has read most of what was written."""
+        super().resume_writing()
+        if self._answering is None or self._answering.response_complete:
+            self._disarm("answer")
+
+    def timeout_keep_alive_handler(self) -> None:
+        """No further request came."""
+        self._close()
+
+    # ---- what the parser tells
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        self._began = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header is complete, or a field after a chunked body, which nothing here reads."""
+        if not self._in_head:
+            return
+        most = self._limits.header_fields
+        if len(self.headers) >= most:
+            self._problem = _large_head(f"{most:,} header fields")
+            raise self._problem
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """A request can be answered."""
+        self._in_head, self._in_body, self._began = False, True, False
+        self._heads += 1
+        self._head_bytes = self._framing_bytes = 0
+        self._disarm("head")
+        if len(self.pipeline) >= self._limits.pipelined:
+            self._problem = Problem(
+                400,
+                "pipelined",
+                f"more than {self._limits.pipelined:,} requests were sent ahead of an answer",
+                "wait for answers",
+            )
+            raise self._problem
+        self._all.without_request.pop(self, None)
+        if self._all.crowded:
+            self.scope["state"][CROWDED] = True
+        first = self.cycle is None or self.cycle.response_complete
+        super().on_headers_complete()
+        if first:
+            self._answering = self.cycle
+
+    def on_body(self, body: bytes) -> None:
+        """A part of a body."""
+        self._body_grew = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """A request has arrived completely."""
+        self._in_head, self._in_body = True, False
+        self._disarm("body")
+        super().on_message_complete()
+        if self.cycle.response_complete:  # the answer did not wait for the body
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    # ---- what the application tells
+
+    def on_response_complete(self) -> None:
+        """An answer is written, though perhaps not read."""
+        if self.pipeline:
+            self._answering = self.pipeline[-1][0]
+        super().on_response_complete()
+        if not self.flow.write_paused:
+            self._disarm("answer")
+        if self.transport.is_closing():
+            self._close()
+        elif self.cycle.response_complete:
+            self._all.without_request[self] = None
+            if self._in_body:  # the rest is discarded, and cannot go on for ever
+                self._arm("body", self._limits.idle_seconds, self._close)
+
+    # ---- refusing and closing
+
+    def drop(self, kind: str) -> None:
+        """Close at once, and forget what is not read yet."""
+        self._all.count_error(kind)
+        self._refused = True
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    def _head_is_late(self) -> None:
+        self._disarm("head")
+        if self._heads == 0 and self._head_bytes == 0:  # connected and said nothing
+            self._all.count_error("silent")
+            self._close()
+            return
+        limit = f"{self._limits.header_seconds:g} seconds"
+        self._refuse(
+            Problem(408, "slow_head", f"the headers did not arrive within {limit}", "send them at once")
+        )
+
+    def _refuse(self, problem: Problem, linger: float = _LINGER) -> None:
+        """Answer with a problem and close; an earlier request of this connection is answered first."""
+        self._refused = True
+        self._disarm("head")
+        self._all.count_error(problem.kind)
+        self.pipeline.clear()
+        answering = self._answering
+        if answering is not None and not answering.response_complete:
+            if answering.response_started or not (self._in_body and answering is self.cycle):
+                self._finish()
+                return
+            answering.disconnected = True  # its body cannot be read: this is its answer
+            answering.message_event.set()
+        self.transport.write(_as_bytes(problem))
+        if linger and self.transport.can_write_eof():
+            self.transport.write_eof()
+            self._all.without_request[self] = None
+            self._arm("end", linger, self.transport.abort)
+        else:
+            self._close()
+
+    def _finish(self) -> None:
+        """Close when the answer that is under way is sent."""
+        self._refused = True
+        if self._answering is None or self._answering.response_complete:
+            self._close()
+        else:
+            self._answering.keep_alive = False
+
+    def _close(self) -> None:
+        """Close when what is written has been read, or after a while without it."""
+        self.transport.close()
+        if "end" not in self._timers:
+            self._arm("end", self._limits.answer_seconds, self.transport.abort)
+
+    def _arm(self, name: str, seconds: float, then: Callable[[], object]) -> None:
+        self._disarm(name)
+        self._timers[name] = self.loop.call_later(seconds, then)
+
+    def _disarm(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+
+def _large_head(limit: str) -> Problem:
+    return Problem(
+        431, "large_head", f"the headers exceed the limit of {limit}", "send fewer or shorter ones"
+    )
+
+
+def _as_bytes(problem: Problem) -> bytes:
+    """A whole HTTP answer, for requests that never reach the application."""
+    request_id = uuid.uuid4().hex
+    body = json.dumps(problem.to_json(request_id)).encode()
+    headers = {
+        "content-type": MEDIA_TYPE,
+        "content-length": str(len(body)),
+        "x-content-type-options": "nosniff",
+        "x-request-id": request_id,
+        **(problem.headers or {}),
+        "connection": "close",
+    }
+    lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in headers.items())
+    return STATUS_LINE[problem.status_code] + lines + b"\r\n" + body

@@ -1,0 +1,154 @@
+"""Large answers: limits on bytes and time, and memory that is given back."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coil.errors import SearchTimeout
+from coil.service.limits import ServiceLimits, ServiceOptions
+from coil.service.problems import Problem
+from coil.service.replies import PIECE, Reply, UnsentBytes
+from tests.hash_encoder import HashEncoder
+from tests.raw_http import connected, errors, read_answer, wait_until
+from tests.serving import TOKEN, Running, running
+from tests.test_service import ONE, WRITE, build, expect_problem
+
+MILLION = 10**6
+
+
+def a_hit(text: str) -> dict[str, Any]:
+    return {
+        "rank": 1,
+        "doc_id": "ä",
+        "score": 0.5,
+        "share": None,
+        "text": text,
+        "fields": {},
+        "chunk": [0, 1],
+    }
+
+
+def add_large_documents(server: Running, n: int) -> None:
+    """Documents whose fields have a million bytes each; only their short texts are encoded."""
+    lines = b"\n".join(b'{"id": "%d", "text": "river", "pad": "%s"}' % (i, b"x" * MILLION) for i in range(n))
+    assert server.client.post(f"{ONE}/documents", content=lines, headers=WRITE).status_code == 200
+
+
+@pytest.mark.parametrize("hits", [0, 1, 3, 2000])
+def test_the_bytes_are_those_of_the_whole_object(hits: int) -> None:
+    value = {"query": 'a "b"', "hits": [a_hit("τ" * 40)] * hits, "stats": {"x": 1.5}, "best_possible": None}
+    reply = Reply(MILLION, UnsentBytes(MILLION))
+    reply.add_answer(value)
+    made = b"".join(reply.finish().pieces)
+    assert made == json.dumps(value, ensure_ascii=False).encode()
+    assert reply.length == len(made)
+    assert len(reply.pieces) == -(-len(made) // PIECE) or hits == 2000
+
+
+def test_nothing_is_written_beyond_the_limit() -> None:
+    unsent = UnsentBytes(10 * MILLION)
+    reply = Reply(MILLION, unsent)
+    never = {**a_hit("x"), "fields": object()}  # would fail if it were written
+    with pytest.raises(Problem, match="exceeds the limit of 1,000,000 bytes") as caught:
+        reply.add_answer({"query": "a", "hits": [a_hit("x" * 300_000)] * 4 + [never]})
+    assert caught.value.status_code == 413
+    assert unsent.now == 0  # and nothing is kept
+    large = {**a_hit("x" * (MILLION + 1)), "fields": object()}  # a text that cannot fit is not even tried
+    with pytest.raises(Problem, match="exceeds the limit"):
+        Reply(MILLION, unsent).add_answer({"query": "a", "hits": [large]})
+
+
+def test_writing_stops_at_the_deadline() -> None:
+    unsent = UnsentBytes(10 * MILLION)
+    reply = Reply(10 * MILLION, unsent, time.monotonic() + 0.05)
+
+    def add_many() -> None:
+        while True:
+            reply.add_answer({"query": "a", "hits": [a_hit("x" * 1000)] * 10})
+
+    with pytest.raises(SearchTimeout):
+        add_many()
+    assert unsent.now == 0
+
+
+def test_replies_share_one_limit_and_give_back() -> None:
+    unsent = UnsentBytes(MILLION)
+    first, second = Reply(MILLION, unsent, math.inf), Reply(MILLION, unsent, math.inf)
+    first.add("x" * 900_000)
+    with pytest.raises(Problem, match="not yet sent exceed the limit") as caught:
+        second.add("x" * 200_000)
+    assert caught.value.status_code == 503
+    assert (caught.value.headers or {})["Retry-After"]
+    del first  # nobody sent it
+    assert unsent.now == 0
+
+
+def test_an_answer_beyond_the_limit_is_refused(tmp_path: Path) -> None:
+    limits = ServiceLimits(answer_bytes=5_000)
+    with running([build(tmp_path / "notes.coil")], ServiceOptions(limits=limits), HashEncoder()) as server:
+        for got in (
+            server.client.get(f"{ONE}/search", params={"q": "river", "k": 40}),
+            server.client.get(f"{ONE}/bm25", params={"q": "river the of a money bank loan", "k": 40}),
+            server.client.post(f"{ONE}/search_batch", json={"queries": ["river"] * 40, "k": 2}),
+        ):
+            assert got.status_code == 413, got.text
+            expect_problem(got)
+            assert got.json()["detail"] == "the answer exceeds the limit of 5,000 bytes"
+            assert "fewer hits" in got.json()["remedy"]
+        assert server.client.get(f"{ONE}/search", params={"q": "river", "k": 3}).status_code == 200
+
+
+def test_only_the_large_one_of_those_answered_together_is_refused(tmp_path: Path) -> None:
+    from coil.service.answers import Answered, Asked
+    from coil.service.service import Service
+
+    with running([build(tmp_path / "notes.coil", 3)], encoder=HashEncoder()) as server:
+        service: Service = server.service
+        stats: Any = None
+        small = Answered({"query": "a", "hits": [a_hit("x")]}, stats)
+        large = Answered({"query": "a", "hits": [a_hit("x" * (65 << 20))]}, stats)
+        written = [service._written(one, math.inf) for one in (small, large, small)]
+        assert [isinstance(one, Reply) for one in written] == [True, False, True]
+        assert Asked().k == 10
+
+
+def test_unread_answers_do_not_add_up(tmp_path: Path) -> None:
+    """All answers that are not yet sent share one limit; a client that goes away gives back its part."""
+    limits = ServiceLimits(unsent_bytes=10 * MILLION, answer_seconds=30.0)
+    options = ServiceOptions(limits=limits, token=TOKEN)
+    with running([build(tmp_path / "notes.coil", 1)], options, HashEncoder()) as server:
+        add_large_documents(server, 8)
+        ask = f"GET {ONE}/search?q=river&k=9 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+        with connected(server, receive_buffer=4096) as lazy:
+            lazy.sendall(ask)
+            wait_until(lambda: server.service._unsent.now > 7 * MILLION)
+            refused = server.client.get(f"{ONE}/search", params={"q": "river", "k": 9})
+            assert refused.status_code == 503, refused.text[:300]
+            assert refused.headers["retry-after"] == "1"
+            expect_problem(refused)
+            assert server.client.get(f"{ONE}/search", params={"q": "bank", "k": 1}).status_code == 200
+        wait_until(lambda: server.service._unsent.now == 0)
+        with connected(server) as connection:
+            connection.sendall(ask)
+            assert len(json.loads(read_answer(connection).body)["hits"]) == 9
+        wait_until(lambda: server.service._unsent.now == 0)
+        assert errors(server, "failure") == 0
+
+
+def test_a_large_answer_arrives_whole(tmp_path: Path) -> None:
+    with running([build(tmp_path / "notes.coil", 1)], ServiceOptions(token=TOKEN), HashEncoder()) as server:
+        add_large_documents(server, 3)
+        got = server.client.get(f"{ONE}/search", params={"q": "river", "k": 9})
+        assert int(got.headers["content-length"]) == len(got.content) > 3 * MILLION
+        assert sum(len(hit["fields"].get("pad", "")) for hit in got.json()["hits"]) == 3 * MILLION
+        bare = server.client.head(f"{ONE}/search", params={"q": "river", "k": 9})
+        assert (bare.status_code, bare.content) == (200, b"")
+        document = server.client.get(f"{ONE}/documents/1").json()
+        assert len(document["fields"]["pad"]) == MILLION
+        assert server.service._unsent.now == 0
