@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -237,21 +238,28 @@ def test_a_deadline_that_has_passed_stops_the_search() -> None:
         NativeRanker(segments).rank([make_query(rng, 8, 16, 4)], Selection(5, deadline=0.0))
 
 
+def seconds_of(ranker: NativeRanker, queries: list[PreparedQuery], prune: bool, limit: float | None) -> float:
+    for query in queries:
+        assert query.native is not None  # made before the clock runs
+    began = time.monotonic()
+    deadline = None if limit is None else began + limit
+    with nullcontext() if limit is None else pytest.raises(SearchTimeout):
+        ranker.rank(queries, Selection(1, deadline=deadline), prune)
+    return time.monotonic() - began
+
+
 @pytest.mark.parametrize("prune", [True, False])
 @pytest.mark.parametrize("queries", [1, 40])
 def test_a_deadline_stops_a_search_within_a_range(queries: int, prune: bool) -> None:
-    """One range of two rows, in which a search takes seconds."""
+    """One range of two rows; the whole search would take as long as a hundred of those before it."""
     rng = np.random.default_rng(0)
     texts = [make_vectors(rng, [3] * 60_000, 32, 0), make_vectors(rng, [3, 4], 32, 0)]
     segments = [LiveSegment(segment, None) for segment in build_segments(texts, KEYS, 32, 0, "int8")]
-    query = prepared(make_vectors(rng, [3] * (40_000 // queries), 32, 0))
-    asked = [replace(query) for _ in range(queries)]
     ranker = NativeRanker(segments, instruction_set="portable", range_rows=16_384)
-    ranker.rank([make_query(rng, 32, 0, 1)], Selection(1))
-    began = time.monotonic()
-    with pytest.raises(SearchTimeout):
-        ranker.rank(asked, Selection(1, deadline=began + 0.1), prune)
-    assert time.monotonic() - began < 1.0  # the whole search takes many times as long
+    hundredth = [prepared(make_vectors(rng, [3] * 400, 32, 0))]
+    whole = [prepared(make_vectors(rng, [3] * (40_000 // queries), 32, 0))] * queries
+    short = seconds_of(ranker, hundredth, prune, limit=None)
+    assert seconds_of(ranker, whole, prune, limit=0.1) < 0.1 + 25 * short
 
 
 @pytest.mark.parametrize("prune", [True, False])
@@ -259,13 +267,10 @@ def test_a_deadline_stops_the_sentence_vectors_of_a_range(prune: bool) -> None:
     rng = np.random.default_rng(0)
     row = make_vectors(rng, [], 0, 1024)
     segments = [LiveSegment(s, None) for s in build_segments([row] * 3000, KEYS, 0, 1024, "fp32")]
-    asked = [prepared(make_vectors(rng, [], 0, 1024))] * 1000
     ranker = NativeRanker(segments, instruction_set="portable", range_rows=65_536)
-    ranker.rank(asked[:1], Selection(1))
-    began = time.monotonic()
-    with pytest.raises(SearchTimeout):
-        ranker.rank(asked, Selection(1, deadline=began + 0.1), prune)
-    assert time.monotonic() - began < 1.0
+    whole = [prepared(make_vectors(rng, [], 0, 1024))] * 2000
+    short = seconds_of(ranker, whole[:20], prune, limit=None)
+    assert seconds_of(ranker, whole, prune, limit=0.1) < 0.1 + 25 * short
 
 
 # --- many callers -----------------------------------------------------------------------------------------
