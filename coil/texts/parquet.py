@@ -24,7 +24,7 @@ _HEADER_BYTES = (1 << 12, 1 << 16, 1 << 24)  # a page header is small, unless it
 _BUFFER = 1 << 16
 _BYTE_ARRAYS = (6, 7)  # physical types of any length
 FOOTER = 8  # the longest line is so many times the longest footer
-_BYTES_A_VALUE = 8
+_BYTES_A_VALUE = 16  # of a list, with what tells where lists begin and end
 
 
 def read_parquet(source: Source, gauge: Gauge | None) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -78,14 +78,18 @@ def _check_group(
                     f"{what}: a page of {largest_page:,} bytes exceeds the limit of {longest:,}", _REMEDY
                 )
             if page[1] * _BYTES_A_VALUE > COLUMN * longest:
-                raise InputError(f"{what}: a page of {page[1]:,} values exceeds the limit", _REMEDY)
+                most = COLUMN * longest // _BYTES_A_VALUE
+                raise InputError(
+                    f"{what}: a page of {page[1]:,} values exceeds the limit of {most:,}", _REMEDY
+                )
         if values > column.values:
             raise ValueError(f"{what} has {values:,} values, but {column.values:,} are declared")
         if schema.column(place).max_repetition_level:  # lists: all of it may be one row
             size = max(column.unpacked, _BYTES_A_VALUE * column.values)
             if size > COLUMN * longest:
                 raise InputError(
-                    f"{what}: lists of {size:,} bytes exceed the limit of {COLUMN * longest:,}", _REMEDY
+                    f"{what}: lists of {size:,} bytes exceed the limit of {COLUMN * longest:,} per row group",
+                    f"drop the column; or {_REMEDY}",
                 )
         if column.kind in _BYTE_ARRAYS:
             row_bytes += largest_page
