@@ -102,7 +102,7 @@ import pyarrow.parquet, zstandard
 from coil.errors import InputError
 from coil.storage.memory import peak_bytes
 from coil.texts.corpora import read_documents
-longest, slack = 2 << 20, 8 << 20  # slack: what allocators keep
+longest, slack = 2 << 20, 12 << 20  # slack: what allocators keep
 assert len(list(read_documents(sys.argv[1]))) == 1  # libraries take some room at first use
 before = peak_bytes()
 for path in sys.argv[2:]:
