@@ -207,8 +207,8 @@ BAD: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "holds no documents"),
     "empty texts": (b'{"id": 1, "text": ""}\n{"id": 2, "text": " "}\n', "nothing but 2 empty documents"),
     "long": (
-        b'{"id": 1, "text": "a"}\n{"id": 2, "text": "%s"}\n' % (b"x" * (64 << 20)),
-        "a.jsonl, line 2: longer than 58,982,400 bytes",
+        b'{"id": 1, "text": "a"}\n{"id": 2, "text": "%s"}\n' % (b"x" * (32 << 20)),
+        "a.jsonl, line 2: the line exceeds the limit of 29,491,200 bytes",
     ),
 }
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -17,7 +20,25 @@ from tests.hash_encoder import HashEncoder
 
 # ---- filters
 
-PIECES = ["a", "=", "'x'", "(", ")", "and", "or", "not", "in", ",", "1", "--", ";", '"']
+PIECES = [
+    "a",
+    "id",
+    "=",
+    "'x'",
+    "(",
+    ")",
+    "and",
+    "or",
+    "not",
+    "in",
+    "exists",
+    ",",
+    "1",
+    "-2.5e3",
+    "--",
+    ";",
+    '"',
+]
 
 
 def test_filters(tmp_path: Path) -> None:
@@ -77,18 +98,67 @@ def test_bad_filters_are_named(bad: str) -> None:
         parse_filter(bad)
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.text(max_size=40) | st.lists(st.sampled_from(PIECES), max_size=12).map(" ".join))
-def test_any_filter_is_read_or_refused_and_runs(expression: str) -> None:
-    import sqlite3
+BAD_VALUES = {
+    "a = 007": "'007' at character 5 of the filter is not a number",
+    "a = ٣": "'٣' at character 5 of the filter is not a number",
+    "a = 1٣": "'1٣' at character 5",
+    "a = +1": "'+1' at character 5",
+    "a = -": "'-' at character 5",
+    "a = 1.": "'1.' at character 5",
+    "a = 00.5": "'00.5' at character 5",
+    "a = 1e999": "the number 1e999 at character 5 of the filter is too large",
+    "a = " + "9" * 400: "is too large",
+    "a = " + "9" * 5000: "is too large",
+    "a = 'x\0'": "the text at character 5 of the filter holds a NUL",
+    "a in (1, '\ud800')": "the text at character 10 of the filter holds",
+    " or ".join(["a = 1"] * 5000): "limit of 500 comparisons",
+    " and ".join(["a exists"] * 501): "limit of 500 comparisons",
+    "a in (" + ",".join(["1"] * 10_001) + ")": "limit of 10,000 values",
+    "not " * 5000 + "a = 1": "deeper than 10 levels",
+    "(" * 5000: "deeper than 10 levels",
+    "a = '" + "x" * 2_000_000 + "'": "limit of 1,048,576",
+}
 
-    try:
-        parsed = parse_filter(expression)
-    except InputError:
-        return
-    with sqlite3.connect(":memory:") as connection:
-        connection.execute("CREATE TABLE documents (doc_id TEXT, fields TEXT)")
-        connection.execute("INSERT INTO documents VALUES ('a', '{}')")
+
+@pytest.mark.parametrize("bad", BAD_VALUES, ids=lambda bad: ascii(bad[:12]))
+def test_values_that_cannot_be_compared_are_named(bad: str) -> None:
+    with pytest.raises(InputError, match=re.escape(BAD_VALUES[bad])) as caught:
+        parse_filter(bad)
+    assert caught.value.remedy
+    assert len(str(caught.value)) < 500
+
+
+def execute(expression: str) -> int:
+    parsed = parse_filter(expression)
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         connection.execute(
+            "CREATE TABLE documents (ordinal INTEGER PRIMARY KEY, doc_id TEXT, text TEXT, fields TEXT)"
+        )
+        connection.execute("INSERT INTO documents VALUES (1, 'a', 'river', '{\"a\": 1, \"b\": \"x\"}')")
+        [found] = connection.execute(
             f"SELECT count(*) FROM documents WHERE {parsed.where}", parsed.parameters
         ).fetchone()
+    return int(found)
+
+
+def test_the_largest_filters_run() -> None:
+    deepest = "b = 'x' and a = 3 or a = 1 and ("
+    for nested in (deepest * 8, "not " * 8, "(" * 8, "a = 3 or not (" * 4, "not (a = 3 and " * 4):
+        inner = " or ".join(["a = 2"] * 460 + ["a in (1, 'x', true)"])
+        assert execute(nested + "a in (1, 'x', true)" + ")" * nested.count("(")) in (0, 1)
+        assert execute(f"{nested}({inner})" + ")" * nested.count("(")) in (0, 1)
+        with pytest.raises(InputError, match="deeper than 10 levels"):
+            parse_filter(nested * 3 + "a = 1" + ")" * (nested.count("(") * 3))
+    assert execute("a in (" + ",".join(["2"] * 9999 + ["1"]) + ")") == 1
+    assert execute("a < 9223372036854775808 and a > -1e300 and a = 1.0 and a != -0") == 1
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.text(max_size=40)
+    | st.text("ab=<>!()'\"\\,.-+e0123456789٣ \0\ud800", max_size=40)
+    | st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12).map(" ".join)
+)
+def test_any_filter_is_read_or_refused_and_runs(expression: str) -> None:
+    with contextlib.suppress(InputError):
+        execute(expression)

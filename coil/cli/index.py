@@ -38,7 +38,7 @@ COMMIT_EVERY = 16_384  # documents: what a kill costs at most, about a minute of
 )  # fmt: skip
 @click.option(
     "--memory", metavar="SIZE",
-    help="What the whole process may take, such as 512M or 4G; no line may be longer than 1/16 of it. "
+    help="What the whole process may take, such as 512M or 4G; no line may be longer than 1/32 of it. "
     "[default: 2G, or half of the machine's if that is less]",
 )  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with a build that was interrupted.")

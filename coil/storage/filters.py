@@ -12,7 +12,7 @@ false. A field that a document does not have, or that is of another kind, fails 
 
 from __future__ import annotations
 
-import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,12 +21,18 @@ from typing import Any
 from coil.errors import InputError
 
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
-    |(?P<name>[^\W\d][\w.-]*)|(?P<mark><=|>=|!=|[=<>(),]))""",
-    re.VERBOSE,
+    r"""(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<number>[+-]?\d(?:(?<=[eE])[+-]|[\w.])*|[+-])
+    |(?P<name>[^\W\d][\w.-]*)|(?P<mark><=|>=|!=|[=<>(),])""",
+    re.VERBOSE | re.DOTALL,
 )
+_SPACE = re.compile(r"\s*")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")  # as JSON writes it
 _REMEDY = 'write for example: year >= 2020 and lang = "en"'
-_DEEPEST = 50
+_DEEPEST = 10  # the stack of SQLite's parser has room for a hundred words, of which a level takes up to six
+_MOST_COMPARISONS = 500  # SQLite nests as many expressions as are joined, and takes at most a thousand
+_MOST_VALUES = 10_000
+_LONGEST = 1 << 20  # characters
+_SHOWN = 200
 Value = str | float | bool
 # A field's value v, of the JSON type t, as one of a kind; else it is NULL, which fails every comparison.
 _AS = {
@@ -52,23 +58,35 @@ def parse_filter(expression: str) -> Filter:
 
 class _Parser:
     def __init__(self, expression: str) -> None:
-        self._expression = expression
+        if len(expression) > _LONGEST:
+            raise InputError(
+                f"the filter has {len(expression):,} characters, which exceeds the limit of {_LONGEST:,}",
+                "write a shorter one",
+            )
+        self._shown = repr(expression if len(expression) <= _SHOWN else expression[: _SHOWN - 3] + "...")
         self._tokens = self._split(expression)
         self._place = 0
         self._parameters: list[Any] = []
         self._depth = 0
+        self._comparisons = 0
+        self._values_read = 0
 
     def _split(self, expression: str) -> list[tuple[str, str, int]]:
-        tokens, place = [], 0
-        while expression[place:].strip():
+        tokens, place = [], self._skip_space(expression, 0)
+        while place < len(expression):
             match = _TOKEN.match(expression, place)
             if match is None or match.lastgroup is None:
                 raise InputError(
-                    f"the filter cannot be read at character {place + 1}: {expression!r}", _REMEDY
+                    f"the filter cannot be read at character {place + 1}: {self._shown}", _REMEDY
                 )
-            tokens.append((match.lastgroup, match.group(match.lastgroup), match.start(match.lastgroup) + 1))
-            place = match.end()
+            tokens.append((match.lastgroup, match.group(), place + 1))
+            place = self._skip_space(expression, match.end())
         return tokens
+
+    @staticmethod
+    def _skip_space(expression: str, place: int) -> int:
+        found = _SPACE.match(expression, place)
+        return found.end() if found is not None else place
 
     def parse(self) -> Filter:
         where = self._either()
@@ -91,10 +109,10 @@ class _Parser:
     def _single(self) -> str:
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise InputError(f"the filter is nested deeper than {_DEEPEST} levels", "write it flatter")
+            raise InputError(f"the filter is nested deeper than {_DEEPEST} levels", "use fewer parentheses")
         try:
             if self._take_word("not"):
-                return f"(NOT coalesce({self._single()}, 0))"
+                return f"({self._single()} IS NOT 1)"  # a comparison that fails may be NULL
             if self._take("mark", "("):
                 inside = self._either()
                 if not self._take("mark", ")"):
@@ -108,6 +126,12 @@ class _Parser:
         name = self._take("name")
         if name is None:
             raise self._error("the name of a field")
+        self._comparisons += 1
+        if self._comparisons > _MOST_COMPARISONS:
+            raise InputError(
+                f"the filter exceeds the limit of {_MOST_COMPARISONS} comparisons",
+                "compare a field with several values by `in`: lang in ('de', 'en')",
+            )
         if self._take_word("exists"):
             if name == "id":
                 return "(doc_id IS NOT NULL)"
@@ -153,13 +177,16 @@ class _Parser:
         return values
 
     def _value(self) -> Value:
+        self._values_read += 1
+        if self._values_read > _MOST_VALUES:
+            raise InputError(f"the filter exceeds the limit of {_MOST_VALUES:,} values", "use fewer values")
+        _, _, place = self._tokens[self._place] if self._place < len(self._tokens) else ("", "", 0)
         text = self._take("text")
         if text is not None:
-            return re.sub(r"\\(.)", r"\1", text[1:-1])
+            return _text(re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL), place)
         number = self._take("number")
         if number is not None:
-            value: float = json.loads(number)
-            return float(value) if abs(value) >= 2**63 else value
+            return _number(number, place)
         for word, meaning in (("true", True), ("false", False)):
             if self._take_word(word):
                 return meaning
@@ -184,12 +211,37 @@ class _Parser:
     def _error(self, expected: str) -> InputError:
         if self._place < len(self._tokens):
             _, value, place = self._tokens[self._place]
-            found = f"{value} at character {place}"
+            found = f"{value[:_SHOWN]} at character {place}"
         else:
             found = "its end"
-        return InputError(
-            f"the filter {self._expression!r} has {found} where {expected} was expected", _REMEDY
+        return InputError(f"the filter {self._shown} has {found} where {expected} was expected", _REMEDY)
+
+
+def _text(value: str, place: int) -> str:
+    """A text that SQLite can compare."""
+    if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
+        raise InputError(
+            f"the text at character {place} of the filter holds a NUL or half of a surrogate pair",
+            "leave that character out",
         )
+    return value
+
+
+def _number(value: str, place: int) -> float:
+    """A number as JSON writes it, in SQLite's range."""
+    shown = value if len(value) <= 40 else value[:37] + "..."
+    if not _NUMBER.fullmatch(value):
+        raise InputError(
+            f"{shown!r} at character {place} of the filter is not a number",
+            "write numbers as 7, -1.5 or 2e6, and texts in quotes",
+        )
+    if not math.isfinite(float(value)):
+        raise InputError(
+            f"the number {shown} at character {place} of the filter is too large",
+            "the largest number is about 1.8e308",
+        )
+    whole = value.lstrip("-").isdigit() and len(value) < 20
+    return int(value) if whole and abs(int(value)) < 2**63 else float(value)
 
 
 def _kind(value: Value) -> str:

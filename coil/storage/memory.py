@@ -19,7 +19,8 @@ WINDOW_CHARACTERS = 4_000_000
 # collected, 3.0 times that; merging takes 5.9 times the merged files, mapped pages included.
 FINISHING = 3.2
 MERGING = 6.5
-LONGEST_LINE_SHARE = 1 / 16  # bytes, characters, JSON and the parts of it are in memory at once
+LONGEST_LINE_SHARE = 1 / 32
+READING_SHARE = 1 / 8  # four such lines: a long one as bytes or characters, its text, its other values
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
@@ -69,6 +70,7 @@ def plan_memory(budget: int, resident: int, n_t: int) -> MemoryPlan:
             f"{show_size(resident)}",
             f"allow at least {show_size(resident + SLACK + LEAST_FREE)}",
         )
+    free -= int(budget * READING_SHARE)
     # A token takes its vector, and in the tokenizer some 170 bytes; few texts have more than one for two
     # characters. Three windows of text are around: one being read, one waiting, one being encoded.
     a_character = (4 * n_t + 170) / 2 + 6

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from coil.errors import BadLine, DuplicateId, InputError
+from coil.texts.decompression import COMPRESSIONS
 from coil.texts.opening import (
     BYTE_ORDER_MARK,
-    COMPRESSIONS,
     STANDARD_INPUT,
     Gauge,
     Source,
@@ -56,6 +57,7 @@ CORPUS_FILE = "corpus.jsonl"
 
 _log = logging.getLogger("coil.texts")
 _SNIFFED = 8192
+_STRING_BYTES = 100  # around the characters
 _LINE_BITS = 40  # a trillion lines a file
 
 Located = tuple[str, int, Document]  # file or folder, line (0 for a file of the folder), document
@@ -84,6 +86,13 @@ class Documents(Iterator[Document]):
         if not self._paths or self._paths[-1] != path:
             self._paths.append(path)
         self._doc_id = document.doc_id
+        size = sys.getsizeof(document.text) - _STRING_BYTES
+        if size > self.gauge.longest:
+            raise InputError(
+                f"{self.place}: the text takes {size:,} bytes of memory, which exceeds the limit of "
+                f"{self.gauge.longest:,}",
+                "split the document, or raise --memory",
+            )
         return document
 
     @property
@@ -210,8 +219,12 @@ def _locate(source: Source, gauge: Gauge) -> Iterator[Located]:
         return
     else:
         records, where = read_records(source, KEYS, gauge), name_of(source)
-    for line, record in records:
-        yield where, line, make_document(record, where, line)
+
+    def locate(numbered: tuple[int, Record]) -> Located:
+        line, record = numbered
+        return where, line, make_document(record, where, line)
+
+    yield from map(locate, records)  # a loop would keep each record while its document is indexed
 
 
 def _files(source: Path) -> Iterator[Path]:

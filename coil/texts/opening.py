@@ -13,8 +13,7 @@ not fit into memory, and what is meant to be many lines is sometimes one.
 
 from __future__ import annotations
 
-import bz2
-import gzip
+import codecs
 import io
 import json
 import logging
@@ -29,7 +28,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from coil.errors import BadLine, InputError, how_many, require
+from coil.errors import BadLine, InputError, how_many
+from coil.texts.decompression import COMPRESSIONS, decompressed
 from coil.texts.values import clean
 
 _log = logging.getLogger("coil.texts")
@@ -38,20 +38,23 @@ Source = str | Path
 """Where text comes from: a path, or `-` for standard input."""
 
 STANDARD_INPUT = "-"
-COMPRESSIONS = (".gz", ".xz", ".bz2", ".zst")
 
-_FIRST_BYTES = {
-    b"\x1f\x8b\x08": ".gz",
-    b"\xfd7zXZ\x00": ".xz",
-    b"BZh91AY&SY": ".bz2",
-    b"\x28\xb5\x2f\xfd": ".zst",
-}
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _WHITE_SPACE = re.compile("[ \t\r\n\v\f]+")  # not `\s`: ids may hold U+00A0 and its like
 _SHOWN = 60
+_DECODED = 1 << 20
+_SHOWN_FROM = 10_000
 _NAMED = 3  # files that are not UTF-8
 LONGEST = 128 << 20  # bytes of a line; a longer document has more chunks than a segment has rows
+WINDOWS = 2  # of the longest line: what a decompressor may keep of what it has unpacked
+VALUE_BYTES = 200  # what a value of a JSON line takes as a Python object, twice: as read, and as a field
+VALUES = 2  # of the longest line: what all values of a line may take
+
+_JSON_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
+_FOUR_BYTES = re.compile(rb"[\xf0-\xff]|\\u[dD][89abAB]")  # characters beyond U+FFFF, escaped or not
+_TWO_BYTES = re.compile(rb"[\xc4-\xef]|\\u(?!00)")
+_CONTINUATIONS = bytes(range(0x80, 0xC0))
 
 
 @dataclass
@@ -117,12 +120,15 @@ def check_readable(source: Source) -> None:
 @contextmanager
 def open_bytes(source: Source, gauge: Gauge | None = None) -> Iterator[BinaryIO]:
     """The decompressed bytes of a source. What goes wrong in reading them becomes an InputError."""
-    where = name_of(source)
+    where, window = name_of(source), WINDOWS * (gauge.longest if gauge is not None else LONGEST)
     try:
         if str(source) == STANDARD_INPUT:
-            yield _decompressed(_peekable(sys.stdin.buffer), "")  # left open: it is not ours to close
+            yield decompressed(_peekable(sys.stdin.buffer), "", where, window)  # left open: it is not ours
         else:
-            with _open(source, gauge) as file, _decompressed(file, split_name(source)[2]) as plain:
+            with (
+                _open(source, gauge) as file,
+                decompressed(file, split_name(source)[2], where, window) as plain,
+            ):
                 yield plain
     except EOFError as error:
         raise InputError(
@@ -153,19 +159,15 @@ def read_lines(source: Source, gauge: Gauge | None = None) -> Iterator[tuple[int
             raw = file.readline(longest + 1)
             if not raw:
                 break
-            if len(raw) > longest:
-                raise BadLine(
-                    name_of(source),
-                    number,
-                    f"longer than {longest:,} bytes: {shorten(decode(raw[:_SHOWN]))}",
-                    "write one text a line and split very long ones, or allow more with --memory",
-                )
+            _check_line(raw, longest, name_of(source), number)
             if number == 1 and raw.startswith(_UTF16_MARKS):
                 raise InputError(
                     f"{name_of(source)} is UTF-16, but texts are read as UTF-8",
                     f"iconv -f utf-16 -t utf-8 {name_of(source)} > converted",
                 )
-            yield number, counting.decode(raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw, source)
+            held = [raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw]
+            del raw  # a long line is not kept while its document is indexed
+            yield number, counting.decode(held.pop(), source)
     if gauge is None:  # who gave one will ask it
         counting.warn()
 
@@ -174,12 +176,60 @@ def read_text(source: Source, gauge: Gauge) -> bytes:
     """All bytes of a file that is one text."""
     with open_bytes(source, gauge) as file:
         data = file.read(gauge.longest + 1)
-    if len(data) > gauge.longest:
+    size = max(len(data), size_as_text(data) if len(data) > gauge.longest // 4 else 0)
+    if size > gauge.longest:
         raise InputError(
-            f"{name_of(source)} is longer than {gauge.longest:,} bytes",
-            "split it into several files, or allow more with --memory",
+            f"{name_of(source)} exceeds the limit of {gauge.longest:,} bytes for one text",
+            "split it into several files, or raise --memory",
         )
     return data
+
+
+def _check_line(raw: bytes, longest: int, where: str, number: int) -> None:
+    """Refuse a line that is too long, as bytes or as characters."""
+    if len(raw) > longest:
+        what = f"the line exceeds the limit of {longest:,} bytes"
+    elif len(raw) > longest // 4 and (size := size_as_text(raw)) > longest:
+        what = f"the line takes {size:,} bytes of memory, which exceeds the limit of {longest:,}"
+    else:
+        return
+    raise BadLine(
+        where,
+        number,
+        f"{what}: {shorten(decode(raw[:_SHOWN]))}",
+        "write one document per line and split very long ones, or raise --memory",
+    )
+
+
+def size_as_text(raw: bytes) -> int:
+    """Bytes that a text takes in memory: one, two or four a character, as the widest of them needs."""
+    valid = is_utf8(raw)
+    width = 4 if _FOUR_BYTES.search(raw) else 2 if not valid or _TWO_BYTES.search(raw) else 1
+    return width * (len(raw.translate(None, _CONTINUATIONS)) if valid else len(raw))
+
+
+def check_values(
+    text: str, separators: str, longest: int, where: str, number: int, is_json: bool = False
+) -> None:
+    """Refuse a line of very many small values, which take far more memory than their characters."""
+    most = VALUES * longest // VALUE_BYTES
+    if len(text) > most and sum(map(text.count, separators)) >= most:
+        values, at = 1, 0
+        strings = (
+            _JSON_STRING.finditer(text) if is_json else iter(())
+        )  # a comma in a string separates nothing
+        while values <= most and at < len(text):
+            string = next(strings, None)
+            end = string.start() if string is not None else len(text)
+            values += sum(text.count(separator, at, end) for separator in separators)
+            at = string.end() if string is not None else len(text)
+        if values > most:
+            raise BadLine(
+                where,
+                number,
+                f"the line has more values than the limit of {most:,}",
+                "split the document, drop the field that has them, or raise --memory",
+            )
 
 
 def decode(raw: bytes) -> str:
@@ -188,9 +238,11 @@ def decode(raw: bytes) -> str:
 
 
 def is_utf8(raw: bytes) -> bool:
-    """Whether bytes are UTF-8."""
+    """Whether bytes are UTF-8; of long ones, little is decoded at a time."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        raw.decode("utf-8")
+        for begin in range(0, len(raw), _DECODED):
+            decoder.decode(raw[begin : begin + _DECODED], begin + _DECODED >= len(raw))
     except UnicodeDecodeError:
         return False
     return True
@@ -198,9 +250,19 @@ def is_utf8(raw: bytes) -> bool:
 
 def json_lines(source: Source, gauge: Gauge | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a JSON-lines source with their line numbers; blank lines are skipped."""
-    for number, line in read_lines(source, gauge):
-        if line.strip():
-            yield number, read_object(line, name_of(source), number)
+    longest = gauge.longest if gauge is not None else LONGEST
+
+    def parse(numbered: tuple[int, str]) -> tuple[int, dict[str, Any]]:
+        number, line = numbered
+        check_values(line, ",[{", longest, name_of(source), number, is_json=True)
+        return number, read_object(line, name_of(source), number)
+
+    # Not a generator: that would keep each line while its document is indexed.
+    return map(parse, filter(_has_text, read_lines(source, gauge)))
+
+
+def _has_text(numbered: tuple[int, str]) -> bool:
+    return bool(numbered[1]) and not numbered[1].isspace()
 
 
 def read_object(line: str, where: str, number: int) -> dict[str, Any]:
@@ -236,7 +298,7 @@ def split_columns(line: str, *counts: int) -> list[str]:
 
 def shorten(text: str) -> str:
     """The start of a text, quoted for a message."""
-    text = text.strip()
+    text = text[:_SHOWN_FROM].strip()
     return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "...")
 
 
@@ -270,67 +332,3 @@ def _peekable(stream: BinaryIO) -> BinaryIO:
     return (
         stream if hasattr(stream, "peek") else cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, stream)))
     )
-
-
-def _decompressed(file: BinaryIO, compression: str) -> BinaryIO:
-    start = cast(io.BufferedReader, file).peek(16)[:16]
-    if compression and not start:  # gzip would call this an empty text
-        raise EOFError("the file is empty")
-    if not compression:
-        compression = next((kind for mark, kind in _FIRST_BYTES.items() if start.startswith(mark)), "")
-    if compression == ".gz":
-        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
-    if compression == ".xz":
-        return cast(BinaryIO, lzma.LZMAFile(file))
-    if compression == ".bz2":
-        return cast(BinaryIO, bz2.BZ2File(file))
-    if compression == ".zst":
-        return cast(BinaryIO, io.BufferedReader(_ZstdReader(file)))
-    return file
-
-
-class _ZstdReader(io.RawIOBase):
-    """Zstandard frames as a stream. The package's own ends quietly where a file was cut; this one raises."""
-
-    _CHUNK = 1 << 14
-
-    def __init__(self, file: BinaryIO) -> None:
-        super().__init__()
-        self._zstandard = require("zstandard", "readers")
-        self._file = file
-        self._frame: Any = None  # None between frames
-        self._ready = b""
-        self._begun = False
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill the buffer as far as one chunk goes."""
-        while not self._ready:
-            chunk = self._file.read(self._CHUNK)
-            if not chunk:
-                if self._frame is not None or not self._begun:
-                    raise EOFError("the zstandard data is cut short")
-                return 0
-            self._ready = self._decompress(chunk)
-        count = min(len(buffer), len(self._ready))
-        buffer[:count] = self._ready[:count]
-        self._ready = self._ready[count:]
-        return count
-
-    def _decompress(self, chunk: bytes) -> bytes:
-        plain = []
-        while chunk:
-            if self._frame is None:
-                self._frame = self._zstandard.ZstdDecompressor().decompressobj()
-                self._begun = True
-            try:
-                plain.append(self._frame.decompress(chunk))
-            except self._zstandard.ZstdError as error:
-                raise OSError(str(error)) from error
-            chunk = b""
-            if self._frame.eof:
-                chunk, self._frame = self._frame.unused_data, None
-        return b"".join(plain)

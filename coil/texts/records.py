@@ -23,21 +23,22 @@ from pathlib import Path
 from typing import Any
 
 from coil.errors import BadLine, InputError, how_many, require
+from coil.texts.decompression import COMPRESSIONS
 from coil.texts.opening import (
-    COMPRESSIONS,
     LONGEST,
     STANDARD_INPUT,
     Gauge,
     Source,
     check_readable,
+    check_values,
     decode,
     json_lines,
     name_of,
-    open_bytes,
     read_lines,
     shorten,
     split_name,
 )
+from coil.texts.parquet import read_parquet
 from coil.texts.values import clean
 
 Record = dict[str, Any]
@@ -54,6 +55,7 @@ class Keys:
 Reader = Callable[[Source, Keys, Gauge | None], Iterator[tuple[int, Record]]]
 
 IRDS = "irds:"
+_CSV_COST = 4
 
 
 def read_records(source: Source, keys: Keys, gauge: Gauge | None = None) -> Iterator[tuple[int, Record]]:
@@ -190,30 +192,53 @@ def _read_json_lines(source: Source, _: Keys, gauge: Gauge | None) -> Iterator[t
 def _read_tsv(source: Source, keys: Keys, gauge: Gauge | None) -> Iterator[tuple[int, Record]]:
     header: list[str] | None = None
     first = True
+    longest = gauge.longest if gauge is not None else LONGEST
     for number, line in read_lines(source, gauge):
-        if not line.strip():
+        if not line or line.isspace():
             continue
-        row = line.rstrip("\r\n").split("\t")
+        if first or header is not None:
+            check_values(line, "\t", longest, name_of(source), number)
+            row = line.rstrip("\r\n").split("\t")
         if first and row[0] in keys.ids and not set(keys.texts).isdisjoint(row[1:]):
             header = row
             _check_header(header, source, number)
         elif header is not None:
             remedy = "a text that holds tabs needs a .csv or .jsonl file, or two columns without a header"
             yield number, _name_cells(header, row, source, number, remedy)
-        elif len(row) < 2:
-            raise BadLine(name_of(source), number, f"no tab in {shorten(line)}", "write id<TAB>text")
         else:
-            yield number, {"id": row[0], "text": "\t".join(row[1:])}
+            doc_id, tab, text = line.rstrip("\r\n").partition("\t")
+            if not tab:
+                raise BadLine(name_of(source), number, f"no tab in {shorten(line)}", "write id<TAB>text")
+            yield number, {"id": doc_id, "text": text}
         first = False
 
 
 def _read_csv(source: Source, _: Keys, gauge: Gauge | None) -> Iterator[tuple[int, Record]]:
     # The limit is the csv module's own global, 128 kB, and there is no other way to read longer texts.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
-    rows = csv.reader((line for _, line in read_lines(source, gauge)), strict=True)
+    # The module takes four bytes a character, and twice that while a cell grows.
+    longest = (gauge.longest if gauge is not None else LONGEST) // _CSV_COST
+    line = 1  # where the row begins: a quoted cell may run over many lines
+    size = 0  # of the row so far
+
+    def lines() -> Iterator[str]:
+        nonlocal size
+        for _, text in read_lines(source, gauge):
+            size += len(text)
+            if size > longest:
+                raise BadLine(
+                    name_of(source),
+                    line,
+                    f"the row exceeds the limit of {longest:,} characters",
+                    "close the quote that is open; split very long documents, or raise --memory",
+                )
+            check_values(text, ",", longest, name_of(source), line)
+            yield text
+
+    rows = csv.reader(lines(), strict=True)
     header: list[str] | None = None
     while True:
-        line = rows.line_num + 1  # where the row begins: a quoted cell may run over many lines
+        line, size = rows.line_num + 1, 0
         try:
             row = next(rows, None)
         except csv.Error as error:
@@ -245,20 +270,7 @@ def _name_cells(header: Sequence[str], row: Sequence[str], source: Source, line:
 
 
 def _read_parquet(source: Source, _: Keys, gauge: Gauge | None) -> Iterator[tuple[int, Record]]:
-    arrow, parquet = require("pyarrow", "readers"), require("pyarrow.parquet", "readers")
-    with open_bytes(source, gauge) as file:
-        try:
-            table = parquet.ParquetFile(arrow.BufferReader(file.read()) if split_name(source)[2] else file)
-            number = 0
-            for batch in table.iter_batches(batch_size=1024):
-                for record in batch.to_pylist():
-                    number += 1
-                    yield number, record
-        except (arrow.ArrowException, OSError, ValueError) as error:
-            reason = next(iter(str(error).splitlines()), "")
-            raise InputError(
-                f"{name_of(source)} cannot be read as parquet: {reason}", "write or fetch the file again"
-            ) from error
+    return read_parquet(source, gauge)
 
 
 def _shown_keys(record: Record) -> str:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TextIO
 
 from coil.errors import BadLine, OutputError
-from coil.texts.opening import COMPRESSIONS, Source, name_of, read_lines, shorten, split_columns
+from coil.texts.decompression import COMPRESSIONS
+from coil.texts.opening import Source, name_of, read_lines, shorten, split_columns
 from coil.texts.values import clean
 
 Run = dict[str, dict[str, float]]

@@ -1,0 +1,176 @@
+"""Decompression in bounded memory: whatever a file declares or unpacks to, a little is held at a time.
+
+gzip and bzip2 keep at most a few megabytes of what they unpacked. xz and zstandard files say themselves how
+much of it the decoder must keep (the dictionary, or window), up to gigabytes: more than a limit is refused.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+from collections.abc import Iterator
+from typing import Any, BinaryIO, cast
+
+from coil.errors import InputError, require
+
+COMPRESSIONS = (".gz", ".xz", ".bz2", ".zst")
+LARGEST_WINDOW = 128 << 20  # what `zstd --ultra -22` and `zstd --long` ask for, and twice that of `xz -9`
+
+_FIRST_BYTES = {
+    b"\x1f\x8b\x08": ".gz",
+    b"\xfd7zXZ\x00": ".xz",
+    b"BZh91AY&SY": ".bz2",
+    b"\x28\xb5\x2f\xfd": ".zst",
+}
+_CHUNK = 1 << 16
+
+
+def decompressed(file: BinaryIO, compression: str, where: str, largest_window: int) -> BinaryIO:
+    """The plain bytes of a file; `compression` is what its name says, empty if it says nothing."""
+    start = cast(io.BufferedReader, file).peek(16)[:16]
+    if compression and not start:  # gzip would call this an empty text
+        raise EOFError("the file is empty")
+    if not compression:
+        compression = next((kind for mark, kind in _FIRST_BYTES.items() if start.startswith(mark)), "")
+    largest_window = min(largest_window, LARGEST_WINDOW)
+    if compression == ".gz":
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    if compression == ".xz":
+        return cast(BinaryIO, io.BufferedReader(_XzReader(file, where, largest_window)))
+    if compression == ".bz2":
+        return cast(BinaryIO, bz2.BZ2File(file))
+    if compression == ".zst":
+        return cast(BinaryIO, io.BufferedReader(_ZstdReader(file, where, largest_window)))
+    return file
+
+
+def _window_error(where: str, needed: str, limit: int) -> InputError:
+    return InputError(
+        f"{where} needs {needed} to unpack; the limit is {limit:,} bytes",
+        "raise --memory, or compress the file again with the default options",
+    )
+
+
+class _XzReader(io.RawIOBase):
+    """What `lzma.LZMAFile` does, with a limit on the decoder's memory."""
+
+    def __init__(self, file: BinaryIO, where: str, largest_window: int) -> None:
+        super().__init__()
+        self._file, self._where = file, where
+        self._limit = largest_window + (1 << 20)  # the decoder's tables
+        self._stream = lzma.LZMADecompressor(memlimit=self._limit)
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer as far as one chunk of the file goes."""
+        data = b""
+        while not data:
+            chunk, begins = b"", self._stream.eof
+            if begins:
+                chunk = self._stream.unused_data or self._file.read(_CHUNK)
+                if not chunk:
+                    return 0
+                self._stream = lzma.LZMADecompressor(memlimit=self._limit)
+            elif self._stream.needs_input:
+                chunk = self._file.read(_CHUNK)
+                if not chunk:
+                    raise EOFError("the xz data is truncated")
+            try:
+                data = self._stream.decompress(chunk, len(buffer))
+            except lzma.LZMAError as error:
+                if "limit" in str(error):
+                    raise _window_error(self._where, "a larger dictionary", self._limit) from error
+                if begins:  # as LZMAFile does: what follows a stream and is none is ignored
+                    return 0
+                raise
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class _ZstdReader(io.RawIOBase):
+    """Zstandard frames (RFC 8878), decoded block by block: a block unpacks to at most 128 KiB.
+
+    The package's own readers either unpack all of a chunk at once, and a chunk of 16 KiB may hold half a
+    gigabyte, or end quietly where a file is truncated.
+    """
+
+    _MAGIC, _SKIPPABLE = 0xFD2FB528, range(0x184D2A50, 0x184D2A60)
+    _LARGEST_BLOCK = 1 << 17
+
+    def __init__(self, file: BinaryIO, where: str, largest_window: int) -> None:
+        super().__init__()
+        self._zstandard = require("zstandard", "readers")
+        self._file, self._where, self._largest_window = file, where, largest_window
+        self._blocks = self._unpack()
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer as far as one block goes."""
+        while not self._ready:
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
+            self._ready = memoryview(block)
+        count = min(len(buffer), len(self._ready))
+        buffer[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
+
+    def _unpack(self) -> Iterator[bytes]:
+        try:
+            while start := self._file.read(4):
+                magic = int.from_bytes(start + self._read(4 - len(start)), "little")
+                if magic in self._SKIPPABLE:
+                    self._skip(int.from_bytes(self._read(4), "little"))
+                elif magic == self._MAGIC:
+                    yield from self._unpack_frame(start)
+                else:
+                    raise OSError("no zstandard frame where one should begin")
+        except self._zstandard.ZstdError as error:
+            raise OSError(str(error)) from error
+
+    def _unpack_frame(self, start: bytes) -> Iterator[bytes]:
+        flags = self._read(1)[0]
+        single, content = flags >> 5 & 1, flags >> 6
+        window_at = self._read(0 if single else 1)
+        rest = self._read((0, 1, 2, 4)[flags & 3])  # the number of a dictionary
+        size = self._read((single, 2, 4, 8)[content])
+        if single:  # the frame is its own window
+            window = int.from_bytes(size, "little") + (256 if content == 1 else 0)
+        else:
+            window = (8 + (window_at[0] & 7)) << (7 + (window_at[0] >> 3))
+        if window > self._largest_window:
+            raise _window_error(self._where, f"a window of {window:,} bytes", self._largest_window)
+        decoder = self._zstandard.ZstdDecompressor().decompressobj()
+        yield decoder.decompress(start + bytes([flags]) + window_at + rest + size)
+        last = False
+        while not last:
+            head = self._read(3)
+            value = int.from_bytes(head, "little")
+            last, kind, length = bool(value & 1), value >> 1 & 3, value >> 3
+            if length > self._LARGEST_BLOCK:
+                raise OSError(f"a zstandard block of {length:,} bytes")
+            yield decoder.decompress(head + self._read(1 if kind == 1 else length))  # 1: one byte, repeated
+        if flags >> 2 & 1:
+            yield decoder.decompress(self._read(4))  # the checksum
+        if not decoder.eof:
+            raise OSError("a zstandard frame without an end")
+
+    def _read(self, count: int) -> bytes:
+        data = self._file.read(count) if count else b""
+        if len(data) < count:
+            raise EOFError("the zstandard data is truncated")
+        return data
+
+    def _skip(self, count: int) -> None:
+        while count:
+            count -= len(self._read(min(count, _CHUNK)))

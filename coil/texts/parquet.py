@@ -1,0 +1,213 @@
+"""Rows of a Parquet file, in bounded memory.
+
+The footer tells how many bytes and values a row group has, but not how large the pages are that are unpacked
+at once, so the page headers are read first. A value is no longer than the largest page of its column: that
+decides how many rows are read at a time, even where a dictionary repeats one long value in every row.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from coil.errors import BadLine, InputError, require
+from coil.texts.opening import LONGEST, VALUE_BYTES, VALUES, Gauge, Source, name_of, open_bytes, split_name
+from coil.texts.thrift import Fields, read_struct
+
+ROWS = 1024  # read at a time, where they are small
+COLUMN = 4  # of the longest line: what lists may take in one row group, since it may all be one row
+
+_REMEDY = "write the file with smaller pages and row groups, split long documents, or raise --memory"
+_HEADER_BYTES = (1 << 12, 1 << 16, 1 << 24)  # a page header is small, unless its statistics are not
+_BUFFER = 1 << 16
+_BYTE_ARRAYS = (6, 7)  # physical types of any length
+FOOTER = 8  # the longest line is so many times the longest footer
+_BYTES_A_VALUE = 16  # of a list, with what tells where lists begin and end
+
+
+def read_parquet(source: Source, gauge: Gauge | None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a file, numbered from 1, by the names of their columns."""
+    arrow, parquet = require("pyarrow", "readers"), require("pyarrow.parquet", "readers")
+    longest, where = gauge.longest if gauge is not None else LONGEST, name_of(source)
+    with open_bytes(source, gauge) as plain:
+        file = _unpacked(plain, longest, where) if split_name(source)[2] else plain
+        try:
+            groups = _row_groups(file, longest, where)
+            # With a buffer, a column is read page by page, not all at once.
+            opened = parquet.ParquetFile(file, buffer_size=_BUFFER, pre_buffer=False)
+            number = 0
+            for group, columns in enumerate(groups):
+                at_once = _check_group(file, opened.schema, group + 1, columns, longest, where)
+                for batch in opened.iter_batches(at_once, row_groups=[group], use_threads=False):
+                    for row in _rows(batch, arrow, longest, where, number):
+                        number += 1
+                        yield number, row
+        except (arrow.ArrowException, OSError, ValueError) as error:
+            reason = next(iter(str(error).splitlines()), "")
+            raise InputError(
+                f"{where} cannot be read as parquet: {reason}", "write or fetch the file again"
+            ) from error
+
+
+def _unpacked(file: BinaryIO, longest: int, where: str) -> BinaryIO:
+    """A compressed file must be unpacked as a whole: Parquet begins to read at the end."""
+    data = file.read(longest + 1)
+    if len(data) > longest:
+        raise InputError(
+            f"{where} exceeds the limit of {longest:,} bytes for a compressed .parquet file",
+            "decompress it first, since Parquet is compressed inside; or raise --memory",
+        )
+    return io.BytesIO(data)
+
+
+def _check_group(
+    file: BinaryIO, schema: Any, group: int, columns: list[_Column], longest: int, where: str
+) -> int:
+    """Refuse what would not fit into memory; returns how many rows to read at a time."""
+    row_bytes = 1
+    for place, column in enumerate(columns):
+        what = f"{where}, row group {group}, column {column.name!r}"
+        largest_page, values = 0, 0
+        for page in _pages(file, column):
+            largest_page = max(largest_page, page[0])
+            values += page[1]
+            if largest_page > longest:
+                raise InputError(
+                    f"{what}: a page of {largest_page:,} bytes exceeds the limit of {longest:,}", _REMEDY
+                )
+            if page[1] * _BYTES_A_VALUE > COLUMN * longest:
+                most = COLUMN * longest // _BYTES_A_VALUE
+                raise InputError(
+                    f"{what}: a page of {page[1]:,} values exceeds the limit of {most:,}", _REMEDY
+                )
+        if values > column.values:
+            raise ValueError(f"{what} has {values:,} values, but {column.values:,} are declared")
+        if schema.column(place).max_repetition_level:  # lists: all of it may be one row
+            size = max(column.unpacked, _BYTES_A_VALUE * column.values)
+            if size > COLUMN * longest:
+                raise InputError(
+                    f"{what}: lists of {size:,} bytes exceed the limit of {COLUMN * longest:,} per row group",
+                    f"drop the column; or {_REMEDY}",
+                )
+        if column.kind in _BYTE_ARRAYS:
+            row_bytes += largest_page
+    return max(1, min(ROWS, longest // row_bytes))
+
+
+def _rows(batch: Any, arrow: Any, longest: int, where: str, number: int) -> Iterator[dict[str, Any]]:
+    if _size(batch, arrow) <= longest // 4:
+        yield from batch.to_pylist()
+        return
+    for place in range(batch.num_rows):
+        row = batch.slice(place, 1)
+        size = _size(row, arrow)
+        if size > longest:
+            raise BadLine(
+                where,
+                number + place + 1,
+                f"the row takes {size:,} bytes of memory, which exceeds the limit of {longest:,}",
+                "split the document, drop the column that is so large, or raise --memory",
+            )
+        yield from row.to_pylist()
+
+
+def _size(batch: Any, arrow: Any) -> int:
+    """Bytes of some rows, whether as Arrow's arrays or, for lists, as the Python objects of their values."""
+    values = sum(_values(column, arrow) for column in batch.columns)
+    return max(int(batch.nbytes), values * VALUE_BYTES // VALUES)
+
+
+def _values(array: Any, arrow: Any) -> int:
+    """How many values stand in lists and the like."""
+    kind = array.type
+    if arrow.types.is_map(kind):
+        array = array.cast(arrow.list_(arrow.struct([("key", kind.key_type), ("value", kind.item_type)])))
+    elif arrow.types.is_struct(kind):
+        return sum(len(part) + _values(part, arrow) for part in array.flatten())
+    elif not any(check(kind) for check in _list_checks(arrow)):
+        return 0
+    inner = array.flatten()
+    return len(inner) + _values(inner, arrow)
+
+
+def _list_checks(arrow: Any) -> tuple[Any, ...]:
+    return arrow.types.is_list, arrow.types.is_large_list, arrow.types.is_fixed_size_list
+
+
+# ---- what the file says about itself
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One column of a row group."""
+
+    name: str
+    kind: int
+    values: int
+    unpacked: int  # bytes of all pages
+    begin: int
+    end: int
+
+
+def _row_groups(file: BinaryIO, longest: int, where: str) -> list[list[_Column]]:
+    """The columns of each row group, from the footer."""
+    size = file.seek(0, io.SEEK_END)
+    file.seek(max(0, size - 8))
+    end = file.read(8)
+    length = int.from_bytes(end[:4], "little")
+    if len(end) < 8 or end[4:] != b"PAR1" or length + 8 > size:
+        raise ValueError("no footer")
+    if length > longest // FOOTER:
+        raise InputError(
+            f"{where}: a footer of {length:,} bytes exceeds the limit of {longest // FOOTER:,}", _REMEDY
+        )
+    file.seek(size - 8 - length)
+    groups = _parse(file.read(length)).get(4)
+    try:
+        return [[_column(column[3]) for column in group[1]] for group in groups or []]
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError("a damaged footer") from error
+
+
+def _column(fields: Fields) -> _Column:
+    begin = min(fields[9], fields.get(11) or fields[9])  # the dictionary, if there is one, comes first
+    name = b".".join(fields[3]).decode("utf-8", "replace")
+    return _Column(name, fields[1], fields[5], fields[6], begin, begin + fields[7])
+
+
+def _pages(file: BinaryIO, column: _Column) -> Iterator[tuple[int, int]]:
+    """The larger size, compressed or not, of each page of a column, and how many values it has."""
+    begin = column.begin
+    while begin < column.end:
+        header, length = _page_header(file, begin)
+        data = header.get(5) or header.get(8) or {1: 0}  # a dictionary's values are not the column's
+        size, packed, values = header.get(2), header.get(3), data.get(1) if isinstance(data, dict) else None
+        if not (isinstance(size, int) and isinstance(packed, int) and isinstance(values, int)):
+            raise ValueError("a damaged page header")
+        if min(size, packed, values) < 0:
+            raise ValueError("a page of negative size")
+        yield max(size, packed), values
+        begin += length + packed
+
+
+def _page_header(file: BinaryIO, begin: int) -> tuple[Fields, int]:
+    if begin < 0:
+        raise ValueError("a page before the beginning of the file")
+    for most in _HEADER_BYTES:
+        file.seek(begin)
+        data = file.read(most)
+        try:
+            return read_struct(data)
+        except IndexError:
+            if len(data) < most:
+                break
+    raise ValueError("a damaged page header")
+
+
+def _parse(data: bytes) -> Fields:
+    try:
+        return read_struct(data)[0]
+    except IndexError as error:
+        raise ValueError("a truncated footer") from error
