@@ -2,10 +2,10 @@
 
     python -m bench.load INDEX QUERIES [--seconds 60] [--clients 1,4,16,64] [--steady 600]
 
-The index is copied first, so it is not changed. Each client asks its next query when it has the answer to the
-last (a closed loop). Every answer is compared with the library's, every document that was acknowledged is
-looked for at the end, and the library's own throughput with as many threads is measured before and after each
-number of clients, in the same run. INDEX is a folder made by `coil index`, QUERIES a file of queries.
+The index is copied first, so it is not changed. Each client sends its next query when it has the answer to
+the last (a closed loop). Every answer is compared with the library's, every acknowledged document is looked
+up at the end, and the library's own throughput with the same number of threads is measured before and after
+each number of clients, in the same run. INDEX is a folder made by `coil index`, QUERIES a file of queries.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from coil.indexes.opening import open_index
 from coil.texts.queries import read_queries
 
 K = 10
-WRITTEN = "written-by-load-"  # begins the ids of documents that are written meanwhile
+WRITTEN = "written-by-load-"  # prefix of the ids of documents written during the run
 TOLERANCE = 1e-3  # of a score: texts encoded together may differ in the last bits
 TOKEN = "load"
 
@@ -51,7 +51,7 @@ class Tally:
 
 
 class Client:
-    """One connection that is kept open. Its own HTTP, because a real client costs more than the server."""
+    """One keep-alive connection with minimal HTTP: a client library would take more CPU than the server."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
@@ -85,7 +85,7 @@ class Expected:
         self._right: dict[str, set[bytes]] = {query: set() for query in queries}
 
     def fault(self, query: str, body: bytes) -> str | None:
-        """What is wrong with an answer, None if nothing is."""
+        """What is wrong with an answer; None if it is correct."""
         if body in self._right[query]:  # the same bytes as an answer that was right
             return None
         hits = json.loads(body)["hits"]
@@ -190,8 +190,8 @@ async def load(
                 tally.write_seconds.append(time.perf_counter() - began)
                 tally.acknowledged.append(doc_id)
                 status, body = await client.ask("GET", f"{base}/documents/{doc_id}")
-                if status != 200:  # searchable after the call returns, or it was not true
-                    tally.wrong.append(f"{doc_id} is not there after its acknowledgement")
+                if status != 200:  # it must be searchable when the call returns
+                    tally.wrong.append(f"{doc_id} is missing after its acknowledgement")
             else:
                 tally.errors.append(f"write: {status} {body[:200].decode(errors='replace')}")
             await asyncio.sleep(pause)
@@ -265,9 +265,13 @@ def main() -> None:
     parser.add_argument("queries")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each number of clients")
     parser.add_argument("--clients", default="1,4,16,64")
-    parser.add_argument("--threads", type=int, default=2, help="that search, in the server and the library")
+    parser.add_argument(
+        "--threads", type=int, default=2, help="search threads of the server and of the library"
+    )
     parser.add_argument("--pause", type=float, default=1.0, help="seconds between writes; 0: no writes")
-    parser.add_argument("--steady", type=float, default=0.0, help="then 16 clients for so long: memory")
+    parser.add_argument(
+        "--steady", type=float, default=0.0, help="seconds with 16 clients to watch the memory; 0: none"
+    )
     parser.add_argument("--out", type=Path, help="instead of bench/results/load.json")
     given = parser.parse_args()
     queries = [query.text for query in read_queries(given.queries)][:500]

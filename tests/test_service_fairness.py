@@ -74,7 +74,7 @@ def search(server: Running, **asked: Any) -> httpx.Response:
 def test_a_search_is_answered_while_batches_are(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
     with gated(build(tmp_path / "notes.coil"), threads=2) as (server, encoder):
         batches = [pool.submit(batch, server) for _ in range(4)]
-        wait_until(lambda: encoder.reached == 1 and server.service._workers.waiting == 3)
+        wait_until(lambda: encoder.reached == 1 and server.service._batch_turns._waiting == 3)
         for _ in range(5):
             assert search(server).status_code == 200
         assert encoder.reached == 1  # one thread is kept free
@@ -84,8 +84,10 @@ def test_a_search_is_answered_while_batches_are(tmp_path: Path, pool: ThreadPool
 
 def test_slices_leave_room_for_others_on_one_thread(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
     with gated(build(tmp_path / "notes.coil"), threads=1) as (server, encoder):
-        two = [pool.submit(batch, server) for _ in range(2)]
-        wait_until(lambda: encoder.reached == 1 and server.service._workers.waiting == 1)
+        two = [pool.submit(batch, server, 20)]
+        wait_until(lambda: encoder.reached == 1)
+        two.append(pool.submit(batch, server, 8))
+        wait_until(lambda: server.service._workers.waiting == 1)
         plain = pool.submit(search, server)
         wait_until(lambda: server.service._workers.waiting == 2)
         encoder.allowed.release(1)  # one slice
@@ -93,7 +95,7 @@ def test_slices_leave_room_for_others_on_one_thread(tmp_path: Path, pool: Thread
         assert not any(one.done() for one in two)
         encoder.allowed.release(100)
         assert [one.result(30).status_code for one in two] == [200, 200]
-        assert encoder.reached == 6
+        assert encoder.reached == 4
 
 
 @pytest.mark.parametrize("asked", [{"filter": "year > 2000"}, {"matches": True}], ids=["filter", "explained"])

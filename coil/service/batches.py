@@ -18,7 +18,6 @@ from coil.service.served import ServedIndex
 
 _QUERIES = 8  # of a slice: enough for the language model to read together, soon done
 _HITS = 320  # of a slice: what is held as Python values at once
-_AT_ONCE = 4  # batches that take turns; more would all be late
 
 
 def slice_size(asked: Asked) -> int:
@@ -70,15 +69,21 @@ class PinnedIndex:
 
 
 class BatchTurns:
-    """Lets a few batches be answered at once, in the order of their arrival."""
+    """Lets as many long batches be answered at once as there are threads for them, in order of arrival.
 
-    def __init__(self, most_waiting: int) -> None:
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+    If all of them took turns, none would be finished in time.
+    """
+
+    def __init__(self, at_once: int, most_waiting: int) -> None:
+        self._turns = asyncio.Semaphore(at_once)
         self._most_waiting, self._waiting = most_waiting, 0
 
     @asynccontextmanager
-    async def turn(self, deadline: float) -> AsyncIterator[None]:
-        """Wait for a turn until the deadline."""
+    async def turn(self, deadline: float, slices: int) -> AsyncIterator[None]:
+        """Wait for a turn until the deadline; a batch of one slice needs none."""
+        if slices == 1:
+            yield
+            return
         if self._waiting >= self._most_waiting:
             raise busy(f"{self._waiting} batches are waiting already")
         self._waiting += 1

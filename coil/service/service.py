@@ -61,7 +61,7 @@ class Service:
         )
         self._workers = Workers(options.searching_threads, options.limits.waiting, self.meters.count_batch)
         self._unsent = UnsentBytes(options.limits.unsent_bytes)
-        self._batch_turns = BatchTurns(options.limits.waiting)
+        self._batch_turns = BatchTurns(self._workers.slow_places, options.limits.waiting)
         self._warm = False
         self._stopping = False
         self._first = threading.Thread(target=self._warm_up, name="warm-up", daemon=True)
@@ -152,7 +152,7 @@ class Service:
 
         size = slice_size(asked)
         try:
-            async with self._batch_turns.turn(end):
+            async with self._batch_turns.turn(end, -(-len(cleaned) // size)):
                 for begin in range(0, len(cleaned), size):
                     job = _Asking(slow=True, end=end, admitted=begin > 0)
                     await self._ask(answer, cleaned[begin : begin + size], job, gone)

@@ -50,7 +50,7 @@ class Workers:
         self._slow: deque[Job] = deque()
         self._changed = threading.Condition()
         self._free = 0
-        self._slow_places = max(threads - 1, 1)
+        self.slow_places = max(threads - 1, 1)  # threads that slow jobs may occupy
         self._slow_running = 0
         self._slow_was_last = False
         self._stopping = False
@@ -131,7 +131,7 @@ class Workers:
 
     def _next_queue(self) -> deque[Job] | None:
         """Where the next job comes from, None if nothing waits that this thread may begin."""
-        slow = self._slow if self._slow and self._slow_running < self._slow_places else None
+        slow = self._slow if self._slow and self._slow_running < self.slow_places else None
         if not self._quick:
             return slow
         if slow is None or self._slow_was_last or time.monotonic() - slow[0].asked < _PATIENCE:
