@@ -15,9 +15,9 @@ check: .venv/ready-dev
 demo: .venv/ready
 	.venv/bin/coil demo
 
-# Hundreds of kills instead of dozens.
+# Kills, disk errors, power failures, swapped folders, damaged files, attacks and traffic, and the sanitizers.
 soak: .venv/ready-dev
-	COIL_CRASH_ROUNDS=100 .venv/bin/python -m pytest -q tests/test_crash.py tests/test_service_crash.py tests/test_service_attack.py -n auto
+	.venv/bin/python -m bench.soak
 
 # The native code under the address and undefined-behaviour sanitizers. Their reports go to the real stderr, which
 # pytest must not capture.

@@ -21,6 +21,7 @@ CoilError                     what was found, what was expected, where; `remedy`
 │   ├── IndexLocked           another process is writing it
 │   └── UnfinishedBuild       its building was interrupted
 ├── SearchTimeout             a search took longer than it was given
+├── AnswerTooLarge            the texts of the hits exceed a limit
 ├── TooLittleMemory           memory or threads are not enough
 ├── OutputError               the result cannot be written
 ├── TrainingDiverged          the loss is no longer a number
@@ -139,6 +140,10 @@ class TooLittleMemory(CoilError):
 
 class SearchTimeout(CoilError):
     """A search took longer than it was given; it has stopped."""
+
+
+class AnswerTooLarge(CoilError):
+    """The texts of the hits exceed the limit that was set for them."""
 
 
 class OutputError(CoilError):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,7 @@ print("done", flush=True)
 """
 
 
-def test_a_build_killed_at_any_moment_is_resumed(tmp_path: Path) -> None:
+def test_a_build_killed_at_any_moment_is_resumed(tmp_path: Path, soaked: Callable[..., None]) -> None:
     rng = random.Random("build")
     corpus = tmp_path / "corpus.tsv"
     ids = [rng.randrange(500) for _ in range(600)]  # some come twice: the later one counts
@@ -107,10 +108,11 @@ def test_a_build_killed_at_any_moment_is_resumed(tmp_path: Path) -> None:
         if kills >= ROUNDS:
             break
     assert kills >= min(ROUNDS, 5)
+    soaked("processes killed", kills=kills)
 
 
 @pytest.mark.parametrize("kind", WRITERS)
-def test_kill_at_any_moment(kind: str, tmp_path: Path) -> None:
+def test_kill_at_any_moment(kind: str, tmp_path: Path, soaked: Callable[..., None]) -> None:
     rng = random.Random(kind)
     folder = tmp_path / "a.coil"
     create(folder, encoder=HashEncoder()).close()
@@ -135,3 +137,4 @@ def test_kill_at_any_moment(kind: str, tmp_path: Path) -> None:
         assert sorted(int(hit.doc_id) for hit in hits) == list(range(len(index)))
         index.close()
     assert promised > 0
+    soaked("processes killed", kills=ROUNDS)

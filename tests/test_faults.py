@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -102,13 +102,14 @@ def check_power_failure(plan: Plan, after: int, folder: Path, rng: random.Random
         assert index.has("after")
 
 
-def test_a_power_failure_after_any_step_loses_nothing(tmp_path: Path) -> None:
+def test_a_power_failure_after_any_step_loses_nothing(tmp_path: Path, soaked: Callable[..., None]) -> None:
     plan = all_events(tmp_path)
     rng = random.Random(0)
     points = list(range(len(plan.events) + 1))
     for number, after in enumerate(points if len(points) < POINTS else rng.sample(points, POINTS)):
         for share in (0.0, 0.5, 1.0):
             check_power_failure(plan, after, tmp_path / f"{number}-{share}", rng, share)
+    soaked("power failures", states=3 * (number + 1))
 
 
 @pytest.mark.parametrize(
@@ -123,11 +124,11 @@ def test_a_promise_that_is_not_kept_is_noticed(tmp_path: Path, step: str, name: 
             check_power_failure(plan, after, tmp_path / str(after), rng, 0.5)
 
 
-def test_an_error_at_any_step_leaves_a_whole_index(tmp_path: Path) -> None:
+def test_an_error_at_any_step_leaves_a_whole_index(tmp_path: Path, soaked: Callable[..., None]) -> None:
     whole = all_events(tmp_path)
     steps, states = whole.steps, promises(whole)
     rng = random.Random(1)
-    for number in range(min(POINTS, 10**6)):
+    for number in range(POINTS):
         plan = Plan(fail_at=rng.randrange(1, steps + 1), error=rng.choice([errno.ENOSPC, errno.EIO]))
         folder = tmp_path / str(number)
         with disk_of(plan), suppress(OutputError):
@@ -144,6 +145,7 @@ def test_an_error_at_any_step_leaves_a_whole_index(tmp_path: Path) -> None:
             index.update([{"id": "after", "text": "river"}])
             index.compact()
             index.verify()
+    soaked("write errors", injected=POINTS)
 
 
 def test_an_error_while_creating_leaves_a_free_place(tmp_path: Path) -> None:

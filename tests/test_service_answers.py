@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from coil.errors import SearchTimeout
+from coil.errors import AnswerTooLarge, SearchTimeout
+from coil.indexes.opening import create
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.problems import Problem
 from coil.service.replies import PIECE, Reply, UnsentBytes
+from coil.storage.documents import DocumentReader
 from tests.hash_encoder import HashEncoder
 from tests.raw_http import connected, errors, read_answer, wait_until
 from tests.serving import TOKEN, Running, running
@@ -152,3 +155,28 @@ def test_a_large_answer_arrives_whole(tmp_path: Path) -> None:
         document = server.client.get(f"{ONE}/documents/1").json()
         assert len(document["fields"]["pad"]) == MILLION
         assert server.service._unsent.now == 0
+
+
+def test_texts_beyond_the_limit_are_not_read_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand long documents would fill the memory before the first byte of the answer is written."""
+    with create(tmp_path / "notes.coil", encoder=HashEncoder(), long="truncate") as index:
+        index.add({"id": str(i), "text": f"river {i} " + "x" * 100_000} for i in range(60))
+        with pytest.raises(AnswerTooLarge):
+            index.answer_many(["river"], k=60, most_text=1_000_000)
+        assert len(index.answer_many(["river"], k=9, most_text=1_000_000)[0].hits) == 9
+    read: list[int] = []
+    fetch = DocumentReader.fetch
+
+    def counted(self: DocumentReader, ordinals: Sequence[int], texts: bool = True) -> Any:
+        read.extend(ordinals)
+        return fetch(self, ordinals, texts)
+
+    monkeypatch.setattr(DocumentReader, "fetch", counted)
+    limits = ServiceLimits(answer_bytes=1_000_000)
+    with running([tmp_path / "notes.coil"], ServiceOptions(limits=limits), HashEncoder()) as server:
+        for path in ("search", "bm25"):
+            read.clear()
+            answer = server.client.get(f"{ONE}/{path}", params={"q": "river", "k": 60})
+            assert answer.status_code == 413
+            assert "1,000,000 bytes" in answer.json()["detail"]
+            assert len(read) < 30

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -21,7 +22,7 @@ from tests.test_service_concurrency import start
 ROUNDS = int(os.environ.get("COIL_CRASH_ROUNDS", "4"))  # `make soak` asks for more
 
 
-def test_no_acknowledged_write_is_lost(tmp_path: Path) -> None:
+def test_no_acknowledged_write_is_lost(tmp_path: Path, soaked: Callable[..., None]) -> None:
     rng = random.Random(11)
     folder, token = tmp_path / "notes.coil", tmp_path / "token"
     create(folder, encoder=HashEncoder()).close()
@@ -68,3 +69,4 @@ def test_no_acknowledged_write_is_lost(tmp_path: Path) -> None:
             assert len(found) == len(set(found)) == len(index)
     assert len(there) > ROUNDS
     assert gone
+    soaked("processes killed", kills=ROUNDS)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.errors import InputError
+from coil.errors import AnswerTooLarge, InputError
 from coil.hits.certificate import rank_certified
 from coil.hits.collection import Collection, MemoryCollection
 from coil.hits.rankers import (
@@ -146,6 +146,7 @@ class Searcher:
         tok_only: bool = False,
         deadline: float | None = None,
         texts: bool = True,
+        most_text: int | None = None,
     ) -> list[Answer]:
         """The k best documents for each of many queries, and what they cost.
 
@@ -153,7 +154,8 @@ class Searcher:
         Without a sentence vector (COIL-tok) a document that scores exactly 0 is no hit. `allowed` keeps only
         the documents of these ordinals, `tok_only` leaves the sentence vector out. After `deadline`, a time
         of `time.monotonic`, encoding, ranking or fetching stops with SearchTimeout. Without `texts`, hits
-        have neither text nor fields: all that a run needs, and quicker.
+        have neither text nor fields: all that a run needs, and quicker. Where texts and fields of all hits
+        exceed `most_text` characters, it is an AnswerTooLarge, and no more of them are read.
         """
         asked = list(queries)
         selection = Selection(k, allowed, deadline=deadline)
@@ -171,7 +173,9 @@ class Searcher:
         answers = [Answer([], nothing, of_query) for of_query in vectors]
         for number, (found, counts) in zip(sensible, ranked, strict=True):
             fetching = time.perf_counter()
-            hits = self._fetch(found, texts, selection)
+            hits = self._fetch(found, texts, selection, most_text)
+            if most_text is not None:
+                most_text -= sum(Document(hit.doc_id, hit.text, hit.fields).size for hit in hits)
             fetch_ms = (time.perf_counter() - fetching) * 1000
             dropped = vectors[number].dropped
             stats = _stats(counts, exact_in, encode_ms, score_ms, fetch_ms, dropped)
@@ -246,12 +250,19 @@ class Searcher:
             vectors += self.encoder.encode_queries(queries[begin : begin + ENCODE_SLICE])
         return vectors
 
-    def _fetch(self, found: Ranking, texts: bool, selection: Selection) -> list[Hit]:
+    def _fetch(self, found: Ranking, texts: bool, selection: Selection, most_text: int | None) -> list[Hit]:
         documents: list[Document] = []
         ordinals = found.ordinals.tolist()
-        for begin in range(0, len(ordinals), FETCH_SLICE):
+        size = FETCH_SLICE if most_text is None else 1  # grows, so that few long texts are read in vain
+        while len(documents) < len(ordinals):
             check_deadline(selection)
-            documents += self.collection.fetch(ordinals[begin : begin + FETCH_SLICE], texts)
+            some = self.collection.fetch(ordinals[len(documents) : len(documents) + size], texts)
+            documents += some
+            size = min(2 * size, FETCH_SLICE)
+            if most_text is not None:
+                most_text -= sum(document.size for document in some)
+                if most_text < 0:
+                    raise AnswerTooLarge("the texts of the hits exceed the limit", "ask for fewer hits")
         chunks = zip(documents, found.scores.tolist(), self._chunks(found), strict=True)
         return [
             Hit(rank, document.doc_id, score, document.text, document.fields, chunk)

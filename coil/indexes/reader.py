@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coil.errors import DamagedManifest, InputError, MissingSegment, ModelError, how_many
+from coil.errors import AnswerTooLarge, DamagedManifest, InputError, MissingSegment, ModelError, how_many
 from coil.explanations.explainer import explain_hit
 from coil.explanations.explanation import Explanation
 from coil.hits.rankers import Selection, check_deadline
@@ -118,10 +118,12 @@ class IndexReader:
         tok_only: bool = False,
         timeout: float | None = None,
         texts: bool = True,
+        most_text: int | None = None,
     ) -> list[Answer]:
         """The same with what each query cost; after `timeout` seconds it stops with SearchTimeout.
 
-        Without `texts`, hits have neither text nor fields: all that a run needs, and quicker.
+        Without `texts`, hits have neither text nor fields: all that a run needs, and quicker. Hits with more
+        than `most_text` characters in all are an AnswerTooLarge.
         """
         queries = [queries] if isinstance(queries, str) else list(queries)
         _check_question(queries, k, filter)
@@ -130,10 +132,17 @@ class IndexReader:
         with self._holder.held() as snapshot:
             if filter is not None:
                 allowed = snapshot.select(filter, deadline)
-            return self._searcher(snapshot).answer_many(queries, k, allowed, tok_only, deadline, texts)
+            return self._searcher(snapshot).answer_many(
+                queries, k, allowed, tok_only, deadline, texts, most_text
+            )
 
     def search_with_bm25(
-        self, query: str, k: int = 10, filter: str | None = None, timeout: float | None = None
+        self,
+        query: str,
+        k: int = 10,
+        filter: str | None = None,
+        timeout: float | None = None,
+        most_text: int | None = None,
     ) -> list[Hit]:
         """The k best documents by BM25 over the same lists: which words occur how often, not what they mean.
 
@@ -159,6 +168,10 @@ class IndexReader:
             check_deadline(selection)
             for rank, found in enumerate(ranked, start=1):
                 document = snapshot.document(found.ordinal)
+                if most_text is not None:
+                    most_text -= document.size
+                    if most_text < 0:
+                        raise AnswerTooLarge("the texts of the hits exceed the limit", "ask for fewer hits")
                 hits.append(
                     Hit(rank, document.doc_id, found.score, document.text, document.fields, found.chunk)
                 )

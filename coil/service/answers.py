@@ -39,11 +39,11 @@ class Answered:
 
 
 def answer_queries(
-    index: IndexReader, queries: Sequence[str], asked: Asked, seconds: float
+    index: IndexReader, queries: Sequence[str], asked: Asked, seconds: float, most_text: int | None = None
 ) -> list[Answered]:
     """Answer queries from one state of the index; `index` is pinned."""
     deadline = time.monotonic() + seconds
-    found = index.answer_many(queries, asked.k, asked.filter, asked.tok_only, seconds)
+    found = index.answer_many(queries, asked.k, asked.filter, asked.tok_only, seconds, most_text=most_text)
     if not asked.matches:
         return [Answered(_search_json(q, a, asked), a.stats) for q, a in zip(queries, found, strict=True)]
     return [
@@ -52,10 +52,12 @@ def answer_queries(
     ]
 
 
-def answer_with_bm25(index: IndexReader, query: str, asked: Asked, seconds: float) -> Answered:
+def answer_with_bm25(
+    index: IndexReader, query: str, asked: Asked, seconds: float, most_text: int | None = None
+) -> Answered:
     """The same shape of answer from BM25 over the same lists."""
     began = time.perf_counter()
-    hits = index.search_with_bm25(query, asked.k, asked.filter, seconds)
+    hits = index.search_with_bm25(query, asked.k, asked.filter, seconds, most_text)
     stats = SearchStats(score_ms=(time.perf_counter() - began) * 1000)
     return Answered(_search_json(query, Answer(hits, stats), asked), stats)
 

@@ -135,15 +135,20 @@ class Reply:
     def _check(self, more: int) -> None:
         if self.length + more > self._most:
             self.close()
-            raise Problem(
-                413,
-                "large_answer",
-                f"the answer exceeds the limit of {self._most:,} bytes",
-                "ask for fewer hits or fewer queries at once",
-            )
+            raise large_answer(self._most)
         if time.monotonic() > self._deadline:
             self.close()
             raise SearchTimeout("writing the answer exceeded the time limit", "ask for less")
+
+
+def large_answer(most: int) -> Problem:
+    """An answer beyond the limit."""
+    return Problem(
+        413,
+        "large_answer",
+        f"the answer exceeds the limit of {most:,} bytes",
+        "ask for fewer hits or fewer queries at once",
+    )
 
 
 class ReplyResponse(Response):

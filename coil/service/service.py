@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect
 
-from coil.errors import CoilError, SearchTimeout
+from coil.errors import AnswerTooLarge, CoilError, SearchTimeout
 from coil.indexes.index import Index
 from coil.indexes.reader import IndexReader
 from coil.service import uploads
@@ -24,7 +24,7 @@ from coil.service.batches import BatchTurns, PinnedIndex, slice_size
 from coil.service.limits import ServiceOptions
 from coil.service.meters import Meters
 from coil.service.problems import PUT_BACK, Problem, unknown_document, unknown_index
-from coil.service.replies import Reply, UnsentBytes
+from coil.service.replies import Reply, UnsentBytes, large_answer
 from coil.service.served import ServedIndex
 from coil.service.workers import MOST_TOGETHER, Job, Workers
 from coil.texts.values import clean
@@ -168,8 +168,12 @@ class Service:
 
         def answer(seconds: float) -> Reply:
             reply = self._new_reply(time.monotonic() + seconds)
-            with served.reading() as index:
-                reply.add_answer(answer_with_bm25(index, cleaned, asked, seconds).value)
+            most = self.options.limits.answer_bytes
+            try:
+                with served.reading() as index:
+                    reply.add_answer(answer_with_bm25(index, cleaned, asked, seconds, most).value)
+            except AnswerTooLarge as error:
+                raise large_answer(most) from error
             return reply.finish()
 
         cleaned = self._query(query)
@@ -327,7 +331,11 @@ class Service:
     def _answer(
         self, served: ServedIndex, index: IndexReader, queries: Sequence[str], asked: Asked, seconds: float
     ) -> list[Answered]:
-        found = answer_queries(index, queries, asked, seconds)
+        most = self.options.limits.answer_bytes
+        try:
+            found = answer_queries(index, queries, asked, seconds, most)
+        except AnswerTooLarge as error:  # found out while texts were fetched, before they filled the memory
+            raise large_answer(most) from error
         for one in found:
             self.meters.count_query(served.name, one.stats)
         return found

@@ -20,6 +20,12 @@ class Document:
     fields: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def size(self) -> int:
+        """About how many characters its text and fields have."""
+        others = (len(v) if isinstance(v, str) else len(repr(v)) for v in self.fields.values())
+        return len(self.text) + sum(others)
+
+    @property
     def is_empty(self) -> bool:
         """Whether the text has nothing but white space and characters that cannot be seen.
 

@@ -1,0 +1,88 @@
+"""Hours of trouble in minutes: kills, disk errors, power failures, swapped folders, damaged files, traffic.
+
+    python -m bench.soak            # what `make soak` runs; about forty minutes
+    python -m bench.soak --share .1 # a tenth of it
+
+Each part is a test of the suite with larger numbers; what it did goes to bench/results/soak.json, with what
+failed, if anything did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.stamp import ROOT, stamp, write_result
+
+PARTS: list[tuple[str, list[str], dict[str, int]]] = [
+    (
+        "SIGKILL at any moment",
+        ["tests/test_crash.py", "tests/test_service_crash.py"],
+        {"COIL_CRASH_ROUNDS": 100},
+    ),
+    ("disk errors and power failures", ["tests/test_faults.py"], {"COIL_FAULT_POINTS": 200}),
+    ("swapped folders", ["tests/test_swaps.py"], {"COIL_SWAP_ROUNDS": 60}),
+    ("damaged and hostile files", ["tests/test_mutations.py"], {"COIL_MUTATIONS": 1_200}),
+    ("attacks on the service", ["tests/test_service_attack.py"], {"COIL_CRASH_ROUNDS": 100}),
+    ("mixed traffic", ["tests/test_traffic.py"], {"COIL_TRAFFIC_SECONDS": 600}),
+]
+
+
+def run_part(tests: list[str], sizes: dict[str, int], share: float) -> tuple[dict[str, Any], bool]:
+    """Run some tests with larger numbers; what they did, and whether all passed."""
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch) / "report.jsonl"
+        report.touch()
+        sized = {name: str(max(1, round(size * share))) for name, size in sizes.items()}
+        began = time.monotonic()
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", *tests]
+        done = subprocess.run(
+            command, cwd=ROOT, env={**os.environ, **sized, "COIL_SOAK_REPORT": str(report)}, check=False
+        )
+        counts: dict[str, dict[str, int]] = {}
+        for line in report.read_text(encoding="utf-8").splitlines():
+            told = json.loads(line)
+            of_kind = counts.setdefault(told.pop("what"), {})
+            for name, count in told.items():
+                of_kind[name] = of_kind.get(name, 0) + count
+    passed = done.returncode == 0
+    return {"passed": passed, "seconds": round(time.monotonic() - began), "did": counts}, passed
+
+
+def main() -> None:
+    """Run every part, whatever became of the one before."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--share", type=float, default=1.0, help="Of the usual numbers.")
+    arguments = parser.parse_args()
+    result: dict[str, Any] = {**stamp(), "share": arguments.share, "parts": {}}
+    all_passed = True
+    for name, tests, sizes in PARTS:
+        print(f"== {name}", flush=True)
+        result["parts"][name], passed = run_part(tests, sizes, arguments.share)
+        all_passed &= passed
+    for name in ("sanitize", "sanitize-threads"):
+        print(f"== {name}", flush=True)
+        began = time.monotonic()
+        done = subprocess.run(["make", name], cwd=ROOT, check=False)
+        result["parts"][name] = {
+            "passed": done.returncode == 0,
+            "seconds": round(time.monotonic() - began),
+            "did": {},
+        }
+        all_passed &= done.returncode == 0
+    if arguments.share == 1.0:
+        print(f"written to {write_result('soak', result)}")
+    for name, part in result["parts"].items():
+        print(f"{'passed' if part['passed'] else 'FAILED'}  {name}: {json.dumps(part['did'])}")
+    sys.exit(0 if all_passed else 1)
+
+
+if __name__ == "__main__":
+    main()
