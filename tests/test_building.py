@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -316,3 +317,24 @@ def test_progress_is_told_as_documents_are_encoded(tmp_path: Path) -> None:
     assert expected_documents(100, 50, 200) == 400
     assert expected_documents(100, 300, 200) == 100
     assert read_documents("-").total_bytes() is None
+
+
+def test_a_build_commits_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the model and however few the documents: a kill costs seconds, not everything."""
+    monkeypatch.setattr(writer, "COMMIT_SECONDS", 0.05)
+    monkeypatch.setattr(writer, "WINDOW", 512)
+    seen: list[int] = []
+
+    class Slow(HashEncoder):
+        def encode_documents(self, texts: Iterable[str]) -> Iterator[TokenVectors]:
+            for vectors in super().encode_documents(texts):
+                seen.append(len(index))
+                time.sleep(0.02)
+                yield vectors
+
+    index, _ = open_build(tmp_path / "a.coil", encoder=Slow(), memory=2 << 30)
+    with index:
+        index.build(some_documents(40), "error", None, 10**6)
+        assert len(index) == 40
+    assert len(set(seen)) > 3
+    assert 0 < seen[30] < 40

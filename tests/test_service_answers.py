@@ -165,13 +165,13 @@ def test_texts_beyond_the_limit_are_not_read_in_vain(tmp_path: Path, monkeypatch
             index.answer_many(["river"], k=60, most_text=1_000_000)
         assert len(index.answer_many(["river"], k=9, most_text=1_000_000)[0].hits) == 9
     read: list[int] = []
-    fetch = DocumentReader.fetch
+    fetch = DocumentReader.fetch_into
 
-    def counted(self: DocumentReader, ordinals: Sequence[int], texts: bool = True) -> Any:
+    def counted(self: DocumentReader, found: Any, ordinals: Sequence[int], texts: bool = True) -> None:
         read.extend(ordinals)
-        return fetch(self, ordinals, texts)
+        fetch(self, found, ordinals, texts)
 
-    monkeypatch.setattr(DocumentReader, "fetch", counted)
+    monkeypatch.setattr(DocumentReader, "fetch_into", counted)
     limits = ServiceLimits(answer_bytes=1_000_000)
     with running([tmp_path / "notes.coil"], ServiceOptions(limits=limits), HashEncoder()) as server:
         for path in ("search", "bm25"):

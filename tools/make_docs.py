@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FILES = (
     "README.md",
     "docs/commands.md",
+    "docs/reliability.md",
     "docs/results.md",
     "docs/search.md",
     "docs/service.md",
@@ -242,6 +243,20 @@ def recipes() -> str:
     return "\n".join(lines)
 
 
+def soak() -> str:
+    """What `make soak` did, and what became of it."""
+    found = result("bench/results/soak.json")
+    lines = ["| part | what was done | minutes | outcome |", "|---|---|---|---|"]
+    for name, part in found["parts"].items():
+        did = "; ".join(
+            f"{what}: " + ", ".join(f"{count:,} {label.replace('_', ' ')}" for label, count in counts.items())
+            for what, counts in part["did"].items()
+        )
+        outcome = "passed" if part["passed"] else "**failed**"
+        lines.append(f"| {name} | {did or 'the kernel tests'} | {part['seconds'] / 60:.1f} | {outcome} |")
+    return "\n".join(lines)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "collections": collections,
@@ -252,6 +267,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "load": load,
     "search": search,
     "peers": peers,
+    "soak": soak,
 }
 PLOTS: dict[str, Callable[[], str]] = {"docs/growth.svg": growth, "docs/lengths.svg": lengths}
 

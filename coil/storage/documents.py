@@ -121,14 +121,18 @@ class DocumentReader:
 
     def fetch(self, ordinals: Sequence[int], texts: bool = True) -> dict[int, Document]:
         """Documents by their ordinals; without texts and fields it is quicker."""
-        columns = "text, fields" if texts else "'', '{}'"
         found: dict[int, Document] = {}
+        self.fetch_into(found, ordinals, texts)
+        return found
+
+    def fetch_into(self, found: dict[int, Document], ordinals: Sequence[int], texts: bool = True) -> None:
+        """Put documents by their ordinals into `found`."""
+        columns = "text, fields" if texts else "'', '{}'"
         for begin in range(0, len(ordinals), _AT_ONCE):
             some = ordinals[begin : begin + _AT_ONCE]
             sql = f"SELECT ordinal, doc_id, {columns} FROM documents WHERE ordinal IN ({_marks(some)})"
             for ordinal, doc_id, text, fields in self._read(sql, some):
-                found[ordinal] = Document(doc_id, text, self._fields(fields))
-        return found
+                found[ordinal] = Document(doc_id, text, {} if fields == "{}" else self._fields(fields))
 
     def ordinals_of(self, doc_ids: Sequence[str]) -> dict[str, int]:
         """The ordinals of those ids that the file holds."""
@@ -202,8 +206,6 @@ class DocumentReader:
 
     def _fields(self, written: str) -> dict[str, Any]:
         """What `stored` wrote. It has no blanks around it, so the quicker of json's ways does."""
-        if written == "{}":
-            return {}
         try:
             fields, end = _DECODER.raw_decode(written)
         except (ValueError, TypeError, RecursionError) as error:

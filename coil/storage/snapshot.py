@@ -152,11 +152,11 @@ class Snapshot:
         found: dict[int, Document] = {}
         for place, some in by_segment.items():
             if place >= 0:
-                found |= self._stored[place].documents.fetch(some, texts)
-        for ordinal in ordinals:
-            if ordinal not in found:
-                raise DamagedSegment(f"{self.path} has no document {ordinal}", "run `coil verify`")
-        return [found[ordinal] for ordinal in ordinals]
+                self._stored[place].documents.fetch_into(found, some, texts)
+        try:
+            return [found[ordinal] for ordinal in ordinals]
+        except KeyError as error:
+            raise DamagedSegment(f"{self.path} has no document {error}", "run `coil verify`") from error
 
     def find(self, ordinal: int) -> Document | None:
         """A document by its inside number, None where there is none, or no more."""
