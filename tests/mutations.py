@@ -13,12 +13,15 @@ import random
 import shutil
 import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from coil.errors import CoilError
 from coil.indexes.opening import open_index
 from tests.hash_encoder import QUERIES, HashEncoder
+
+MANIFEST = "manifest.jsonl"
 
 
 def mutate(folder: Path, rng: random.Random) -> str:
@@ -36,6 +39,9 @@ def mutate(folder: Path, rng: random.Random) -> str:
         del content[at:]
     elif kind == "more":
         content += rng.randbytes(rng.choice([1, 100, 5000]))
+    elif kind in ("header", "numbers", "block") and path.name == MANIFEST:
+        change_manifest(folder, lambda value: _change_value(value, rng))
+        return "another value in the manifest, with a digest that fits"
     elif kind == "block":
         size = rng.choice([1, 8, 64, 512])
         content[at : at + size] = rng.choice([bytes(size), b"\xff" * size, rng.randbytes(size)])
@@ -91,16 +97,39 @@ def _change_header(content: bytearray, rng: random.Random) -> bytearray:
 
 def cover_up(folder: Path, path: Path) -> None:
     """A manifest that fits the damaged file."""
-    manifest = folder / "manifest.jsonl"
-    value = json.loads(manifest.read_bytes().split(b"\n")[1])
     content = path.read_bytes()
     facts = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     if path.suffix == ".lists":
         length = min(int.from_bytes(content[:8], "little"), len(content))
         facts["header_sha256"] = hashlib.sha256(content[8 : 8 + length]).hexdigest()
-    for segment in value["segments"]:
-        if segment["name"] == path.stem:
-            segment["lists" if path.suffix == ".lists" else "texts"] = facts
+
+    def change(value: dict[str, Any]) -> None:
+        for segment in value["segments"]:
+            if segment["name"] == path.stem:
+                segment["lists" if path.suffix == ".lists" else "texts"] = facts
+
+    change_manifest(folder, change)
+
+
+def _change_value(value: Any, rng: random.Random) -> None:
+    """Put something else in the place of a random part of it."""
+    while True:
+        places = list(value) if isinstance(value, dict) else list(range(len(value)))
+        if not places:
+            return
+        place = rng.choice(places)
+        if not isinstance(value[place], dict | list) or rng.random() < 0.3:
+            others = [None, True, -1, 0, 1, 10**40, 0.5, "", "x" * 99, [], {}, [[]], {"n_t": 1}, 2**63]
+            value[place] = rng.choice(others)
+            return
+        value = value[place]
+
+
+def change_manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change what a manifest says, and its digest."""
+    manifest = folder / MANIFEST
+    value = json.loads(manifest.read_bytes().split(b"\n")[1])
+    change(value)
     body = json.dumps(value).encode()
     first = json.dumps({"coil": 4, "sha256": hashlib.sha256(body).hexdigest()}).encode()
     manifest.write_bytes(first + b"\n" + body + b"\n")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from coil.errors import AnswerTooLarge, DamagedManifest, InputError, MissingSegment, ModelError, how_many
 from coil.explanations.explainer import explain_hit
@@ -15,6 +15,8 @@ from coil.hits.rankers import Selection, check_deadline
 from coil.hits.reranker import AT_ONCE, Candidate, check_candidates, rank_candidates
 from coil.hits.searcher import Answer, Hit, Searcher
 from coil.indexes.model import IndexModel
+from coil.lists.precision import Precision
+from coil.lists.rows import Long
 from coil.scores.bm25 import rank_with_bm25
 from coil.storage.disk import Folder
 from coil.storage.facts import IndexFacts, NameList, gather_facts
@@ -29,6 +31,7 @@ from coil.vectors.encoder import Encoder
 if TYPE_CHECKING:
     from typing import Self
 
+_CHOICES = {"precision": get_args(Precision), "long": get_args(Long)}
 _SETTINGS = {"model": str | None, "fingerprint": str, "config": dict, "precision": str, "long": str}
 
 
@@ -313,8 +316,14 @@ def open_holder(folder: Path) -> Holder:
 
 
 def _check_settings(manifest: Manifest, folder: Path) -> None:
+    settings = manifest.settings
     for name, kind in _SETTINGS.items():
-        if name not in manifest.settings or not isinstance(manifest.settings[name], kind):
+        usable = name in settings and isinstance(settings[name], kind)
+        if usable and name in _CHOICES:
+            usable = settings[name] in _CHOICES[name]
+        if usable and name == "config":
+            usable = all(type(settings[name].get(width)) is int for width in ("n_t", "n_c"))
+        if not usable:
             raise DamagedManifest(
                 f"{folder / MANIFEST_FILE} has no usable setting {name!r}",
                 "restore the index from a backup, or build it again",
