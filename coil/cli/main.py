@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import importlib
 import io
+import signal
 import sys
 
 import click
@@ -58,8 +61,19 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line. Exit status: 0 done, 1 failed, 2 usage, 130 interrupted."""
+    """Run the command line. Exit status: 0 done, 1 failed, 2 usage, 130 interrupted, 143 terminated."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # standard error may be closed
+        faulthandler.enable()  # a fatal signal, such as SIGBUS from a truncated mapped file, leaves a message
+    signal.signal(signal.SIGTERM, _terminate)
     sys.exit(run(arguments))
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: what is under way is kept just as with Ctrl-C."""
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise Terminated
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -78,7 +92,12 @@ def run(arguments: list[str] | None = None) -> int:
         if error.remedy:
             click.echo(f"  try: {error.remedy}", err=True)
         return 1
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, click.Abort) as error:
+        if isinstance(error, Terminated) or isinstance(
+            error.__cause__, Terminated
+        ):  # click makes it an Abort
+            click.echo("coil: terminated (SIGTERM)", err=True)
+            return 143
         click.echo("coil: interrupted", err=True)
         return 130
     except BrokenPipeError:  # the reader of our output went away, as in `coil ... | head`

@@ -7,9 +7,8 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.tokens.tokenizer import Tokenizer
+from coil.tokens.tokenizer import PIECE, Tokenizer
 
-PIECE = 100_000  # characters tokenized at a time: the tokenizer takes some hundred bytes a token
 OVERLAP = 0.25  # share of a chunk that the next one repeats, so that no passage is cut apart in both
 _SPACE = re.compile(r"\s")
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 from coil.errors import OptionMismatch
 
+LONGEST = 1 << 20  # tokens
 ListKeyKind = Literal["wordpiece", "stem"]
 Unlisted = Literal["nothing", "stopwords"]
 
@@ -30,13 +31,14 @@ class ScoringProfile:
 
     def __post_init__(self) -> None:
         for name, allowed in (("list_key", get_args(ListKeyKind)), ("unlisted", get_args(Unlisted))):
-            if getattr(self, name) not in allowed:
+            if getattr(self, name) not in tuple(allowed):
                 raise OptionMismatch(
                     f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}"
                 )
-        if min(self.query_length, self.document_length) < 3:
+        lengths = (self.query_length, self.document_length)
+        if min(lengths) < 3 or max(lengths) > LONGEST:
             raise OptionMismatch(
-                "query_length and document_length must be at least 3 (two are special tokens)"
+                f"query_length and document_length must be from 3 (two are special tokens) to {LONGEST:,}"
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -55,11 +57,13 @@ class ScoringProfile:
             )
         lengths = (value["query_length"], value["document_length"])
         if any(type(length) is not int for length in lengths) or type(value["floor"]) is not bool:
-            raise OptionMismatch(f"{where}: lengths must be whole numbers and floor true or false")
+            raise OptionMismatch(
+                f"{where}: the lengths must be whole numbers and floor true or false", "copy the model again"
+            )
         try:
             return cls(**value)
         except OptionMismatch as error:
-            raise OptionMismatch(f"{where}: {error}", error.remedy) from error
+            raise OptionMismatch(f"{where}: {error}", error.remedy or "copy the model again") from error
 
 
 PAPER = ScoringProfile(query_length=16, document_length=512)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer as RustTokenizer
 
-from coil.errors import MissingModelFile, TokenizerMismatch
+from coil.errors import TokenizerMismatch
 from coil.texts.values import clean
+from coil.tokens.model_json import LARGEST, check_file
+
+PIECE = 100_000  # characters tokenized at a time: the tokenizer takes some hundred bytes a token
+_SPACE = re.compile(r"\s")
+_UNUSED = 1000  # ids that no token has, at most, beside as many as there are tokens
+_REMEDY = "put back the tokenizer that the model was trained with"
 
 
 @dataclass(frozen=True)
@@ -30,16 +39,26 @@ class Tokenizer:
     """Cuts texts into tokens and adds the special tokens that the language model expects."""
 
     def __init__(self, rust: RustTokenizer, where: str) -> None:
-        rust.no_padding()
-        rust.no_truncation()
-        rust.encode_special_tokens = True  # "[SEP]" written in a text is text
         self._rust = rust
         self.where = where
-        bare = rust.encode("a", add_special_tokens=False).ids
-        full = rust.encode("a").ids
+        with self._named():
+            rust.no_padding()
+            rust.no_truncation()
+            rust.encode_special_tokens = True  # "[SEP]" written in a text is text
+            bare = rust.encode("a", add_special_tokens=False).ids
+            full = rust.encode("a").ids
+            largest = max(rust.get_vocab(with_added_tokens=True).values(), default=-1)
+            size = rust.get_vocab_size(with_added_tokens=True)
         start = next((i for i in range(len(full)) if full[i : i + len(bare)] == bare), -1)
         if not bare or start < 0:
-            raise TokenizerMismatch(f"{where}: the tokenizer has no token for the letter 'a'")
+            raise TokenizerMismatch(f"{where}: the tokenizer has no token for the letter 'a'", _REMEDY)
+        if largest >= 2 * size + _UNUSED:
+            raise TokenizerMismatch(f"{where}: {size:,} tokens, but one has the id {largest:,}", _REMEDY)
+        if max(full) > largest:
+            raise TokenizerMismatch(
+                f"{where}: a special token has the id {max(full):,}, which the vocabulary does not have",
+                _REMEDY,
+            )
         self.prefix: tuple[int, ...] = tuple(full[:start])
         self.suffix: tuple[int, ...] = tuple(full[start + len(bare) :])
         if not self.prefix:
@@ -51,13 +70,13 @@ class Tokenizer:
     @classmethod
     def from_file(cls, path: Path) -> Tokenizer:
         """Read a tokenizer.json."""
-        if not path.is_file():
-            raise MissingModelFile(f"{path} is missing", "copy the tokenizer.json of the base model there")
-        try:
+        check_file(path, "copy the tokenizer.json of the base model there", LARGEST)
+        with _named(str(path)):
             rust = RustTokenizer.from_file(str(path))
-        except Exception as error:  # the Rust side raises plain Exception
-            raise TokenizerMismatch(f"{path} cannot be read as a tokenizer: {error}") from error
         return cls(rust, str(path))
+
+    def _named(self) -> AbstractContextManager[None]:
+        return _named(self.where)
 
     @property
     def vocabulary_size(self) -> int:
@@ -94,13 +113,52 @@ class Tokenizer:
         """Tokenize texts, keeping at most `length` ids of each, special tokens included."""
         room = max(0, length - len(self.prefix) - len(self.suffix))
         tokens = []
-        for encoding in self._rust.encode_batch([clean(t) for t in texts], add_special_tokens=False):
-            ids = encoding.ids[:room]
-            input_ids = np.array([*self.prefix, *ids, *self.suffix], dtype=np.int32)
-            spans = np.array(encoding.offsets[:room], dtype=np.int32).reshape(-1, 2)
-            tokens.append(Tokens(input_ids, spans, max(0, len(encoding.ids) - room)))
+        # A token takes some 170 bytes while a text is cut, so of very long texts only the beginning is kept.
+        pieces = [_pieces(clean(text)) for text in texts]
+        with self._named():
+            first = self._rust.encode_batch([piece[0] for piece in pieces], add_special_tokens=False)
+            for encoding, of_text in zip(first, pieces, strict=True):
+                ids, offsets, count, begin = (
+                    encoding.ids[:room],
+                    encoding.offsets[:room],
+                    len(encoding.ids),
+                    0,
+                )
+                for before, piece in pairwise(of_text):
+                    begin += len(before)
+                    more = self._rust.encode(piece, add_special_tokens=False)
+                    ids += more.ids[: room - len(ids)]
+                    offsets += [(a + begin, b + begin) for a, b in more.offsets[: room - len(offsets)]]
+                    count += len(more.ids)
+                input_ids = np.array([*self.prefix, *ids, *self.suffix], dtype=np.int32)
+                spans = np.array(offsets, dtype=np.int32).reshape(-1, 2)
+                tokens.append(Tokens(input_ids, spans, max(0, count - room)))
         return tokens
 
     def save(self, path: Path) -> None:
         """Write a tokenizer.json."""
         self._rust.save(str(path))
+
+
+def _pieces(text: str) -> list[str]:
+    """A very long text in pieces, cut before white space, so that their tokens are those of the text."""
+    pieces, begin = [], 0
+    while len(text) - begin > PIECE:
+        space = _SPACE.search(text, begin + PIECE, begin + 2 * PIECE)
+        end = space.start() if space else begin + PIECE
+        pieces.append(text[begin:end])
+        begin = end
+    return [*pieces, text[begin:]]
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    """The Rust side raises plain Exceptions, and panics, which are not even that."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise TokenizerMismatch(
+            f"{where} does not work as a tokenizer: {str(error)[:200]}", _REMEDY
+        ) from error

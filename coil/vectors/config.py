@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from coil.errors import MissingModelFile, ModelError, OptionMismatch
+from coil.errors import MissingModelFile, OptionMismatch
+from coil.tokens.model_json import COPY, read_json
 from coil.tokens.profile import ScoringProfile
 
 CONFIG_FILE = "coil.json"
 FORMAT = 1
+WIDEST = 1 << 16  # dimensions of a vector
 
 Pooling = Literal["cls", "mean"]
 SentenceNorm = Literal["none", "layer", "unit"]
@@ -35,7 +37,11 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         if self.n_t < 0 or self.n_c < 0 or self.n_t + self.n_c == 0:
-            raise OptionMismatch(f"n_t is {self.n_t} and n_c is {self.n_c}; at least one must be above 0")
+            raise OptionMismatch(
+                f"n_t is {self.n_t} and n_c is {self.n_c}; both must be at least 0, and one of them above 0"
+            )
+        if max(self.n_t, self.n_c) > WIDEST:
+            raise OptionMismatch(f"n_t is {self.n_t} and n_c is {self.n_c}; the limit is {WIDEST:,}")
         for name, allowed in (("pooling", get_args(Pooling)), ("sentence_norm", get_args(SentenceNorm))):
             if getattr(self, name) not in allowed:
                 raise OptionMismatch(
@@ -68,25 +74,25 @@ class ModelConfig:
     def load(cls, folder: Path) -> ModelConfig:
         """Read coil.json; anything missing or unknown is an error."""
         path = folder / CONFIG_FILE
-        if not path.is_file():
+        if not folder.is_dir() or not (path.exists() or path.is_symlink()):
             raise MissingModelFile(
                 f"{path} is missing: {folder} is not a COIL model",
                 "train a model with `coil train`, or name the folder of one",
             )
-        try:
-            value = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ModelError(f"{path} is not valid JSON: {error}") from error
+        value = read_json(path)
         expected = {"format", "n_t", "n_c", "pooling", "sentence_norm", "profile"}
-        if not isinstance(value, dict) or set(value) != expected:
-            found = sorted(value) if isinstance(value, dict) else type(value).__name__
-            raise OptionMismatch(f"{path} must hold exactly {sorted(expected)}, found {found}")
+        if set(value) != expected:
+            raise OptionMismatch(
+                f"{path} must have exactly the keys {', '.join(sorted(expected))}; "
+                f"found {', '.join(sorted(value))[:200]}",
+                COPY,
+            )
         if value.pop("format") != FORMAT:
-            raise OptionMismatch(f"{path} has another format than {FORMAT}", "upgrade coil-ir")
+            raise OptionMismatch(f"{path} does not have the format {FORMAT}", "upgrade coil-ir")
         profile = ScoringProfile.from_json(value.pop("profile"), str(path))
         if type(value["n_t"]) is not int or type(value["n_c"]) is not int:
-            raise OptionMismatch(f"{path}: n_t and n_c must be whole numbers")
+            raise OptionMismatch(f"{path}: n_t and n_c must be whole numbers", COPY)
         try:
             return cls(profile=profile, **value)
         except OptionMismatch as error:
-            raise OptionMismatch(f"{path}: {error}", error.remedy) from error
+            raise OptionMismatch(f"{path}: {error}", error.remedy or COPY) from error

@@ -10,7 +10,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.errors import ModelError, WrongShape
 from coil.tokens.list_keys import ListKeys
+from coil.tokens.model_json import COPY
 from coil.tokens.tokenizer import Tokenizer, Tokens
 from coil.vectors.config import ModelConfig
 from coil.vectors.model_files import ModelFiles
@@ -112,6 +114,8 @@ class BatchEncoder(ABC):
 
     def _encode_batch(self, batch: list[Tokens], width: int) -> Iterator[TokenVectors]:
         token_vectors, sentences = self._forward(*pad(batch, width))
+        self._check(token_vectors, (len(batch), width, self.config.n_t))
+        self._check(sentences, (len(batch), self.config.n_c))
         first, last = len(self.tokenizer.prefix), len(self.tokenizer.suffix)
         for row, tokens in enumerate(batch):
             end = len(tokens) - last
@@ -128,6 +132,19 @@ class BatchEncoder(ABC):
                 vectors=vectors,
                 sentence=sentences[row].copy() if sentences is not None else None,
                 dropped=tokens.dropped,
+            )
+
+    def _check(self, vectors: NDArray[np.float32] | None, shape: tuple[int, ...]) -> None:
+        """A damaged model may give anything."""
+        if vectors is not None and vectors.shape != shape:
+            raise WrongShape(
+                f"the model in {self._files.folder} gives vectors of shape {list(vectors.shape)}; "
+                f"expected {list(shape)}",
+                COPY,
+            )
+        if vectors is not None and not np.isfinite(vectors).all():
+            raise ModelError(
+                f"the model in {self._files.folder} gives vectors that are not finite numbers", COPY
             )
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from coil.errors import MissingModelFile, ModelError, OptionMismatch, TokenizerMismatch, WrongShape
 from coil.tokens.list_keys import ListKeys
+from coil.tokens.model_json import COPY, check_file, read_json
 from coil.tokens.profile import ScoringProfile
 from coil.tokens.tokenizer import Tokenizer
 from coil.vectors.config import ModelConfig
@@ -26,6 +26,15 @@ ONNX_FILES = {"fp32": "model.onnx", "int8": "model.int8.onnx"}
 
 # These count positions from the padding id on, so the table has that many rows they never use.
 OFFSET_POSITIONS = {"roberta": 2, "xlm-roberta": 2, "camembert": 2, "mpnet": 2}
+
+
+_LARGEST_SIZES = {
+    "vocab_size": 1 << 24,
+    "max_position_embeddings": 1 << 20,
+    **dict.fromkeys(("hidden_size", "dim", "intermediate_size", "hidden_dim"), 1 << 20),
+    **dict.fromkeys(("num_hidden_layers", "n_layers", "num_attention_heads", "n_heads"), 1 << 10),
+    "type_vocab_size": 1 << 10,
+}
 
 
 @dataclass(frozen=True)
@@ -79,12 +88,15 @@ def _weight_files(weights: Path) -> list[Path]:
 def check_backbone(folder: Path, tokenizer: Tokenizer, profile: ScoringProfile) -> None:
     """The language model described by config.json must have room for the vocabulary and the lengths."""
     path = folder / "config.json"
-    if not path.is_file():
-        raise MissingModelFile(f"{path} is missing", "copy the whole model folder")
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path} is not valid JSON: {error}") from error
+    value = read_json(path)
+    for name, largest in _LARGEST_SIZES.items():
+        size = value.get(name)
+        if size is not None and not (type(size) is int and 0 < size <= largest):
+            raise WrongShape(
+                f"{path}: {name} is {str(size)[:40]}; expected a whole number from 1 to {largest:,}", COPY
+            )
+    if not isinstance(value.get("model_type", ""), str):
+        raise WrongShape(f"{path}: model_type is not a string", COPY)
     vocabulary = value.get("vocab_size")
     if vocabulary is not None and vocabulary < len(tokenizer.vocabulary):
         raise TokenizerMismatch(
@@ -113,16 +125,15 @@ def save_list_keys(keys: ListKeys, folder: Path) -> None:
 def load_list_keys(folder: Path) -> ListKeys:
     """Read the list of each token."""
     path = folder / LIST_KEYS_FILE
-    if not path.is_file():
-        raise MissingModelFile(f"{path} is missing", "copy the whole model folder, not only the weights")
+    check_file(path, "copy the whole model folder, not only the weights")
     try:
         table = load_file(path).get("list_of_token")
-    except SafetensorError as error:
-        raise ModelError(f"{path} is damaged: {error}") from error
+    except Exception as error:  # SafetensorError, and what NumPy says about types that it does not have
+        raise ModelError(f"{path} is damaged: {str(error)[:200]}", COPY) from error
     if table is None or table.ndim != 1 or table.dtype != np.int32:
-        raise WrongShape(f"{path} must hold one int32 row named 'list_of_token'")
+        raise WrongShape(f"{path} must hold one int32 row named 'list_of_token'", COPY)
     if len(table) and (table.min() < -1 or table.max() >= len(table)):
-        raise WrongShape(f"{path} names lists outside the vocabulary of {len(table)} tokens")
+        raise WrongShape(f"{path} names lists outside the vocabulary of {len(table):,} tokens", COPY)
     return ListKeys(table)
 
 

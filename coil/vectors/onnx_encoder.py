@@ -17,6 +17,7 @@ Precision = Literal["fp32", "int8"]
 # Few tokens a batch: their activations stay in the processor's own cache. On one EPYC core, documents per
 # CPU second were 59, 57, 52, 44 and 34 with 256, 512, 1024, 2048 and 4096 (96 docstrings, one trial).
 BATCH_TOKENS = 512
+_REMEDY = "make the ONNX files again with `coil export`"
 
 
 class OnnxEncoder(BatchEncoder):
@@ -39,12 +40,17 @@ class OnnxEncoder(BatchEncoder):
         self._check_outputs()
 
     def _check_outputs(self) -> None:
-        widths = {output.name: output.shape[-1] for output in self._session.get_outputs()}
+        widths = {output.name: (output.shape or [0])[-1] for output in self._session.get_outputs()}
+        inputs = sorted(given.name for given in self._session.get_inputs())
+        if inputs != ["attention_mask", "input_ids"]:
+            raise WrongShape(
+                f"{self._path} takes {', '.join(inputs)[:200]}; expected attention_mask, input_ids", _REMEDY
+            )
         for name, width in (("token_vectors", self.config.n_t), ("sentence_vector", self.config.n_c)):
             if widths.get(name, 0) != width:
                 raise WrongShape(
                     f"{self._path} gives {name} of width {widths.get(name, 0)}, but coil.json says {width}",
-                    "make the ONNX files again with `coil export`",
+                    _REMEDY,
                 )
 
     @cached_property
@@ -55,7 +61,10 @@ class OnnxEncoder(BatchEncoder):
     def _forward(
         self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
-        values = self._session.run(self._outputs, {"input_ids": input_ids, "attention_mask": mask})
+        try:
+            values = self._session.run(self._outputs, {"input_ids": input_ids, "attention_mask": mask})
+        except Exception as error:  # onnxruntime raises classes of its own, none of them public
+            raise ModelError(f"{self._path} does not run: {str(error)[:300]}", _REMEDY) from error
         named = dict(zip(self._outputs, values, strict=True))
         return named.get("token_vectors"), named.get("sentence_vector")
 
@@ -79,12 +88,12 @@ def open_session(path: Path, threads: int = 0) -> Any:
             disabled_optimizers=["SkipLayerNormFusion"],  # slower than what it replaces, see export.py
         )
     except Exception as error:  # onnxruntime raises classes of its own, none of them public
-        raise ModelError(f"{path} cannot be loaded: {error}", "make it again with `coil export`") from error
+        raise ModelError(f"{path} cannot be loaded: {str(error)[:300]}", _REMEDY) from error
 
 
 def _onnx_file(folder: Path, precision: Precision | None) -> Path:
     if precision is not None and precision not in ONNX_FILES:
-        raise OptionMismatch(f"the precision is {precision!r}; ONNX files are fp32 or int8")
+        raise OptionMismatch(f"the precision is {precision!r}; expected fp32 or int8")
     wanted = [precision] if precision is not None else ["int8", "fp32"]
     for name in wanted:
         path = folder / ONNX_FILES[name]

@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel
 
-from coil.errors import MissingModelFile, ModelError, WrongShape
+from coil.errors import ModelError, WrongShape
 from coil.tokens.list_keys import ListKeys
+from coil.tokens.model_json import COPY, check_file, read_json
 from coil.vectors.config import ModelConfig
 from coil.vectors.model_files import BACKBONE_FILE, HEADS_FILE, save_list_keys
+
+_MISSING = "copy the whole model folder, or train the model again"
 
 
 class CoilModel(nn.Module):
@@ -94,22 +96,48 @@ class CoilModel(nn.Module):
 
 
 def _backbone_config(folder: Path) -> Any:
-    if not (folder / "config.json").is_file():
-        raise MissingModelFile(f"{folder / 'config.json'} is missing", "copy the whole model folder")
+    path = folder / "config.json"
+    read_json(path)
     try:
-        return AutoConfig.from_pretrained(folder)
-    except (ValueError, KeyError, OSError) as error:
-        raise ModelError(
-            f"{folder / 'config.json'} describes no language model known here: {error}"
-        ) from error
+        # Not asked about, and never run: code that a folder brings along.
+        return AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:  # each architecture checks its fields in its own way
+        raise ModelError(f"{path} describes no known language model: {str(error)[:300]}", COPY) from error
 
 
 def load_backbone(base: Path) -> nn.Module:
     """A pretrained language model in fp32 (training in fp16 without casting gives NaN)."""
     auto: Any = AutoModel  # from_config carries no types
-    backbone: nn.Module = auto.from_config(_backbone_config(base))
+    config = _backbone_config(base)
+    _check_size(config, base)
+    try:
+        backbone: nn.Module = auto.from_config(config, trust_remote_code=False)
+    except Exception as error:
+        raise ModelError(
+            f"{base / 'config.json'} describes no language model that can be built: {str(error)[:300]}", COPY
+        ) from error
     load_weights(backbone, base / BACKBONE_FILE)
     return backbone.float()
+
+
+def _check_size(config: Any, base: Path) -> None:
+    """Refuse a configuration that asks for more than the file of the weights can hold, before it is built."""
+    path = base / BACKBONE_FILE
+    check_file(path, _MISSING)
+    layers, width = (getattr(config, name, 0) for name in ("num_hidden_layers", "hidden_size"))
+    rows = (
+        getattr(config, name, 0) for name in ("vocab_size", "max_position_embeddings", "intermediate_size")
+    )
+    try:
+        needed = width * (sum(rows) + layers * width)
+    except TypeError as error:
+        raise WrongShape(f"{base / 'config.json'}: a size is not a number", COPY) from error
+    if needed > path.stat().st_size:
+        raise WrongShape(
+            f"{base / 'config.json'} asks for at least {needed:,} weights, but {path} has only "
+            f"{path.stat().st_size:,} bytes",
+            "the weights and the configuration belong to different models",
+        )
 
 
 def load_weights(backbone: nn.Module, path: Path) -> None:
@@ -126,15 +154,15 @@ def load_weights(backbone: nn.Module, path: Path) -> None:
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise MissingModelFile(
-            f"{path} is missing; without it the model would run with random weights",
-            "copy the whole model folder, or train the model again",
-        )
+    check_file(path, _MISSING)
     try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise ModelError(f"{path} is damaged: {error}", "copy the file again") from error
+        tensors = load_file(path)
+    except Exception as error:  # SafetensorError, and what PyTorch says about types that it does not have
+        raise ModelError(f"{path} is damaged: {str(error)[:200]}", COPY) from error
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise ModelError(f"{path}: the weight {name!r} has values that are not finite numbers", COPY)
+    return tensors
 
 
 def _check(wanted: dict[str, Tensor], stored: dict[str, Tensor], path: Path) -> None:

@@ -1,0 +1,71 @@
+"""Signals to the command line: SIGTERM keeps what Ctrl-C keeps, and a fatal one leaves a message."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from coil.cli.main import run
+
+COMMAND = [sys.executable, "-m", "coil.cli.main"]
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="waits by /proc")
+
+
+def _cpu_time(process: subprocess.Popen[bytes]) -> int:
+    return sum(map(int, Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+
+
+def _wait_until_idle(process: subprocess.Popen[bytes], out: Path) -> None:
+    """All that it was given is encoded, and it waits for more."""
+    deadline, before = time.monotonic() + 120, -1
+    while not out.exists() or _cpu_time(process) != before:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        before = _cpu_time(process)
+        time.sleep(0.5)
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "word"),
+    [(signal.SIGTERM, 143, b"terminated (SIGTERM)"), (signal.SIGINT, 130, b"interrupted")],
+)
+def test_a_stopped_build_is_kept_and_resumed(
+    tmp_path: Path, number: int, status: int, word: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = "".join(json.dumps({"id": str(i), "text": f"river {i}"}) + "\n" for i in range(700))
+    corpus, out = tmp_path / "c.jsonl", tmp_path / "a.coil"
+    corpus.write_text(lines)
+    process = subprocess.Popen(
+        [*COMMAND, "index", "-", "--out", str(out)], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    process.stdin.write(lines.encode())
+    process.stdin.flush()  # and not closed: it waits for more
+    _wait_until_idle(process, out)
+    process.send_signal(number)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert word in told
+    assert b"512 documents kept" in told
+    assert b"--resume" in told
+    assert b"Traceback" not in told
+    assert run(["verify", str(out)]) == 0
+    assert run(["index", str(corpus), "--out", str(out), "--resume"]) == 0
+    assert "188 documents added" in capsys.readouterr().err
+
+
+def test_a_fatal_signal_leaves_a_message() -> None:
+    code = (
+        "import contextlib, os, signal; from coil.cli.main import main\n"
+        "with contextlib.suppress(SystemExit): main(['--version'])\n"
+        "os.kill(os.getpid(), signal.SIGBUS)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGBUS
+    assert b"Fatal Python error: Bus error" in done.stderr
