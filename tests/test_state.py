@@ -14,10 +14,19 @@ from typing import Any
 
 import pytest
 
-from coil.errors import CoilError, InputError, MissingIndex, OutputError, ReplacedIndex, SearchTimeout
+from coil.errors import (
+    CoilError,
+    DamagedSegment,
+    InputError,
+    MissingIndex,
+    OutputError,
+    ReplacedIndex,
+    SearchTimeout,
+)
 from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
 from coil.storage import merging
+from coil.storage import snapshot as snapshot_module
 from coil.storage.disk import Folder
 from coil.storage.snapshot import Snapshot
 from tests.hash_encoder import HashEncoder, answers
@@ -235,6 +244,20 @@ def test_a_file_that_was_cut_short_is_told_at_the_next_refresh(index: Index) -> 
     path.write_bytes(content)
     index.refresh()
     assert index.has("new0")
+
+
+def test_a_file_that_is_cut_short_while_it_is_open(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look into a mapped part that is gone would be a SIGBUS."""
+    monkeypatch.setattr(snapshot_module, "_CHECK_SECONDS", 0.0)
+    assert index.search("river")
+    [path] = (index.folder / "segments").glob("*.lists")
+    content = path.read_bytes()
+    os.truncate(path, 0)
+    for _ in range(2):
+        with pytest.raises(DamagedSegment, match=path.name):
+            index.search("river bank", k=30)
+    path.write_bytes(content)
+    assert index.search("river")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="network namespaces and bind mounts are Linux's")

@@ -30,7 +30,6 @@ StoredDocument = tuple[int, str, str, str, int]
 """ordinal, doc_id, text, fields as JSON, tokens that were dropped"""
 
 _AT_ONCE = 500  # documents fetched with one statement
-_MAPPED = 1 << 40  # bytes that are read through a mapping: all that SQLite allows
 _STEPS = 20_000  # of SQLite's machine between two looks at the clock
 _DECODER = json.JSONDecoder()
 SCHEMA = """
@@ -105,7 +104,7 @@ class DocumentReader:
                 connection = _connect(folder.path_of(name), "ro&immutable=1")
                 try:
                     connection.execute("PRAGMA trusted_schema = OFF")
-                    connection.execute(f"PRAGMA mmap_size = {_MAPPED}")
+                    connection.execute("PRAGMA mmap_size = 0")  # a file that is cut short is then an error
                     connection.execute("SELECT ordinal, doc_id, text, fields, dropped FROM documents LIMIT 0")
                 except BaseException:
                     connection.close()

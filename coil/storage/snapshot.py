@@ -7,6 +7,7 @@ to let go closes the files: no reader is ever in the way of a writer, or the oth
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from coil.storage.stored_segment import StoredSegment, check_sizes
 from coil.texts.values import Document
 
 _TRIES = 100  # while a writer merges segments away faster than we can open them
+_CHECK_SECONDS = 1.0
 _FILTERS = 16  # filters whose documents are remembered
 
 Identity = tuple[int, int]
@@ -49,6 +51,7 @@ class Snapshot:
         self._stored = list(stored)
         self._users, self._lock = 1, threading.Lock()
         self._searcher: Searcher | None = None
+        self._checked = time.monotonic()
         self._selected: OrderedDict[str, NDArray[np.int64]] = OrderedDict()
         try:
             self.segments = [
@@ -115,6 +118,14 @@ class Snapshot:
         self._selected.clear()
         for of in stored:
             of.release()
+
+    def check_files(self) -> None:
+        """Notice a file that was cut short under us, at most once a second."""
+        now = time.monotonic()
+        if now > self._checked + _CHECK_SECONDS:
+            for of in self._stored:
+                of.check_length()
+            self._checked = now  # what is damaged stays so: the next reader is told as well
 
     # ---- what is there
 
@@ -267,6 +278,7 @@ class Holder:
             if snapshot is None or not snapshot.retain():
                 raise InputError("the index is closed", "open it again with coil.open")
         try:
+            snapshot.check_files()
             yield snapshot
         finally:
             snapshot.release()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-import sys
 import threading
 from collections.abc import Iterable
 
@@ -29,8 +28,9 @@ class StoredSegment:
         self.name = entry.name
         self._users, self._counting = 1, threading.Lock()
         check_sizes(folder, entry)
-        self.mapped = _map(folder, entry)
-        where = str(folder.path / entry.lists_file)
+        self._map = _map(folder, entry)
+        self.mapped = memoryview(self._map)
+        self._where = where = str(folder.path / entry.lists_file)
         self.segment: Segment = open_segment(self.mapped, where, entry.header_sha256)
         if (self.segment.n_rows, self.segment.n_mentions) != (entry.rows, entry.mentions):
             raise DamagedSegment(f"{where} is not the segment that the manifest names", REMEDY)
@@ -54,6 +54,11 @@ class StoredSegment:
         if last:
             self.documents.close()
 
+    def check_length(self) -> None:
+        """Notice a mapped file that was cut short, before a look at what is missing stops the process."""
+        if self._map.size() < len(self.mapped):
+            raise DamagedSegment(f"{self._where} was truncated while it was open", REMEDY)
+
     def rows_of(self, ordinal: int) -> slice:
         """The rows of a document, none where it is not here."""
         begin, end = np.searchsorted(self.segment.row_documents, [ordinal, ordinal + 1])
@@ -64,7 +69,7 @@ def check_sizes(folder: Folder, entry: SegmentEntry) -> None:
     """Both files are there and as long as they were written.
 
     A mapped file that is cut short would stop the process at the next look into it: the system allows no
-    exception there. So sizes are checked whenever an index is opened or refreshed.
+    exception there. So sizes are checked at every opening and refresh, and once a second of reading.
     """
     for name, facts in ((entry.lists_file, entry.lists), (entry.documents_file, entry.texts)):
         try:
@@ -134,7 +139,7 @@ def _missing(folder: Folder, name: str) -> MissingSegment:
     return MissingSegment(f"{folder.path / name} is missing", REMEDY)
 
 
-def _map(folder: Folder, entry: SegmentEntry) -> memoryview:
+def _map(folder: Folder, entry: SegmentEntry) -> mmap.mmap:
     try:
         handle = folder.open_file(entry.lists_file)
     except FileNotFoundError as error:
@@ -143,8 +148,6 @@ def _map(folder: Folder, entry: SegmentEntry) -> memoryview:
         size = os.fstat(handle).st_size
         if size != entry.lists.bytes or not size:  # it was right a moment ago
             raise DamagedSegment(f"{folder.path / entry.lists_file} has {size:,} bytes", REMEDY)
-        if sys.version_info >= (3, 13):
-            return memoryview(mmap.mmap(handle, 0, access=mmap.ACCESS_READ, trackfd=False))
-        return memoryview(mmap.mmap(handle, 0, access=mmap.ACCESS_READ))
+        return mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
     finally:
         os.close(handle)
