@@ -379,6 +379,22 @@ def test_an_empty_index_that_was_swapped_is_not_removed(tmp_path: Path) -> None:
     assert len(open_index(tmp_path / "a.coil", HashEncoder())) == 3
     assert open_index(tmp_path / "c.coil", HashEncoder()).discard_if_empty()
     assert not (tmp_path / "c.coil").exists()
+    stale = create(tmp_path / "d.coil", encoder=HashEncoder())
+    with open_index(tmp_path / "d.coil", HashEncoder()) as other:
+        other.add(texts(1))
+    assert stale.discard_if_empty() is False
+    assert len(open_index(tmp_path / "d.coil", HashEncoder())) == 1
+
+
+def test_an_index_does_not_depend_on_the_working_directory(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_index("a.coil", HashEncoder()) as relative:
+        monkeypatch.chdir("/")
+        index.add(texts(1, "new"))
+        assert relative.refresh()
+        assert relative.delete(["new0"]) == 1
 
 
 # ---- what goes wrong after a commit

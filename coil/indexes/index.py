@@ -16,7 +16,7 @@ from coil.lists.segment import MOST_ROWS
 from coil.storage.disk import Folder
 from coil.storage.intake import Consumed, OnDuplicate
 from coil.storage.lock import LOCK_FILE, writer_lock
-from coil.storage.manifest import MANIFEST_FILE, SEGMENTS_FOLDER
+from coil.storage.manifest import MANIFEST_FILE, SEGMENTS_FOLDER, read_manifest
 from coil.storage.memory import MemoryPlan, default_budget, plan_memory, resident_bytes
 from coil.storage.snapshot import newer_state
 from coil.storage.writer import IndexWriter, Listener
@@ -45,6 +45,7 @@ class Index(IndexReader):
         model: str | Path | None = None,
     ) -> None:
         """`memory`: bytes that the process may take while it changes the index."""
+        folder = folder.absolute()  # the working directory may change
         holder = open_holder(folder)
         with holder.held() as snapshot:
             made_with = IndexModel(folder, snapshot.manifest.settings, encoder, model)
@@ -119,21 +120,22 @@ class Index(IndexReader):
     def discard_if_empty(self) -> bool:
         """Close the index and remove it, if it holds nothing and is still the folder that was opened."""
         with self._holder.held() as current:
-            mine, empty = current.identity, not current.manifest.n_documents
+            mine, index_id = current.identity, current.manifest.index_id
         self.close()
-        if not empty:
-            return False
         try:
             with writer_lock(self.folder) as folder:
-                if folder.identity != mine:
+                found = read_manifest(folder)  # others may have added documents since we looked
+                if folder.identity != mine or found.index_id != index_id or found.n_documents:
                     return False
                 for name in folder.names(SEGMENTS_FOLDER):
                     folder.discard(f"{SEGMENTS_FOLDER}/{name}")
                 for name in (MANIFEST_FILE, LOCK_FILE):
                     folder.discard(name)
             (self.folder / SEGMENTS_FOLDER).rmdir()
-        except (OSError, CoilError):
-            pass
+        except CoilError:
+            return False
+        except OSError:
+            pass  # there was no such folder yet
         try:
             self.folder.rmdir()  # only where nothing else is in it
         except OSError:
