@@ -3,26 +3,26 @@
 CoilError                     what was found, what was expected, where; `remedy` says what to do
 ├── InputError                a text, pairs, run or judgement file that cannot be read as such
 │   ├── BadLine               one line of a file is broken (path and line number)
-│   ├── DuplicateId           two documents with one id (both places)
-│   └── ChangedCorpus         a corpus is no longer what an interrupted build has read of it
+│   ├── DuplicateId           two documents with the same id (both places)
+│   └── ChangedCorpus         a corpus has changed since an interrupted build read it
 ├── ModelError                a model folder that cannot be trusted
-│   ├── MissingModelFile      a file of the model is not there
-│   ├── WrongShape            weights that do not fit the configuration
-│   ├── TokenizerMismatch     the tokenizer does not fit the model
+│   ├── MissingModelFile      a model file is missing
+│   ├── WrongShape            weights that do not match the configuration
+│   ├── TokenizerMismatch     the tokenizer does not match the model
 │   └── OptionMismatch        options that contradict what the model was made with
 ├── IndexProblem              an index that cannot be used as it is
-│   ├── MissingIndex          there is none at that place
+│   ├── MissingIndex          there is no index at that path
 │   ├── NewerIndex            it was made by a newer version
 │   ├── OlderIndex            it was made by an older version, whose format is no longer read
-│   ├── ReplacedIndex         another folder or another state was put in its place
+│   ├── ReplacedIndex         another folder or an earlier state was put in its place
 │   ├── DamagedManifest       the manifest cannot be read
-│   ├── MissingSegment        a segment file is gone
+│   ├── MissingSegment        a segment file is missing
 │   ├── DamagedSegment        a segment file is not what was written
-│   ├── IndexLocked           another process is writing it
-│   └── UnfinishedBuild       its building was interrupted
-├── SearchTimeout             a search took longer than it was given
+│   ├── IndexLocked           another process is writing to it
+│   └── UnfinishedBuild       its build was interrupted
+├── SearchTimeout             a search exceeded its time limit
 ├── AnswerTooLarge            the texts of the hits exceed a limit
-├── TooLittleMemory           memory or threads are not enough
+├── TooLittleMemory           the memory limit is too low, or the system gives no more memory or threads
 ├── OutputError               the result cannot be written
 ├── TrainingDiverged          the loss is no longer a number
 └── MissingExtra              an optional part of the package is not installed
@@ -59,19 +59,19 @@ class BadLine(InputError):
 
 
 class DuplicateId(InputError):
-    """Two documents carry one id; `first` and `second` say where they stand."""
+    """Two documents have the same id; `first` and `second` say where they are."""
 
     def __init__(self, doc_id: str, first: str, second: str) -> None:
         shown = doc_id if len(doc_id) <= 80 else doc_id[:77] + "..."
         super().__init__(
-            f"the id {shown!r} stands twice: at {first} and again at {second}",
-            "give each document its own id, or choose update or skip for duplicates (--on-duplicate)",
+            f"duplicate id {shown!r} ({first} and {second})",
+            "give each document its own id, or set --on-duplicate to update or skip",
         )
         self.doc_id, self.first, self.second = doc_id, first, second
 
 
 class ChangedCorpus(InputError):
-    """A corpus is no longer what an interrupted build has read of it."""
+    """A corpus has changed since an interrupted build read it."""
 
 
 class ModelError(CoilError):
@@ -79,7 +79,7 @@ class ModelError(CoilError):
 
 
 class MissingModelFile(ModelError):
-    """A file that the model needs is not there."""
+    """A file that the model needs is missing."""
 
 
 class WrongShape(ModelError):
@@ -99,7 +99,7 @@ class IndexProblem(CoilError):
 
 
 class MissingIndex(IndexProblem):
-    """There is no index at that place."""
+    """There is no index at that path."""
 
 
 class NewerIndex(IndexProblem):
@@ -119,7 +119,7 @@ class DamagedManifest(IndexProblem):
 
 
 class MissingSegment(IndexProblem):
-    """A segment file that the manifest names is not there."""
+    """A segment file listed in the manifest is missing."""
 
 
 class DamagedSegment(IndexProblem):
@@ -127,19 +127,19 @@ class DamagedSegment(IndexProblem):
 
 
 class IndexLocked(IndexProblem):
-    """Another process is writing the index."""
+    """Another process is writing to the index."""
 
 
 class UnfinishedBuild(IndexProblem):
-    """The building of the index was interrupted."""
+    """The build of the index was interrupted."""
 
 
 class TooLittleMemory(CoilError):
-    """The memory that was allowed is not enough, or the system gives no more memory or threads."""
+    """The memory limit is too low, or the system gives no more memory or threads."""
 
 
 class SearchTimeout(CoilError):
-    """A search took longer than it was given; it has stopped."""
+    """A search exceeded its time limit and was stopped."""
 
 
 class AnswerTooLarge(CoilError):

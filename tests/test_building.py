@@ -162,10 +162,10 @@ def test_changes_between_the_runs_do_not_confuse_places(tmp_path: Path) -> None:
         index.add([{"id": "mine", "text": "river"}])
         index.delete(["d1"])
     write_corpus(corpus, [*documents, Document("d50", "again")])
-    with pytest.raises(DuplicateId, match=r"line 51 and again at .*line 61"):
+    with pytest.raises(DuplicateId, match=r"line 51 and .*line 61"):
         build(out, corpus, resume=True)
     write_corpus(corpus, [*documents, Document("mine", "again")])
-    with pytest.raises(DuplicateId, match=r"at the index and again at .*line 61"):
+    with pytest.raises(DuplicateId, match=r"the index and .*line 61"):
         build(out, corpus, resume=True)
     write_corpus(corpus, documents)
     with build(out, corpus, resume=True) as index:
@@ -215,13 +215,13 @@ def test_a_duplicate_is_named_with_both_places(tmp_path: Path, count: int) -> No
     """The first may be committed already (a commit every five documents), or be in memory still."""
     documents = [*some_documents(count), Document("d1", "again")]
     corpus = write_corpus(tmp_path / "corpus.jsonl", documents)
-    with pytest.raises(DuplicateId, match=rf"corpus.jsonl, line 2 and again at .*line {count + 1}"):
+    with pytest.raises(DuplicateId, match=rf"corpus.jsonl, line 2 and .*line {count + 1}"):
         build(tmp_path / "a.coil", corpus)
     index = create(tmp_path / "b.coil", encoder=HashEncoder())
-    with pytest.raises(DuplicateId, match=f"document 2 of those given and again at document {count + 1} of"):
+    with pytest.raises(DuplicateId, match=f"document 2 and document {count + 1}"):
         index.add(documents, commit_every=COMMIT_EVERY)
     first, second = (put(tmp_path / name / "a.txt", "river").parent for name in ("one", "two"))
-    with pytest.raises(DuplicateId, match=r"one/a.txt and again at .*two/a.txt"):
+    with pytest.raises(DuplicateId, match=r"one/a.txt and .*two/a.txt"):
         create(tmp_path / "c.coil", encoder=HashEncoder()).add(read_documents(first, second))
 
 

@@ -95,8 +95,8 @@ def test_a_build_killed_at_any_moment_is_resumed(tmp_path: Path, soaked: Callabl
             except subprocess.TimeoutExpired:
                 process.kill()
                 kills += 1
-            told = process.stdout.read()
-            status = process.wait()
+            told, _ = process.communicate()
+            status = process.returncode
             if told == "done\n":
                 break
             assert status == -signal.SIGKILL
@@ -125,9 +125,8 @@ def test_kill_at_any_moment(kind: str, tmp_path: Path, soaked: Callable[..., Non
         assert process.stdout.readline() == "open\n"
         time.sleep(rng.uniform(0.0, 0.25))
         process.send_signal(signal.SIGKILL)
-        for line in process.stdout.read().splitlines():
+        for line in process.communicate()[0].splitlines():
             promised = max(promised, int(line.split()[1]))
-        process.wait()
         index = open_index(folder, encoder=HashEncoder())
         index.verify()
         # Ids are given in order, so the number of documents says that each is there exactly once.

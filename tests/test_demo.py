@@ -258,7 +258,7 @@ def test_it_answers_and_explains(
     cli_demo.run_demo(encoder, questions, 2, tmp_path, None, never)
     again = capsys.readouterr()
     assert again.out == out
-    assert f"using what is saved in {tmp_path}" in again.err
+    assert f"using the index saved in {tmp_path}" in again.err
 
 
 def test_matched_words_are_shaded(

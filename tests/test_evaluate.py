@@ -310,11 +310,11 @@ def test_help_teaches(capsys):
         ([QRELS, RUN, "--measures", "nDGC@10"], 2, "Success@1"),
         ([QRELS, RUN, "--measures", " "], 2, "no measure"),
         ([QRELS], 2, "RUN"),
-        ([QRELS, "missing.trec"], 1, "there is no file missing.trec"),
-        (["missing.qrels", RUN], 1, "there is no file missing.qrels"),
-        ([QRELS, QRELS], 1, "tiny.qrels, line 1: six columns"),
+        ([QRELS, "missing.trec"], 1, "file not found: missing.trec"),
+        (["missing.qrels", RUN], 1, "file not found: missing.qrels"),
+        ([QRELS, QRELS], 1, "tiny.qrels, line 1: expected six columns"),
         ([RUN, RUN], 1, "tiny.run, line 1"),
-        ([str(DATA), RUN], 1, "holds no qrels/test.tsv"),
+        ([str(DATA), RUN], 1, "contains no qrels/test.tsv"),
     ],
 )
 def test_bad_input_is_one_line_and_a_remedy(arguments, status, message, capsys):

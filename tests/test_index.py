@@ -277,20 +277,20 @@ def test_options_that_do_not_exist_are_refused(tmp_path: Path, options: Any) -> 
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (["text"], "document 1 of those given is a str, no dict"),
-        ([("a", "b")], "document 1 of those given is a tuple, no dict"),
-        ("text", "a value of type str was given where a list of documents is expected"),
-        (Path("corpus.jsonl"), "was given where a list of documents is expected"),
-        ({"id": "a", "text": "b"}, "one document was given where a list of them is expected"),
-        (Document("a", "b"), "one document was given where a list of them is expected"),
-        (None, "None was given where a list of documents is expected"),
-        (7, "a value of type int was given where a list of documents is expected"),
+        (["text"], "document 1 is a str; expected a dict"),
+        ([("a", "b")], "document 1 is a tuple; expected a dict"),
+        ("text", "got a value of type str; expected a list of documents"),
+        (Path("corpus.jsonl"), "; expected a list of documents"),
+        ({"id": "a", "text": "b"}, "got a single document; expected a list of documents"),
+        (Document("a", "b"), "got a single document; expected a list of documents"),
+        (None, "got None; expected a list of documents"),
+        (7, "got a value of type int; expected a list of documents"),
     ],
 )
 def test_documents_that_are_none_are_refused(tmp_path: Path, given: Any, reason: str) -> None:
     with pytest.raises(InputError, match=reason) as caught:
         create(tmp_path / "a.coil", encoder=HashEncoder()).add(given)
-    assert caught.value.remedy.startswith("give a list of documents")
+    assert caught.value.remedy.startswith("pass a list of documents")
 
 
 @pytest.mark.parametrize("asked", [{"query": None}, {"query": "a", "k": -1}, {"query": "a", "filter": 3}])
@@ -328,7 +328,7 @@ def test_documents_without_text_are_left_out_and_told(
     assert [(hit.doc_id, hit.text) for hit in index.search("money")] == [("x", "money")]
     # An empty one does not stand in the way of another, but one with text does.
     assert index.add([Document("z", ""), Document("z", "loan")]) == 1
-    with pytest.raises(DuplicateId, match="document 2 of those given and again at document 3"):
+    with pytest.raises(DuplicateId, match="document 2 and document 3"):
         index.add([Document("w", ""), Document("w", "loan"), Document("w", "")])
     assert index.add([Document("z", ""), Document("v", "")], on_duplicate="skip") == 0
     assert index.has("z")

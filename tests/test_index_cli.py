@@ -120,12 +120,12 @@ def test_what_a_search_cannot_tell_by_its_hits(index: str, capsys: Output) -> No
     assert run(["search", index, " "]) == 0
     assert capsys.readouterr().err == "coil: no hits: the query is empty\n"
     assert run(["search", index, "river", "--filter", "year >= 2020"]) == 0
-    assert "no document fits the filter" in capsys.readouterr().err
+    assert "no document matches the filter" in capsys.readouterr().err
     assert run(["search", index, "river word " * 2500, "--stats", "--json"]) == 0
     shown = capsys.readouterr()
     dropped = json.loads(shown.err.splitlines()[-1])["query_dropped"]
     assert dropped > 4000
-    assert f"its last {dropped:,} tokens went unread" in shown.err
+    assert f"its last {dropped:,} tokens were ignored" in shown.err
 
 
 def test_runs_can_be_evaluated(index: str, tmp_path: Path, capsys: Output) -> None:
@@ -143,7 +143,7 @@ def test_empty_documents_are_counted(tmp_path: Path, capsys: Output) -> None:
     assert run(["index", str(corpus), "--out", out, "--dry-run"]) == 0
     told = capsys.readouterr()
     assert told.out.startswith("1 document, about ")
-    assert "2 documents without text would be left out" in told.out
+    assert "2 documents without text would be skipped" in told.out
     assert told.err == ""
     assert run(["index", str(corpus), "--out", out]) == 0
     assert "coil: 2 documents are empty and were left out: 'b', 'c'" in capsys.readouterr().err
@@ -152,7 +152,7 @@ def test_empty_documents_are_counted(tmp_path: Path, capsys: Output) -> None:
     told = capsys.readouterr()
     assert "coil: 1 document is empty and was left out: 'a'" in told.err
     assert "0 documents added; " in told.err
-    assert told.err.rstrip().endswith("holds 0")
+    assert told.err.rstrip().endswith("now has 0")
 
 
 def test_inspect_counts_what_is_there_and_names_lists_by_their_words(
@@ -208,7 +208,7 @@ def test_add_update_delete_compact_verify_inspect(index: str, tmp_path: Path, ca
     )
     assert run(["add", index, str(more)]) == 1
     told = capsys.readouterr().err
-    assert "stands twice: at the index and again at" in told
+    assert "duplicate id 'river.txt' (the index and " in told
     assert "more.jsonl, line 1" in told
     assert run(["add", index, str(more), "--on-duplicate", "update"]) == 0
     assert run(["search", index, "river", "--filter", "year >= 2021", "--json"]) == 0
@@ -217,17 +217,17 @@ def test_add_update_delete_compact_verify_inspect(index: str, tmp_path: Path, ca
     assert run(["delete", index, "x", "otter.txt"]) == 0
     assert run(["compact", index]) == 0
     assert run(["verify", index]) == 0
-    assert "is whole: 2 documents" in capsys.readouterr().out
+    assert "is intact: 2 documents" in capsys.readouterr().out
     assert run(["inspect", index, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert (facts["documents"], facts["segments"], facts["deleted_rows"]) == (2, 1, 0)
     assert run(["inspect", index]) == 0
-    assert "35.0 bytes a mention" in capsys.readouterr().out
+    assert "35.0 bytes per mention" in capsys.readouterr().out
 
 
 def test_a_finished_build_is_left_alone(index: str, notes: Path, capsys: Output) -> None:
     assert run(["index", str(notes), "--out", index, "--resume"]) == 0
-    assert "is finished, 3 documents: nothing to resume" in capsys.readouterr().err
+    assert "is already finished (3 documents); nothing to resume" in capsys.readouterr().err
     assert run(["index", str(notes), "--out", index]) == 1
     assert "exists already" in capsys.readouterr().err
 

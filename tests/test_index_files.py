@@ -171,7 +171,7 @@ def test_a_second_writer_gets_a_clear_error_and_readers_go_on(small: Path) -> No
         index.add([{"id": "new", "text": "river"}])
     assert index.search("river")
     holder.kill()  # the lock dies with its holder
-    holder.wait()
+    holder.communicate()
     assert index.add([{"id": "new", "text": "river"}]) == 1
 
 

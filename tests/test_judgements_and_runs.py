@@ -52,7 +52,7 @@ def test_pairs(tmp_path):
         ('{"query": "q", "positive": " \\n"}', "'positive' is ''"),
         ('{"query": 3, "positive": "p"}', "'query' is '3'"),
         ('{"query": null, "positive": "p"}', "'query' is 'None'"),
-        ('{"query": "q", ', "broken JSON"),
+        ('{"query": "q", ', "invalid JSON"),
     ],
 )
 def test_bad_pairs(tmp_path, line, reason):
@@ -94,7 +94,7 @@ def test_judged_ids_may_hold_spaces_between_tabs(tmp_path):
         ("q 0 d 99999999999\n", 1, "not a whole number"),
         ("q 0 d ١\n", 1, "not a whole number"),
         ("q\td\tscore\nq\td\tscore\n", 2, "not a whole number"),
-        ("q 0 d 1\nq 0 d 2\n", 2, "but 1 further up"),
+        ("q 0 d 1\nq 0 d 2\n", 2, "but 1 earlier in the file"),
         ("\t0\td\t1\n", 1, "columns"),
     ],
 )
@@ -124,7 +124,7 @@ def test_run_order(tmp_path):
         ("q Q0 d 1 high t", "not a finite number"),
         ("q Q0 d 1 1.0", "six columns"),
         ("q Q0 d 1 1.0 t more", "six columns"),
-        ("q Q0 a 1 1.0 t", "stands twice"),
+        ("q Q0 a 1 1.0 t", "duplicate document"),
     ],
 )
 def test_bad_runs(tmp_path, line, reason):
@@ -164,11 +164,11 @@ def test_written_runs_read_back_in_the_same_order(tmp_path, run):
     [
         ([("q", [("d", math.nan)])], "score nan"),
         ([("q", [("d", math.inf)])], "score inf"),
-        ([("q", [("d", 1.0), ("d", 2.0)])], "document twice"),
-        ([("q", []), ("q", [])], "query 'q' stands twice"),
-        ([("q", [("a\tb", 1.0)])], "cannot stand in a run"),
-        ([("q\n", [])], "cannot stand in a run"),
-        ([("q", [("", 1.0)])], "cannot stand in a run"),
+        ([("q", [("d", 1.0), ("d", 2.0)])], "has a duplicate document"),
+        ([("q", []), ("q", [])], "duplicate query 'q'"),
+        ([("q", [("a\tb", 1.0)])], "cannot be written"),
+        ([("q\n", [])], "cannot be written"),
+        ([("q", [("", 1.0)])], "cannot be written"),
     ],
 )
 def test_a_failed_run_leaves_what_stood_there(tmp_path, rows, reason):

@@ -230,7 +230,7 @@ def test_mistakes_in_python_are_named(small: Index) -> None:
     with pytest.raises(InputError, match="'q' has candidates but no text"):
         rerank(HashEncoder(), {}, {"q": ["a"]}, [])
     twice = [Document("a", "river"), Document("x", ""), Document("a", "bank")]
-    with pytest.raises(DuplicateId, match="document 1 and again at document 3"):
+    with pytest.raises(DuplicateId, match="document 1 and document 3"):
         rerank(HashEncoder(), {"q": "river"}, {"q": ["a"]}, twice)
     assert rerank(HashEncoder(), {"q": "river"}, {"q": ["x"]}, twice).rows["q"][0][0] == "x", (
         "only candidates"
@@ -324,18 +324,18 @@ def test_both_ways_of_the_verb_write_the_same_run(files: Path, tmp_path: Path, c
     [
         ([], 2, "Give --corpus CORPUS or --index INDEX."),
         (["--corpus", "{f}/corpus.tsv", "--index", "{f}/a.coil"], 2, "Give --corpus CORPUS or --index"),
-        (["--index", "{f}/a.coil", "--precision", "int8"], 2, "--precision goes with --corpus"),
-        (["--index", "{f}/a.coil", "--long", "chunk"], 2, "--long goes with --corpus"),
+        (["--index", "{f}/a.coil", "--precision", "int8"], 2, "--precision requires --corpus"),
+        (["--index", "{f}/a.coil", "--long", "chunk"], 2, "--long requires --corpus"),
         (["--index", "{f}/a.coil", "--model", "m"], 1, "'m' is neither a folder nor"),
         (["--corpus", "{f}/none.tsv"], 1, "none.tsv"),
         (["--index", "{f}/none.coil"], 1, "there is no index"),
         (["--corpus", "{f}/corpus.tsv", "--run", "{f}/none.trec"], 1, "none.trec"),
-        (["--corpus", "{f}/corpus.tsv", "--run", "{t}/empty"], 1, "holds no candidates"),
+        (["--corpus", "{f}/corpus.tsv", "--run", "{t}/empty"], 1, "contains no candidates"),
         (["--corpus", "{f}/corpus.tsv", "--run", "{t}/unasked"], 1, "is not in"),
-        (["--corpus", "{f}/corpus.tsv", "--run", "{t}/foreign"], 1, "holds none of the 2 candidates"),
-        (["--index", "{f}/a.coil", "--run", "{t}/foreign"], 1, "holds none of the 2 candidates"),
-        (["--corpus", "{f}/corpus.tsv", "--run", "{t}/twice"], 1, "stands twice for query"),
-        (["--corpus", "{f}/corpus.tsv", "--corpus", "{f}/corpus.tsv"], 1, "corpus.tsv, line 1 and again"),
+        (["--corpus", "{f}/corpus.tsv", "--run", "{t}/foreign"], 1, "contains none of the 2 candidates"),
+        (["--index", "{f}/a.coil", "--run", "{t}/foreign"], 1, "contains none of the 2 candidates"),
+        (["--corpus", "{f}/corpus.tsv", "--run", "{t}/twice"], 1, "duplicate document 'river' for query"),
+        (["--corpus", "{f}/corpus.tsv", "--corpus", "{f}/corpus.tsv"], 1, "corpus.tsv, line 1 and "),
         (["--corpus", "{f}/corpus.tsv", "--out", "{t}/no/where"], 1, "cannot be written"),
     ],
 )

@@ -320,7 +320,7 @@ def test_the_lists_give_a_documents_vectors_back(searcher: Searcher) -> None:
 
 
 def test_mistakes_are_named(searcher: Searcher) -> None:
-    with pytest.raises(DuplicateId, match="document 1 and again at document 3"):
+    with pytest.raises(DuplicateId, match="document 1 and document 3"):
         Searcher.build(searcher.encoder, [DOCUMENTS[0], DOCUMENTS[1], DOCUMENTS[0]])
     with pytest.raises(InputError, match="'nowhere'"):
         searcher.collection.ordinal_of("nowhere")

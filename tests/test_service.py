@@ -189,7 +189,7 @@ def test_documents_without_text_are_named_in_the_answer(writable: Running) -> No
 
 
 def test_a_bad_line_writes_nothing(writable: Running) -> None:
-    for bad, said in (("{", "broken JSON"), ("[1]", "object was expected"), ('{"id": "x"}', "no text")):
+    for bad, said in (("{", "invalid JSON"), ("[1]", "expected a JSON object"), ('{"id": "x"}', "no text")):
         body = '{"id": "good", "text": "river"}\n' + bad
         got = writable.client.post(f"{ONE}/documents", content=body, headers=WRITE)
         assert got.status_code == 422

@@ -126,8 +126,7 @@ def test_reading_goes_on_while_this_and_another_process_write(tmp_path: Path) ->
             stop.set()
             for reader in readers:
                 reader.join()
-            other.stdin.close()
-            other.wait(30)
+            other.communicate(timeout=30)
         assert not problems, problems[0]
 
 

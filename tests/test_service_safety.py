@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import io
 import json
@@ -192,9 +193,10 @@ def test_other_origins_are_only_let_in_by_name(tmp_path: Path, small: Running) -
 def test_no_way_out_of_the_page_and_the_indexes(small: Running, path: str) -> None:
     address = urlsplit(small.url)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=20)
-    connection.request("GET", path)  # httpx would tidy the path up
-    got = connection.getresponse()
-    body = got.read()
+    with contextlib.closing(connection):
+        connection.request("GET", path)  # httpx would tidy the path up
+        got = connection.getresponse()
+        body = got.read()
     assert got.status == 404, body
     assert b"root:" not in body
     assert b"import" not in body

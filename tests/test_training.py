@@ -92,7 +92,7 @@ def test_an_interruption_saves_a_checkpoint_to_go_on_from(
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "go on with --resume" in said
+    assert "continue with --resume" in said
     assert "Traceback" not in said
     [checkpoint] = (out / "checkpoints").glob("step-*")
     assert int(checkpoint.name.removeprefix("step-")) >= 10
@@ -304,7 +304,7 @@ def test_resuming_on_other_pairs_is_refused(base: Path, pairs: list[Path], tmp_p
 
 
 def test_contradicting_options_are_refused() -> None:
-    with pytest.raises(OptionMismatch, match="at least one"):
+    with pytest.raises(OptionMismatch, match="both must be at least 0"):
         _ = replace(TINY, n_t=0, n_c=0).config
     with pytest.raises(OptionMismatch, match="n_c = 0"):
         replace(TINY, n_c=0, keep=1.0)

@@ -21,16 +21,14 @@ from coil.texts.corpora import read_documents
 @click.argument("corpus", nargs=-1, required=True)
 @click.option(
     "--on-duplicate", type=click.Choice(["error", "update", "skip"]), default="error", show_default=True,
-    help="What to do with an id that is there already.",
+    help="What to do with an id that is already in the index.",
 )  # fmt: skip
-@click.option("--memory", metavar="SIZE", help="What the whole process may take, such as 512M or 4G.")
-@click.option(
-    "--model", metavar="FOLDER", help="Where the index's model is now, if it is no longer where it was."
-)
+@click.option("--memory", metavar="SIZE", help="Memory limit of the whole process, such as 512M or 4G.")
+@click.option("--model", metavar="FOLDER", help="The index's model folder, if it has moved.")
 def command(
     index: Path, corpus: tuple[str, ...], on_duplicate: Any, memory: str | None, model: str | None
 ) -> None:
-    """Add documents to an index; what is committed can be searched at once.
+    """Add documents to an index; they can be searched as soon as they are committed.
 
     \b
       coil add notes.coil new-notes/
@@ -47,4 +45,4 @@ def command(
         )
     if empty:
         click.echo(f"coil: {tell_left_out(empty)}", err=True)
-    click.echo(f"{how_many(added, 'document')} added; {index} holds {len(opened):,}", err=True)
+    click.echo(f"{how_many(added, 'document')} added; {index} now has {len(opened):,}", err=True)

@@ -12,15 +12,17 @@ import click
 @click.command("bench")
 @click.option(
     "--documents", type=click.IntRange(min=1000), default=500_000, show_default=True,
-    help="How many made-up documents to search; 1,000,000 take about 600 MB of memory.",
+    help="Number of synthetic documents to search; 1,000,000 take about 600 MB of memory.",
 )  # fmt: skip
-@click.option("--threads", type=click.IntRange(min=1), default=2, show_default=True, help="The most to try.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a row, for programs.")
+@click.option(
+    "--threads", type=click.IntRange(min=1), default=2, show_default=True, help="Maximum number of threads."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 def command(documents: int, threads: int, as_json: bool) -> None:
     """Measure exhaustive search on this machine, beside NumPy and the roofline.
 
     The roofline is the time to read the bytes of the lists once: no search that looks at all of them can be
-    faster. The lists are made up, with lengths as in a collection of passages. It takes less than two
+    faster. The lists are synthetic, with lengths as in a collection of passages. This takes less than two
     minutes. NumPy runs on one thread.
 
     \b
@@ -30,15 +32,15 @@ def command(documents: int, threads: int, as_json: bool) -> None:
     os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"  # read when NumPy is loaded
     from coil.metrics.speed import measure_speed
 
-    click.echo("making up lists and searching them ...", err=True)
+    click.echo("generating lists and searching them ...", err=True)
     timings = measure_speed(documents, threads=threads, told=lambda what: click.echo(f"  {what}", err=True))
     if as_json:
         for timing in timings:
             click.echo(json.dumps({**asdict(timing), "share_of_roofline": timing.share}))
         return
     slowest = timings[-1].search_ms
-    click.echo(f"{documents:,} documents, {timings[0].mentions:,} mentions a query, k = 1000")
-    click.echo(f"{'':44}threads  a query   roofline  share  against NumPy")
+    click.echo(f"{documents:,} documents, {timings[0].mentions:,} mentions per query, k = 1000")
+    click.echo(f"{'':44}threads  per query  roofline  share  against NumPy")
     for timing in timings:
         click.echo(
             f"{timing.what:<44}{timing.threads:>7}  {timing.search_ms:>5.1f} ms  {timing.read_ms:>6.1f} ms"

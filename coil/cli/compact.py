@@ -13,7 +13,10 @@ from coil.indexes.opening import open_index
 @click.command("compact")
 @click.argument("index", type=click.Path(path_type=Path))
 def command(index: Path) -> None:
-    """Rewrite an index in as few segments as possible, without what was deleted. Hits and scores stay."""
+    """Rewrite an index in as few segments as possible, without its deleted documents.
+
+    Hits and scores do not change.
+    """
     opened = open_index(index)
     segments_before, bytes_before = opened.disk_use()
     segments = opened.compact()

@@ -14,7 +14,7 @@ from coil.indexes.opening import open_index
 @click.argument("index", type=click.Path(path_type=Path))
 @click.argument("doc_ids", nargs=-1, required=True, metavar="DOC_ID...")
 def command(index: Path, doc_ids: tuple[str, ...]) -> None:
-    """Take documents out of an index. `coil compact` gives their space back.
+    """Delete documents from an index. `coil compact` frees their disk space.
 
     \b
       coil delete notes.coil old-note.md
@@ -23,8 +23,9 @@ def command(index: Path, doc_ids: tuple[str, ...]) -> None:
     missing = [doc_id for doc_id in doc_ids if not opened.has(doc_id)]
     if missing:
         raise InputError(
-            f"{index} has no document {missing[0]!r}", "copy the id from a hit; nothing was deleted"
+            f"{index} has no document {missing[0]!r}",
+            "ids are case-sensitive; copy one from a result (nothing was deleted)",
         )
     click.echo(
-        f"{how_many(opened.delete(doc_ids), 'document')} deleted; {index} holds {len(opened):,}", err=True
+        f"{how_many(opened.delete(doc_ids), 'document')} deleted; {index} now has {len(opened):,}", err=True
     )

@@ -31,26 +31,28 @@ ID_WIDTH = 36
 
 
 @click.command("demo")
-@click.option("--question", "questions", multiple=True, metavar="TEXT", help="Ask this; may be repeated.")
+@click.option(
+    "--question", "questions", multiple=True, metavar="TEXT", help="Question to ask; may be repeated."
+)
 @click.option("-k", type=click.IntRange(min=1), default=3, show_default=True, help="Hits for each question.")
 @click.option(
     "--cache",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keep the encoded documents here instead of your cache folder.",
+    help="Keep the index here instead of in your cache folder.",
 )
-@click.option("--model", metavar="M", help="A model folder, or a package that carries one.")
+@click.option("--model", metavar="M", help="A model folder, or an installed package that contains one.")
+@click.option("--serve", "and_serve", is_flag=True, help="Open a search page instead.")
 @click.option(
-    "--serve", "and_serve", is_flag=True, help="Open a page to search them, instead of asking here."
+    "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port for --serve."
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="With --serve.")
 def command(
     questions: tuple[str, ...], k: int, cache: Path | None, model: str | None, and_serve: bool, port: int
 ) -> None:
-    """Search the docs of this Python's standard library, and see why a hit matched.
+    """Search the documentation of Python's standard library, and see why a hit matched.
 
-    The first run encodes several thousand docstrings, which takes a minute or two, and saves the result;
-    the next ones start at once.
+    The first run encodes several thousand docstrings and saves the result, which takes a minute or two;
+    later runs start at once.
 
     \b
     coil demo
@@ -68,7 +70,7 @@ def command(
         serve_demo(encoder, folder, port)
         return
     run_demo(encoder, questions or QUESTIONS, k, folder, shade if colour else None)
-    click.echo("\n`coil demo --serve` opens a page to search them.", err=True)
+    click.echo("\n`coil demo --serve` opens a search page.", err=True)
 
 
 def serve_demo(
@@ -124,7 +126,7 @@ def _prepare(encoder: Encoder, folder: Path, read_documents: Callable[[], Sequen
     if prepared.note:
         click.echo(f"note: {prepared.note}", err=True)
     if prepared.reused:
-        click.echo(f"using what is saved in {folder}, loaded in {prepared.seconds:.1f} s", err=True)
+        click.echo(f"using the index saved in {folder} (loaded in {prepared.seconds:.1f} s)", err=True)
     else:
         click.echo(f"read and encoded in {prepared.seconds:.1f} s, saved in {folder}", err=True)
     return prepared
@@ -186,7 +188,7 @@ def default_cache() -> Path:
     try:
         home = Path.home()
     except RuntimeError as error:
-        raise OutputError("this user has no home folder to save the demo in", "use `--cache DIR`") from error
+        raise OutputError("there is no home folder to save the demo in", "use `--cache DIR`") from error
     if sys.platform == "darwin":
         base = home / "Library" / "Caches"
     elif sys.platform == "win32":

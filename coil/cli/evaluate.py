@@ -35,7 +35,7 @@ def _check_measures(ctx: click.Context, parameter: click.Parameter, value: str) 
     help="Names of ir_measures, separated by spaces, such as 'nDCG@10 RR@10 R@100 P@5 AP'.",
 )
 @click.option("--per-query", is_flag=True, help="Show each query's values before the means.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line instead of a table.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of a table.")
 def command(
     qrels: str, runs: tuple[str, ...], measures: tuple[str, ...], per_query: bool, as_json: bool
 ) -> None:

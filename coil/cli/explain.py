@@ -21,21 +21,21 @@ EVERY_MENTION = sys.maxsize
 @click.argument("index", type=click.Path(path_type=Path))
 @click.argument("query")
 @click.argument("doc_id")
-@click.option("--versus", metavar="DOC_ID", help="Put this document beside it, part by part.")
+@click.option("--versus", metavar="DOC_ID", help="Compare with this document, part by part.")
 @click.option(
     "--mentions", type=click.IntRange(min=1), default=1, show_default=True,
-    help="How many mentions of each query word to show, the most similar first.",
+    help="Mentions to show for each query word, most similar first.",
 )  # fmt: skip
 @click.option("--all", "every", is_flag=True, help="Show every mention of each query word.")
-@click.option("--tok-only", is_flag=True, help="Leave the sentence vector out: exact matches alone.")
+@click.option("--tok-only", is_flag=True, help="Ignore the sentence vector; count exact matches only.")
 @click.option(
     "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
-    help="Shade what matched; auto: on a terminal, unless NO_COLOR is set.",
+    help="Highlight matches (auto: on a terminal, unless NO_COLOR is set).",
 )  # fmt: skip
+@click.option("--model", metavar="FOLDER", help="The index's model folder, if it has moved.")
 @click.option(
-    "--model", metavar="FOLDER", help="Where the index's model is now, if it is no longer where it was."
+    "--json", "as_json", is_flag=True, help="Print everything, including every mention, as one JSON object."
 )
-@click.option("--json", "as_json", is_flag=True, help="Everything, every mention too, as one JSON object.")
 def command(
     index: Path,
     query: str,
@@ -48,10 +48,10 @@ def command(
     model: str | None,
     as_json: bool,
 ) -> None:
-    """Take a score apart: the sentence part, and for each query word the mention it matched.
+    """Break down a score: the sentence part, and the mention that each query word matched.
 
-    Any document of the index can be explained, found or not. A similarity below 0 is shown, but adds nothing
-    ("floored"). The last line holds the score against what the query's own text would score as a document.
+    Any document of the index can be explained, whether it was found or not. A similarity below 0 is shown but
+    adds nothing ("floored"). The last line compares the score with that of the query's own text.
 
     \b
       coil explain notes.coil "bank of a river" a
@@ -60,7 +60,9 @@ def command(
       coil explain notes.coil "bank of a river" a --color always | less -R
     """
     if versus is not None and (every or mentions > 1):
-        raise click.UsageError("--versus shows the best mention of both; leave --mentions and --all out.")
+        raise click.UsageError(
+            "--versus shows the best mention of each; it cannot be combined with --mentions or --all."
+        )
     opened = open_index(index, model=model)
     explained = opened.explain(query, doc_id, tok_only)
     contrast = explained.versus(opened.explain(query, versus, tok_only)) if versus is not None else None

@@ -17,13 +17,13 @@ from coil.vectors.onnx_encoder import Precision
     type=click.Choice(["fp32", "int8", "both"]),
     default="both",
     show_default=True,
-    help="Which files to make: model.onnx (fp32), model.int8.onnx (int8).",
+    help="Which files to create: model.onnx (fp32), model.int8.onnx (int8).",
 )
 @click.option(
     "--check/--no-check", default=True, show_default=True, help="Compare each file with PyTorch first."
 )
 def command(model_dir: Path, precision: str, check: bool) -> None:
-    """Make the ONNX files of the trained model in MODEL_DIR, which searching and indexing run.
+    """Create the ONNX files of the trained model in MODEL_DIR; searching and indexing need them.
 
     Each file is compared with PyTorch before it is put in place: model.onnx must agree to 0.0001, and
     model.int8.onnx, which is about four times smaller and two to three times faster, to a mean cosine

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -22,27 +21,30 @@ COMMIT_EVERY = 16_384  # documents: what a kill costs at most, about a minute of
 
 @click.command("index")
 @click.argument("corpus", nargs=-1, required=True)
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="The index to make, NAME.coil.")
-@click.option("--model", metavar="M", help="A model folder, or a package that carries one.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="The index to create, NAME.coil.")
+@click.option("--model", metavar="M", help="A model folder, or an installed package that contains one.")
 @click.option(
     "--precision", type=click.Choice(["int8", "fp16", "fp32", "int8+fp16", "int8+fp32"]),
-    help="How vectors are stored; with + a precise form beside int8 settles the order.  [default: int8]",
+    help="How vectors are stored; with + a second, more precise copy decides the order.  [default: int8]",
 )  # fmt: skip
 @click.option(
     "--long", type=click.Choice(["chunk", "truncate"]),
-    help="Documents longer than the model takes: cut into overlapping chunks, or cut off.  [default: chunk]",
+    help="Split documents that are too long for the model into overlapping chunks, or truncate them. "
+    "[default: chunk]",
 )  # fmt: skip
 @click.option(
     "--on-duplicate", type=click.Choice(["error", "update", "skip"]),
-    help="What to do with an id that was there before.  [default: error]",
+    help="What to do with a duplicate id.  [default: error]",
 )  # fmt: skip
 @click.option(
     "--memory", metavar="SIZE",
-    help="What the whole process may take, such as 512M or 4G; no line may be longer than 1/32 of it. "
-    "[default: 2G, or half of the machine's if that is less]",
+    help="Memory limit of the whole process, such as 512M or 4G; a line may have at most 1/32 of it. "
+    "[default: 2G, or half of the machine's memory if that is less]",
 )  # fmt: skip
-@click.option("--resume", is_flag=True, help="Go on with a build that was interrupted.")
-@click.option("--dry-run", is_flag=True, help="Only read the corpus, and tell what it would take or refuse.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted build.")
+@click.option(
+    "--dry-run", is_flag=True, help="Only read the corpus, and report what a build would take or refuse."
+)
 def command(
     corpus: tuple[str, ...],
     out: Path,
@@ -60,8 +62,8 @@ def command(
     id<TAB>text<TAB>year; other columns are kept as fields. Without one, a line is id<TAB>text, and all that
     follows the first tab is text, further columns included. A .csv always has a header.
 
-    A build that was killed or interrupted goes on with --resume, given the same corpus. It reads what it has
-    read before once more, without encoding it, and stops with an error if that has changed.
+    A build that was killed or interrupted can be continued with --resume and the same corpus. What was read
+    before is read again, but not encoded again; if it has changed, the build stops with an error.
 
     \b
       coil index notes/ --out notes.coil
@@ -81,35 +83,34 @@ def command(
         return
     index, before = open_build(out, model, precision, long, on_duplicate, resume, memory=budget)
     if before.finished:
-        click.echo(f"{out} is finished, {how_many(len(index), 'document')}: nothing to resume", err=True)
+        click.echo(
+            f"{out} is already finished ({how_many(len(index), 'document')}); nothing to resume", err=True
+        )
         return
     if before.documents:
-        click.echo(f"{how_many(before.documents, 'document')} read before; going on after that", err=True)
+        click.echo(f"resuming after {how_many(before.documents, 'document')}", err=True)
     empty: list[str] = []
     try:
         with document_bar(documents, "indexing") as encoded:
             added = index.build(documents, before.on_duplicate, encoded, COMMIT_EVERY, empty.extend)
         if not len(index):
             what = f"nothing but {how_many(len(empty), 'empty document')}" if empty else "no documents"
-            raise InputError(f"{' '.join(corpus)} holds {what}", "check the path and the format")
+            raise InputError(f"{' '.join(corpus)} contains {what}", "check the path and the format")
     except IndexLocked:
         raise  # it is another process's
     except BaseException as error:
         kept = len(index)
-        index.close()
-        if not kept and not before.documents and not resume:
-            shutil.rmtree(out, ignore_errors=True)  # nothing is lost, and a second try finds the way free
+        fresh = not kept and not before.documents and not resume
+        if fresh and index.discard_if_empty():  # so that a second try finds the way free
             if isinstance(error, KeyboardInterrupt):
-                click.echo("coil: nothing was encoded yet, so nothing is kept", err=True)
+                click.echo("coil: nothing was encoded yet, so nothing was kept", err=True)
         elif isinstance(error, KeyboardInterrupt):
-            click.echo(
-                f"coil: {how_many(kept, 'document')} kept in {out}; --resume goes on after that", err=True
-            )
+            click.echo(f"coil: {how_many(kept, 'document')} kept in {out}; continue with --resume", err=True)
         raise
     if empty:
         click.echo(f"coil: {tell_left_out(empty)}", err=True)
     facts = index.inspect()
-    cut = f", {facts.truncated_documents:,} cut off" if facts.truncated_documents else ""
+    cut = f", {facts.truncated_documents:,} truncated" if facts.truncated_documents else ""
     click.echo(
         f"{how_many(added, 'document')} added in {tell_time(time.monotonic() - began)}{cut}; {out} holds "
         f"{facts.documents:,} with {how_many(facts.mentions, 'mention')} in "
@@ -128,14 +129,13 @@ def _predict(documents: Documents, model: str | None, precision: Any, long: Any,
     click.echo(
         f"{how_many(expected.documents, 'document')}, about {how_many(expected.mentions, 'mention')}\n"
         f"size: about {tell_size(expected.bytes_lists + expected.bytes_documents)} "
-        f"(lists {tell_size(expected.bytes_lists)}, catalog {tell_size(expected.bytes_documents)})\n"
-        f"time: about {tell_time(expected.seconds)} on this machine as busy as it is now\n"
+        f"(lists {tell_size(expected.bytes_lists)}, documents {tell_size(expected.bytes_documents)})\n"
+        f"time: about {tell_time(expected.seconds)} on this machine at its current load\n"
         + (
-            f"{how_many(expected.empty, 'document')} without text would be left out\n"
+            f"{how_many(expected.empty, 'document')} without text would be skipped\n"
             if expected.empty
             else ""
         )
-        + f"All documents were read, {expected.sampled:,} chosen at random were indexed "
-        f"({expected.sampled_share:.1%} of the text), and the rest was taken to be like them. "
-        "Nothing was written."
+        + f"This is an estimate: all documents were read, {expected.sampled:,} chosen at random were indexed "
+        f"({expected.sampled_share:.1%} of the text). Nothing was written."
     )

@@ -16,12 +16,10 @@ SHOWN = 3  # words of a list
 
 @click.command("inspect")
 @click.argument("index", type=click.Path(path_type=Path))
-@click.option(
-    "--model", metavar="FOLDER", help="Where the index's model is now, if it is no longer where it was."
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for programs.")
+@click.option("--model", metavar="FOLDER", help="The index's model folder, if it has moved.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(index: Path, model: str | None, as_json: bool) -> None:
-    """Show sizes, model and settings of an index. The model is only needed to name the longest lists."""
+    """Show sizes, model and settings of an index. The model is needed only to name the longest lists."""
     facts = open_index(index, model=model).inspect()
     if as_json:
         click.echo(json.dumps(asdict(facts)))
@@ -32,14 +30,14 @@ def command(index: Path, model: str | None, as_json: bool) -> None:
     longest = ", ".join(f"{_name(words)} {length:,}" for words, length in facts.longest_lists)
     config = facts.model["config"]
     rows = {
-        "documents": f"{facts.documents:,} ({facts.truncated_documents:,} cut off)",
-        **({"state": "unfinished: go on with `coil index --resume`"} if facts.unfinished else {}),
+        "documents": f"{facts.documents:,} ({facts.truncated_documents:,} truncated)",
+        **({"state": "unfinished; continue with `coil index --resume`"} if facts.unfinished else {}),
         "rows": f"{facts.rows:,} in {how_many(facts.segments, 'segment')}{deleted}",
         "mentions": f"{facts.mentions:,} in {how_many(facts.lists, 'list')}",
         "longest lists": longest or "none",
-        "stored as": f"{facts.precision}, {facts.bytes_a_mention:.1f} bytes a mention",
-        "segments": f"{facts.bytes_lists / 1e6:.1f} MB on disk",
-        "catalog": f"{facts.bytes_documents / 1e6:.1f} MB on disk",
+        "stored as": f"{facts.precision}, {facts.bytes_a_mention:.1f} bytes per mention",
+        "lists on disk": f"{facts.bytes_lists / 1e6:.1f} MB",
+        "documents on disk": f"{facts.bytes_documents / 1e6:.1f} MB",
         "largest error": f"token vector {facts.token_error:.3g}, sentence vector {facts.sentence_error:.3g}",
         "model": f"{facts.model['model'] or 'bundled'} ({facts.model['fingerprint']})",
         "vectors": f"n_t {config['n_t']}, n_c {config['n_c']}, long documents: {facts.long}",

@@ -16,21 +16,21 @@ from coil.errors import CoilError
 
 VERBS = {
     "add": "Add documents to an index.",
-    "compact": "Rewrite an index without what was deleted.",
-    "delete": "Take documents out of an index.",
+    "compact": "Rewrite an index without its deleted documents.",
+    "delete": "Delete documents from an index.",
     "explain": "Show why a document matches a query.",
-    "index": "Build an index from a pile of text.",
-    "inspect": "Show what is in an index.",
+    "index": "Build an index from a corpus.",
+    "inspect": "Show the contents of an index.",
     "rerank": "Reorder another system's candidates.",
     "search": "Search an index.",
-    "serve": "Serve indexes over HTTP, with a page to search them.",
+    "serve": "Serve indexes over HTTP, with a search page.",
     "verify": "Check every byte of an index.",
     "bench": "Measure how fast the search core is on this machine.",
-    "demo": "Search the docs of this Python's standard library, and see why a hit matched.",
+    "demo": "Search the documentation of Python's standard library.",
     "evaluate": "Measure runs against judgements.",
-    "export": "Make the ONNX files of a trained model.",
+    "export": "Export a trained model to ONNX.",
     "mine": "Find hard negatives for training pairs.",
-    "train": "Train a COIL model on pairs of query and passage.",
+    "train": "Train a COIL model on query–passage pairs.",
 }
 
 
@@ -56,7 +56,7 @@ class Verbs(click.Group):
 def cli() -> None:
     """Search with contextualized inverted lists: exact, explainable, fast on a laptop.
 
-    Results go to standard output, everything else to standard error. `coil VERB --help` teaches a verb.
+    Results go to standard output, everything else to standard error. `coil VERB --help` explains a verb.
     """
 
 

@@ -16,26 +16,24 @@ from coil.vectors.encoder import Encoder
     help='Pairs file, lines {"query": ..., "positive": ...}, also .gz .xz .zst; may be repeated.',
 )  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="Negatives file to write.")
-@click.option(
-    "--depth", default=1000, show_default=True, help="How many of the best passages to sample from."
-)
+@click.option("--depth", default=1000, show_default=True, help="Sample from this many of the best passages.")
 @click.option(
     "--number",
     type=click.IntRange(min=1),
     default=30,
     show_default=True,
-    help="How many negatives to keep for each query.",
+    help="Negatives to keep for each query.",
 )
 @click.option(
     "--skip",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Best passages to leave out as likely positives.",
+    help="Best passages to skip as likely positives.",
 )
 @click.option(
     "--per-source/--all-sources", default=True, show_default=True,
-    help="Look for negatives in the query's own pairs file, or in all.",
+    help="Look for negatives in the query's own pairs file, or in all of them.",
 )  # fmt: skip
 @click.option(
     "--seed", type=click.IntRange(min=0), default=13, show_default=True, help="Seed of the sampling."
@@ -43,14 +41,14 @@ from coil.vectors.encoder import Encoder
 @click.option(
     "--run", type=click.Path(path_type=Path), help="Take negatives from this TREC run instead of BM25."
 )
-@click.option("--corpus", help="With --run: the collection that the run's documents are from.")
+@click.option("--corpus", help="With --run: the collection that contains the run's documents.")
 @click.option("--model", help="Take negatives from this trained COIL model: the second round.")
 @click.option(
     "--device", default=None, help="With --model: encode with PyTorch on this device, such as cuda."
 )
 @click.option(
     "--collection", type=click.Path(path_type=Path),
-    help="Write the pairs as a BEIR folder that any system can search, and do nothing else.",
+    help="Only write the pairs as a BEIR folder that any system can search.",
 )  # fmt: skip
 def command(
     pairs: tuple[Path, ...],
@@ -66,7 +64,7 @@ def command(
     device: str | None,
     collection: Path | None,
 ) -> None:
-    """Find passages that look right for a query and are not: they teach a model to tell them apart.
+    """Find passages that look relevant to a query but are not, to train a model on the difference.
 
     By default BM25 ranks the passages and the negatives are sampled from its top 1000, as in the paper.
 
@@ -84,7 +82,7 @@ def command(
     if out is None:
         raise click.UsageError("Missing option '--out'.")
     if run is not None and model is not None:
-        raise OptionMismatch("--run and --model are two ways to the same thing", "give one of them")
+        raise OptionMismatch("--run and --model are mutually exclusive", "give one of them")
     mining = mine.Mining(depth, number, skip, per_source, seed)
     if run is not None:
         written = mine.mine_run(pairs, out, run, mining, corpus)

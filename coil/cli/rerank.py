@@ -23,32 +23,32 @@ SHOWN = 3  # ids named in a message
 
 
 @click.command("rerank")
-@click.option("--corpus", multiple=True, help="Where the candidates' texts are; may be repeated.")
+@click.option("--corpus", multiple=True, help="The corpus with the candidates' texts; may be repeated.")
 @click.option(
     "--index",
     type=click.Path(path_type=Path),
-    help="Instead of --corpus: an index that holds the candidates.",
+    help="Instead of --corpus: an index that contains the candidates.",
 )
 @click.option("--queries", required=True, help="The texts of the queries: .tsv, .jsonl, a BEIR folder …")
 @click.option("--run", required=True, help="The TREC run with the candidates.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The TREC run to write.")
 @click.option(
     "-k", "--depth", type=click.IntRange(min=1),
-    help="Take only the first N candidates of each query; the others are left out. Default: all.",
+    help="Rerank only the first N candidates of each query and drop the others. Default: all.",
 )  # fmt: skip
-@click.option("--tok-only", is_flag=True, help="Leave the sentence vector out: exact matches alone.")
+@click.option("--tok-only", is_flag=True, help="Ignore the sentence vector; count exact matches only.")
 @click.option(
     "--model",
     metavar="M",
-    help="A model folder, or a package that carries one; with --index: where the index's model is now.",
+    help="A model folder, or an installed package that contains one; with --index: the model's new location.",
 )
 @click.option(
     "--precision", type=click.Choice(["int8", "fp16", "fp32"]), default="int8", show_default=True,
-    help="How vectors are stored before they are scored; as in `coil index`, so that scores are equal.",
+    help="How vectors are stored before scoring, as in `coil index`, so that the scores are equal.",
 )  # fmt: skip
 @click.option(
     "--long", type=click.Choice(["chunk", "truncate"]), default="chunk", show_default=True,
-    help="Documents longer than the model takes: cut into overlapping chunks, or cut off.",
+    help="Split documents that are too long for the model into overlapping chunks, or truncate them.",
 )  # fmt: skip
 @click.pass_context
 def command(
@@ -64,15 +64,15 @@ def command(
     precision: Any,
     long: Any,
 ) -> None:
-    """Reorder another system's candidates: a TREC run goes in, a TREC run with COIL's scores comes out.
+    """Reorder another system's candidates: reads a TREC run, writes a TREC run with COIL's scores.
 
-    With --corpus the corpus is read once, and only the candidates are encoded. With --index nothing is
-    encoded but the queries; model, precision and the treatment of long documents are the index's. Both give
-    the same scores, which are those of `coil search`.
+    With --corpus the corpus is read once, and only the candidates are encoded. With --index only the queries
+    are encoded; model, precision and the treatment of long documents are those of the index. Both give the
+    same scores as `coil search`.
 
-    Every candidate comes back: without a word in common, and without a sentence vector, it scores 0. Equal
-    scores stand in the order of the corpus. A candidate that the corpus or the index does not have is left
-    out, and their number is told; a query of the run that has no text is an error.
+    Every candidate is returned; one that shares no word with the query scores 0 if the model has no sentence
+    vector. Equal scores are in the order of the corpus. Candidates that are not in the corpus or the index
+    are skipped and counted; a query of the run that is not in --queries is an error.
 
     \b
       coil rerank --corpus scifact/ --queries scifact/ --run bm25.trec --out coil.trec
@@ -84,17 +84,19 @@ def command(
     if index is not None:
         for name in ("precision", "long"):
             if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
-                raise click.UsageError(f"--{name} goes with --corpus; an index has its own.")
+                raise click.UsageError(f"--{name} requires --corpus; an index has its own setting.")
     documents = read_documents(*corpus)  # before the long work: a wrong path is told at once
     candidates = {query_id: list(found)[:depth] for query_id, found in read_run(run).items()}
     if not candidates:
-        raise InputError(f"{run} holds no candidates", "name a TREC run: `query Q0 document rank score tag`")
+        raise InputError(
+            f"{run} contains no candidates", "name a TREC run: `query Q0 document rank score tag`"
+        )
     texts = {q.query_id: q.text for q in read_queries(queries) if q.query_id in candidates}
     if len(texts) < len(candidates):
         without = [query_id for query_id in candidates if query_id not in texts]
         raise InputError(
             f"{_count(without, 'query', 'queries')} not in {queries}, but in {run}: {_some(without)}",
-            "name the file of the queries that the run was made for",
+            "name the queries file that the run was made with",
         )
     missing: list[str] = []
 
@@ -139,7 +141,7 @@ def command(
     if missing:
         where = index if index is not None else " ".join(corpus)
         click.echo(
-            f"warning: {_count(missing, 'candidate', 'candidates')} not in {where} and left out: "
+            f"warning: {_count(missing, 'candidate', 'candidates')} not in {where} and skipped: "
             f"{_some(missing)}; if they should be there, check that the run was made for the same documents",
             err=True,
         )
@@ -150,8 +152,8 @@ def _check(found: bool, missing: Sequence[str], where: str) -> None:
     """A run whose every candidate is unknown was made for something else."""
     if not found:
         raise InputError(
-            f"{where} holds none of the {len(missing):,} candidates, such as {_some(missing)}",
-            "name the corpus or index that the run was made for; ids are compared letter by letter",
+            f"{where} contains none of the {len(missing):,} candidates, such as {_some(missing)}",
+            "name the corpus or index that the run was made from; ids are case-sensitive",
         )
 
 

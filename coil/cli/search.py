@@ -23,21 +23,19 @@ _AT_ONCE = 64
 @click.command("search")
 @click.argument("index", type=click.Path(path_type=Path))
 @click.argument("query", required=False)
-@click.option("-k", type=click.IntRange(min=0), default=10, show_default=True, help="How many hits.")
-@click.option("--filter", "expression", help="Only documents whose fields fit, such as: year >= 2020.")
-@click.option("--tok-only", is_flag=True, help="Leave the sentence vector out: exact matches alone.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a hit, for programs.")
+@click.option("-k", type=click.IntRange(min=0), default=10, show_default=True, help="Number of hits.")
+@click.option("--filter", "expression", help="Only documents whose fields match, such as: year >= 2020.")
+@click.option("--tok-only", is_flag=True, help="Ignore the sentence vector; count exact matches only.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per hit.")
 @click.option(
-    "--stats", is_flag=True, help="Say on standard error what was scored and skipped, and the time."
+    "--stats", is_flag=True, help="Print to standard error what was scored and skipped, and the time."
 )
 @click.option(
     "--threads", type=click.IntRange(min=1), default=1, show_default=True,
-    help="Threads that share a search; worth it from some 100,000 documents on.",
+    help="Threads per search; worthwhile from about 100,000 documents.",
 )  # fmt: skip
 @click.option("--device", help="Score with PyTorch on this device, such as cuda (needs the gpu extra).")
-@click.option(
-    "--model", metavar="FOLDER", help="Where the index's model is now, if it is no longer where it was."
-)
+@click.option("--model", metavar="FOLDER", help="The index's model folder, if it has moved.")
 @click.option("--queries", help="Search for each query of this file instead.")
 @click.option("--run", type=click.Path(path_type=Path), help="With --queries: the TREC run to write.")
 def command(
@@ -72,12 +70,16 @@ def command(
         assert query is not None
         [answer] = opened.answer_many([query], k, expression, tok_only)
         if opened.is_unfinished:
-            click.echo(f"coil: {index} is unfinished; `coil index --resume` goes on building it", err=True)
+            click.echo(
+                f"coil: {index} is unfinished; continue building it with `coil index --resume`", err=True
+            )
         if not answer.hits and k:
             click.echo(f"coil: no hits: {_why_none(query, expression, len(opened))}", err=True)
         if answer.stats.query_dropped:
             dropped = how_many(answer.stats.query_dropped, "token")
-            click.echo(f"coil: the query is too long for the model: its last {dropped} went unread", err=True)
+            click.echo(
+                f"coil: the query is too long for the model: its last {dropped} were ignored", err=True
+            )
         for hit in answer.hits:
             click.echo(json.dumps(asdict(hit), ensure_ascii=False) if as_json else _line(hit))
         if stats:
@@ -110,7 +112,7 @@ def _why_none(query: str, expression: str | None, documents: int) -> str:
     if not documents:
         return "the index is empty"
     shared = "no document shares a listed word with the query"
-    return f"no document fits the filter, or {shared}" if expression else shared
+    return f"no document matches the filter, or {shared}" if expression else shared
 
 
 def _told(stats: SearchStats) -> str:

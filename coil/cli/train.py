@@ -49,7 +49,7 @@ def _all_flags(function: Any) -> Any:
 )  # fmt: skip
 @click.option(
     "--base", required=True,
-    help="Language model to start from: a Hugging Face folder, an installed package that carries one, "
+    help="Language model to start from: a Hugging Face folder, an installed package that contains one, "
     "or a trained COIL model for a second round.",
 )  # fmt: skip
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder for the trained model.")
@@ -60,7 +60,7 @@ def _all_flags(function: Any) -> Any:
     type=click.Path(path_type=Path),
     help="File made by `coil mine`; may be repeated.",
 )
-@click.option("--corpus", help="Collection that negatives made with `coil mine --corpus` are from.")
+@click.option("--corpus", help="Collection of the negatives, if they were made with `coil mine --corpus`.")
 @click.option("--teacher-scores", type=click.Path(path_type=Path), help="Teacher scores for --teacher file.")
 @click.option(
     "--preset",
@@ -72,10 +72,10 @@ def _all_flags(function: Any) -> Any:
 @click.option(
     "--recipe",
     type=click.Path(path_type=Path),
-    help="Recipe to start from: a recipe.json of an earlier training.",
+    help="Recipe to start from: the recipe.json of an earlier training run.",
 )
-@click.option("--device", default=None, help="cpu or cuda; by default a GPU where there is one.")
-@click.option("--resume", is_flag=True, help="Go on from the last checkpoint in --out.")
+@click.option("--device", default=None, help="cpu or cuda (default: a GPU if there is one).")
+@click.option("--resume", is_flag=True, help="Continue from the last checkpoint in --out.")
 @click.option("--tensorboard", is_flag=True, help="Also write TensorBoard events to OUT/tensorboard.")
 @_all_flags
 def command(
@@ -92,11 +92,11 @@ def command(
     tensorboard: bool,
     **changes: Any,
 ) -> None:
-    """Train a COIL model on pairs of query and passage.
+    """Train a COIL model on query–passage pairs.
 
-    Metrics go to OUT/metrics.jsonl, checkpoints to OUT/checkpoints; Ctrl-C saves a checkpoint, --resume goes
-    on from it. After training, `coil export OUT` makes the ONNX files that searching uses. For several GPUs:
-    `accelerate launch -m coil.cli.main train ...`; --queries counts the queries of all of them together.
+    Metrics go to OUT/metrics.jsonl, checkpoints to OUT/checkpoints. Ctrl-C saves a checkpoint; --resume
+    continues from it. After training, `coil export OUT` creates the ONNX files for searching. For several
+    GPUs use `accelerate launch -m coil.cli.main train ...`; --queries is then the total over all GPUs.
 
     \b
       coil mine  --pairs faq.jsonl --out negatives.jsonl
@@ -104,9 +104,9 @@ def command(
     """
     given = {name: value for name, value in changes.items() if value is not None}
     if "epochs" in given and given.setdefault("steps", 0):
-        raise click.UsageError("--epochs and --steps both say how long to train; give one of them.")
+        raise click.UsageError("--epochs and --steps are mutually exclusive.")
     if teacher_scores is not None and given.setdefault("teacher", "file") != "file":
-        raise click.UsageError("--teacher-scores goes with --teacher file.")
+        raise click.UsageError("--teacher-scores requires --teacher file.")
     options = replace(_recipe(recipe) if recipe is not None else PRESETS[preset], **given)
     for module in ("torch", "transformers", "accelerate"):
         require(module, "train")
@@ -116,7 +116,7 @@ def command(
     report = train(files, options, device, resume, tensorboard, say=lambda text: click.echo(text, err=True))
     mrr = f", validation MRR@10 {report.mrr_at_10:.4f}" if report.mrr_at_10 is not None else ""
     if report.interrupted:
-        click.echo(f"interrupted after {report.steps} steps; go on with --resume", err=True)
+        click.echo(f"interrupted after {report.steps} steps; continue with --resume", err=True)
         raise click.Abort
     click.echo(
         f"trained {report.steps} steps in {report.seconds:.0f} s{mrr}; model in {report.out}", err=True

@@ -14,14 +14,13 @@ from coil.indexes.opening import open_index
 @click.command("verify")
 @click.argument("index", type=click.Path(path_type=Path))
 def command(index: Path) -> None:
-    """Compare every byte of the segments, which hold the vectors, with what was written, and let SQLite check
-    the catalog, which holds the texts. Exit status 1 names what is wrong.
+    """Read every byte of an index and compare it with what was written.
 
-    A segment has a digest, so every changed byte is found. SQLite finds a damaged structure, but not every
-    changed letter of a text.
+    All files have checksums, so every changed byte is found. Lists, texts and fields are read as a search
+    would read them. Exits with status 1 and names the first file that is wrong.
     """
     opened = open_index(index)
     _, total = opened.disk_use()
     with tqdm(total=total, unit="B", unit_scale=True, disable=None, desc="verifying") as bar:
         opened.verify(bar.update)
-    click.echo(f"{index} is whole: {how_many(len(opened), 'document')}, {total / 1e6:.1f} MB of segments")
+    click.echo(f"{index} is intact: {how_many(len(opened), 'document')}, {total / 1e6:.1f} MB")

@@ -66,9 +66,9 @@ def plan_memory(budget: int, resident: int, n_t: int) -> MemoryPlan:
     free = budget - resident - SLACK
     if free < LEAST_FREE:
         raise TooLittleMemory(
-            f"{show_size(budget)} of memory are too little: the program and its model take "
+            f"the memory limit of {show_size(budget)} is too low: the program and its model take "
             f"{show_size(resident)}",
-            f"allow at least {show_size(resident + SLACK + LEAST_FREE)}",
+            f"raise --memory to at least {show_size(resident + SLACK + LEAST_FREE)}",
         )
     free -= int(budget * READING_SHARE)
     # A token takes its vector, and in the tokenizer some 170 bytes; few texts have more than one for two

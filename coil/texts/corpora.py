@@ -139,7 +139,7 @@ def read_documents(*sources: Source) -> Documents:
 
 
 def unique(documents: Iterable[Document]) -> Iterator[Document]:
-    """The same documents; the second of two with one id raises DuplicateId with both places.
+    """The same documents; a duplicate id raises DuplicateId with both places.
 
     Keeps every id, and a number for its place, in memory, but no text. For documents that do not come from
     `read_documents` the place is their number, counted from 1.
@@ -173,7 +173,7 @@ def make_document(record: Record, where: str = "record", line: int = 1, text: st
             clean(str(name)): plain_value(value) for name, value in record.items() if name not in dropped
         }
     except RecursionError as error:
-        raise BadLine(where, line, "fields nested too deeply to read", "flatten them") from error
+        raise BadLine(where, line, "the fields are nested too deeply", "flatten them") from error
     return Document(doc_id, clean(text), fields)
 
 
@@ -184,7 +184,7 @@ def _check(source: Source) -> None:
         folder = Path(source)
         if find_in_folder(folder, CORPUS_FILE) is None and next(_text_files(folder), None) is None:
             raise InputError(
-                f"the folder {name_of(folder)} holds neither {CORPUS_FILE} nor any .txt or .md file",
+                f"the folder {name_of(folder)} contains neither {CORPUS_FILE} nor any .txt or .md file",
                 "name a folder with texts, or a .jsonl, .tsv, .csv or .parquet file",
             )
     elif _is_text(source):
@@ -214,7 +214,7 @@ def _locate(source: Source, gauge: Gauge) -> Iterator[Located]:
         path = Path(source)
         text = _read_text(path, gauge)
         if text is None:
-            raise InputError(f"{name_of(path)} is not text", "name a text file, or convert it to one")
+            raise InputError(f"{name_of(path)} is not a text file", "convert it to text")
         yield name_of(path.parent), 0, Document(clean(path.name), text)
         return
     else:
@@ -242,7 +242,7 @@ def _text_files(folder: Path) -> Iterator[Path]:
 
     def stop(error: OSError) -> None:
         raise InputError(
-            f"{error.filename} cannot be read: {error.strerror}", "check the rights of the folder"
+            f"{error.filename} cannot be read: {error.strerror}", "check the permissions of the folder"
         )
 
     for parent, folders, files in os.walk(folder, onerror=stop):
@@ -255,11 +255,11 @@ def _text_files(folder: Path) -> Iterator[Path]:
 def _read_folder(folder: Path, gauge: Gauge) -> Iterator[Located]:
     for path in _text_files(folder):
         if not path.is_file():  # a pipe, or a link to nowhere
-            _log.warning("%s is not a file, left out", name_of(path))
+            _log.warning("skipped %s: not a file", name_of(path))
             continue
         text = _read_text(path, gauge)
         if text is None:
-            _log.warning("%s is not text, left out", name_of(path))
+            _log.warning("skipped %s: not a text file", name_of(path))
             continue
         yield name_of(folder), 0, Document(clean(path.relative_to(folder).as_posix()), text)
 

@@ -12,7 +12,7 @@ from coil.texts.values import Document
 
 Texts = Iterable[Document | Mapping[str, Any]]
 
-_REMEDY = 'give a list of documents, such as [{"id": "a", "text": "..."}]'
+_REMEDY = 'pass a list of documents, such as [{"id": "a", "text": "..."}]'
 
 
 class GivenDocuments(Iterator[Document]):
@@ -31,10 +31,10 @@ class GivenDocuments(Iterator[Document]):
             return found
         if not isinstance(found, Mapping):
             raise InputError(
-                f"document {self._number} of those given is a {type(found).__name__}, no dict",
+                f"document {self._number} is a {type(found).__name__}; expected a dict",
                 _REMEDY,
             )
-        return make_document(dict(found), "the documents given", self._number)
+        return make_document(dict(found), "documents", self._number)
 
     @property
     def mark(self) -> int:
@@ -45,7 +45,7 @@ class GivenDocuments(Iterator[Document]):
         """A document's place in words."""
         if self._reading is not None:
             return self._reading.place_of(mark, doc_id)
-        return f"document {mark} of those given"
+        return f"document {mark}"
 
     @property
     def position(self) -> int:
@@ -54,11 +54,11 @@ class GivenDocuments(Iterator[Document]):
 
 
 def _iterate(given: Texts) -> Iterator[Document | Mapping[str, Any]]:
-    """The documents one by one; what is no list of them is told as such, not by what it would fall into."""
+    """The documents one by one; anything but a list of them is refused."""
     if isinstance(given, Document | Mapping):
-        raise InputError("one document was given where a list of them is expected", _REMEDY)
+        raise InputError("got a single document; expected a list of documents", _REMEDY)
     if isinstance(given, str | bytes | PathLike):
-        raise _no_list(given, "; `coil add` reads those of a file")
+        raise _no_list(given, "; to read a file, use `coil add`")
     try:
         return iter(given)
     except TypeError as error:
@@ -67,4 +67,4 @@ def _iterate(given: Texts) -> Iterator[Document | Mapping[str, Any]]:
 
 def _no_list(given: object, also: str = "") -> InputError:
     found = "None" if given is None else f"a value of type {type(given).__name__}"
-    return InputError(f"{found} was given where a list of documents is expected", f"{_REMEDY}{also}")
+    return InputError(f"got {found}; expected a list of documents", f"{_REMEDY}{also}")

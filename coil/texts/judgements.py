@@ -31,7 +31,7 @@ _REMEDY = (
 def read_judgements(source: Source) -> Judgements:
     """The judgements of a file, of a BEIR folder's test split, or of `irds:NAME`.
 
-    A line that stands twice is counted once; two different relevances for one query and document are an
+    A duplicate line is counted once; two different relevances for one query and document are an
     error, and so is a file without any judgement.
     """
     if is_irds(source):
@@ -44,12 +44,12 @@ def read_judgements(source: Source) -> Judgements:
         path = find_in_folder(Path(source), JUDGEMENTS_FILE)
         if path is None:
             raise InputError(
-                f"the folder {name_of(source)} holds no {JUDGEMENTS_FILE}", "name the qrels file itself"
+                f"the folder {name_of(source)} contains no {JUDGEMENTS_FILE}", "name the qrels file itself"
             )
         source = path
     judgements = _read(source)
     if not judgements:
-        raise InputError(f"{name_of(source)} holds no judgements", _REMEDY)
+        raise InputError(f"{name_of(source)} contains no judgements", _REMEDY)
     return judgements
 
 
@@ -65,7 +65,7 @@ def _read(source: Source) -> Judgements:
         if len(columns) != width or width not in (3, 4) or not (columns[0] and columns[-2]):
             expected = width if width in (3, 4) else "3 or 4"
             raise BadLine(
-                name_of(source), number, f"{expected} columns were expected, found {shorten(line)}", _REMEDY
+                name_of(source), number, f"expected {expected} columns, found {shorten(line)}", _REMEDY
             )
         if not _WHOLE_NUMBER.fullmatch(columns[-1].strip(" ")):
             if first and width == 3:  # BEIR's header
@@ -83,7 +83,7 @@ def _read(source: Source) -> Judgements:
                 name_of(source),
                 number,
                 f"document {shorten(columns[-2])} is judged {relevance} for query {shorten(columns[0])}, "
-                f"but {known} further up",
-                "keep one of the two lines",
+                f"but {known} earlier in the file",
+                "remove one of the two lines",
             )
     return judgements

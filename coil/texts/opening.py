@@ -86,8 +86,8 @@ class Gauge:
             first = self.first_not_utf8
             named = ", ".join(first) + (", ..." if self.not_utf8 > len(first) else "")
             _log.warning(
-                "%s not UTF-8, bytes that are not were read as U+FFFD: %s; "
-                "try: iconv -f latin1 -t utf-8 %s > converted, if it is Latin-1",
+                "%s not UTF-8; invalid bytes were read as U+FFFD: %s; "
+                "if it is Latin-1, try: iconv -f latin1 -t utf-8 %s > converted",
                 f"{how_many(self.not_utf8, 'file')} {'is' if self.not_utf8 == 1 else 'are'}",
                 named,
                 first[0],
@@ -111,7 +111,7 @@ def check_readable(source: Source) -> None:
     """Fail early: before an hour of work on the sources that stand before this one."""
     if str(source) != STANDARD_INPUT:
         if Path(source).is_dir():
-            raise InputError(f"{name_of(source)} is a folder, a file was expected", "name a file of it")
+            raise InputError(f"{name_of(source)} is a folder; expected a file", "name a file in it")
         if Path(source).is_file() or not Path(source).exists():  # opening a pipe would take from it
             with open_bytes(source):
                 pass
@@ -132,13 +132,13 @@ def open_bytes(source: Source, gauge: Gauge | None = None) -> Iterator[BinaryIO]
                 yield plain
     except EOFError as error:
         raise InputError(
-            f"{where} ends in the middle of its compressed data",
-            "fetch or copy the file again, it was cut short",
+            f"{where} is truncated: it ends in the middle of its compressed data",
+            "download or copy the file again: it is truncated",
         ) from error
     except FileNotFoundError as error:
-        raise InputError(f"there is no file {where}", "check the path") from error
+        raise InputError(f"file not found: {where}", "check the path") from error
     except PermissionError as error:
-        raise InputError(f"{where} may not be read by this user", f"chmod u+r {where}") from error
+        raise InputError(f"permission denied: {where}", f"chmod u+r {where}") from error
     except (OSError, zlib.error, lzma.LZMAError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # the machine, not the bytes
             raise InputError(
@@ -146,7 +146,7 @@ def open_bytes(source: Source, gauge: Gauge | None = None) -> Iterator[BinaryIO]
             ) from error
         raise InputError(
             f"{where} is damaged, or is not compressed as its name says: {error}",
-            "fetch or copy the file again, or rename it if it is not compressed",
+            "download or copy the file again, or rename it if it is not compressed",
         ) from error
 
 
@@ -270,19 +270,19 @@ def read_object(line: str, where: str, number: int) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except RecursionError as error:
-        raise BadLine(where, number, "JSON nested too deeply to read", "flatten it") from error
+        raise BadLine(where, number, "the JSON is nested too deeply", "flatten it") from error
     except ValueError as error:  # JSONDecodeError, and numbers of more digits than Python converts
         # Its own text says "line 1", which here is never the line that is meant.
         what = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
         raise BadLine(
-            where, number, f"broken JSON: {what}: {shorten(line)}", "write one JSON object a line"
+            where, number, f"invalid JSON: {what}: {shorten(line)}", "write one JSON object per line"
         ) from error
     if not isinstance(value, dict):
         raise BadLine(
             where,
             number,
-            f"a JSON object was expected, found {shorten(line)}",
-            'write one object a line, such as {"id": "a", "text": "..."}',
+            f"expected a JSON object, found {shorten(line)}",
+            'write one object per line, such as {"id": "a", "text": "..."}',
         )
     return value
 

@@ -34,7 +34,7 @@ QUERIES_FILE = "queries.jsonl"
 
 
 def read_queries(source: Source) -> Iterator[Query]:
-    """The queries of a source. Two with one id are an error, since their results could not be told apart.
+    """The queries of a source. A duplicate id is an error, since the results could not be told apart.
 
     That the source is there, and of a known kind, is checked at once; what is in it only as it is read.
     """
@@ -49,7 +49,7 @@ def read_queries(source: Source) -> Iterator[Query]:
         path = find_in_folder(Path(source), QUERIES_FILE)
         if path is None:
             raise InputError(
-                f"the folder {name_of(source)} holds no {QUERIES_FILE}",
+                f"the folder {name_of(source)} contains no {QUERIES_FILE}",
                 "name a BEIR folder, or a .jsonl or .tsv file",
             )
         source = path

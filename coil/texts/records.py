@@ -85,7 +85,7 @@ def take_id(record: Record, keys: Sequence[str], where: str, line: int) -> tuple
         raise BadLine(
             where,
             line,
-            f"no id; the keys are {_shown_keys(record)}",
+            f"no id found among the keys {_shown_keys(record)}",
             f"add one of the keys {', '.join(keys)}",
         )
     value = record[key]
@@ -95,8 +95,8 @@ def take_id(record: Record, keys: Sequence[str], where: str, line: int) -> tuple
         raise BadLine(
             where,
             line,
-            f"the id under {key!r} is {shorten(str(value))}",
-            "an id is a string or a whole number",
+            f"the id under {key!r} is {shorten(str(value))}; expected a string that is not empty",
+            "use a string or a whole number",
         )
     return key, clean(value)
 
@@ -108,7 +108,7 @@ def take_texts(record: Record, keys: Sequence[str], where: str, line: int) -> li
         raise BadLine(
             where,
             line,
-            f"no text; the keys are {_shown_keys(record)}",
+            f"no text found among the keys {_shown_keys(record)}",
             f"add one of the keys {', '.join(keys)}",
         )
     for key in found:
@@ -116,8 +116,8 @@ def take_texts(record: Record, keys: Sequence[str], where: str, line: int) -> li
             raise BadLine(
                 where,
                 line,
-                f"the text under {key!r} is {shorten(str(record[key]))}",
-                "a text is a JSON string",
+                f"the text under {key!r} is {shorten(str(record[key]))}; expected a string",
+                "write the text as a JSON string",
             )
     return [clean(record[key]) for key in found if record[key]]
 
@@ -152,7 +152,7 @@ def load_irds(source: Source) -> Any:
         return package.load(name)
     except (KeyError, ValueError) as error:
         raise InputError(
-            f"ir_datasets knows no dataset {name!r}", "choose one of the list at https://ir-datasets.com"
+            f"ir_datasets has no dataset {name!r}", "choose one from the list at https://ir-datasets.com"
         ) from error
 
 
@@ -177,7 +177,7 @@ def _reader(source: Source, others: Sequence[str] = ()) -> Reader:
     suffix = split_name(source)[1]
     if suffix not in _READERS:
         raise InputError(
-            f"{name_of(source)} is of no known kind: its name ends in {suffix!r}",
+            f"{name_of(source)} has an unsupported file type: {suffix!r}",
             f"rename or convert it to one of {', '.join((*_READERS, *others))}, compressed or not",
         )
     if suffix == ".parquet":
@@ -203,7 +203,7 @@ def _read_tsv(source: Source, keys: Keys, gauge: Gauge | None) -> Iterator[tuple
             header = row
             _check_header(header, source, number)
         elif header is not None:
-            remedy = "a text that holds tabs needs a .csv or .jsonl file, or two columns without a header"
+            remedy = "use a .csv or .jsonl file for texts that contain tabs, or two columns without a header"
             yield number, _name_cells(header, row, source, number, remedy)
         else:
             doc_id, tab, text = line.rstrip("\r\n").partition("\t")
@@ -243,7 +243,10 @@ def _read_csv(source: Source, _: Keys, gauge: Gauge | None) -> Iterator[tuple[in
             row = next(rows, None)
         except csv.Error as error:
             raise BadLine(
-                name_of(source), line, f"broken CSV: {error}", 'quote cells as "...", a quote in them as ""'
+                name_of(source),
+                line,
+                f"invalid CSV: {error}",
+                'quote cells as "..." and write a quote inside them as ""',
             ) from error
         if row is None:
             return
@@ -253,13 +256,16 @@ def _read_csv(source: Source, _: Keys, gauge: Gauge | None) -> Iterator[tuple[in
             header = row
             _check_header(header, source, line)
         else:
-            yield line, _name_cells(header, row, source, line, "quote cells that hold commas or line breaks")
+            yield (
+                line,
+                _name_cells(header, row, source, line, "quote cells that contain commas or line breaks"),
+            )
 
 
 def _check_header(header: Sequence[str], source: Source, line: int) -> None:
     if len(set(header)) < len(header):
         shown = shorten(",".join(header))
-        raise BadLine(name_of(source), line, f"two columns share a name: {shown}", "rename one")
+        raise BadLine(name_of(source), line, f"two columns have the same name: {shown}", "rename one of them")
 
 
 def _name_cells(header: Sequence[str], row: Sequence[str], source: Source, line: int, remedy: str) -> Record:

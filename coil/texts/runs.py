@@ -40,7 +40,7 @@ def read_run(source: Source) -> Run:
             raise BadLine(
                 name_of(source),
                 number,
-                f"six columns were expected, found {shorten(line)}",
+                f"expected six columns, found {shorten(line)}",
                 "write `query Q0 document rank score tag`",
             )
         query_id, _, doc_id, _, score_text, _ = columns
@@ -56,8 +56,8 @@ def read_run(source: Source) -> Run:
             raise BadLine(
                 name_of(source),
                 number,
-                f"document {shorten(doc_id)} stands twice for query {shorten(query_id)}",
-                "keep one of the two lines",
+                f"duplicate document {shorten(doc_id)} for query {shorten(query_id)}",
+                "remove one of the two lines",
             )
         run[query_id][doc_id] = score
     return {query_id: dict(_ranked(documents.items())) for query_id, documents in run.items()}
@@ -73,18 +73,17 @@ def write_run(
     """
     if Path(path).suffix.lower() in COMPRESSIONS:
         raise OutputError(
-            f"a run is written uncompressed, but {path} says otherwise", "drop the last extension"
+            f"runs are written uncompressed, but {path} has the extension of a compressed file",
+            "drop the last extension",
         )
     _check_column(tag, "tag")
     if " " in tag:
-        raise OutputError(f"the tag {tag!r} holds a space", "choose one without")
+        raise OutputError(f"the tag {tag!r} contains a space", "choose a tag without spaces")
     try:
         target = Path(os.path.realpath(path))  # a link keeps pointing where it did
         if target.exists() and not target.is_file():
             if target.is_dir():
-                raise OutputError(
-                    f"{path} is a folder, a file name was expected", f"write to {path}/run.trec"
-                )
+                raise OutputError(f"{path} is a folder; expected a file name", f"write to {path}/run.trec")
             with target.open("w", encoding="utf-8", newline="\n") as device:  # /dev/null must not be replaced
                 return _write_rows(device, rows, tag)
         unfinished = target.with_name(f".{target.name[:200]}.{os.getpid()}.unfinished")
@@ -98,7 +97,7 @@ def write_run(
     except OSError as error:
         raise OutputError(
             f"{path} cannot be written: {error.strerror or error}",
-            "check the folder, its rights and the free space",
+            "check the folder, its permissions and the free disk space",
         ) from error
 
 
@@ -107,22 +106,20 @@ def _write_rows(file: TextIO, rows: Iterable[tuple[str, Iterable[tuple[str, floa
     seen: set[str] = set()
     for query_id, documents in rows:
         if query_id in seen:
-            raise OutputError(
-                f"query {shorten(query_id)} stands twice in the run", "give each query its own id"
-            )
+            raise OutputError(f"duplicate query {shorten(query_id)} in the run", "give each query its own id")
         seen.add(query_id)
         _check_column(query_id, "query id")
         given = [(doc_id, float(score)) for doc_id, score in documents]
         if len({doc_id for doc_id, _ in given}) < len(given):
             raise OutputError(
-                f"query {shorten(query_id)} has a document twice", "give each document once a query"
+                f"query {shorten(query_id)} has a duplicate document", "list each document once per query"
             )
         for rank, (doc_id, score) in enumerate(_ranked(given), start=1):
             _check_column(doc_id, "document id")
             if not math.isfinite(score):
                 raise OutputError(
                     f"document {shorten(doc_id)} has the score {score} for query {shorten(query_id)}",
-                    "find out where it comes from: a score is a finite number",
+                    "scores must be finite numbers; check where this one comes from",
                 )
             columns = (clean(query_id), "Q0", clean(doc_id), str(rank), repr(score), tag)
             file.write(("\t" if " " in query_id or " " in doc_id else " ").join(columns) + "\n")
@@ -146,6 +143,6 @@ def _score(text: str) -> float | None:
 def _check_column(value: str, what: str) -> None:
     if not value or _BREAKS.search(value):
         raise OutputError(
-            f"the {what} {value!r:.80} cannot stand in a run: it is empty, or holds a tab or a line break",
-            "give it another id",
+            f"the {what} {value!r:.80} cannot be written: it is empty or contains a tab or a line break",
+            "use a different one",
         )

@@ -50,9 +50,7 @@ class ModelFiles:
     def load(cls, folder: Path) -> ModelFiles:
         """Read a model folder without its weights."""
         if not folder.is_dir():
-            raise MissingModelFile(
-                f"there is no model folder at {folder}", "check the path given as the model"
-            )
+            raise MissingModelFile(f"model folder not found: {folder}", "check the path")
         config = ModelConfig.load(folder)
         tokenizer = Tokenizer.from_file(folder / TOKENIZER_FILE)
         keys = load_list_keys(folder)
@@ -100,8 +98,8 @@ def check_backbone(folder: Path, tokenizer: Tokenizer, profile: ScoringProfile) 
     vocabulary = value.get("vocab_size")
     if vocabulary is not None and vocabulary < len(tokenizer.vocabulary):
         raise TokenizerMismatch(
-            f"{tokenizer.where} has {len(tokenizer.vocabulary)} tokens, but {path} gives the language model "
-            f"only {vocabulary}",
+            f"{tokenizer.where} has {len(tokenizer.vocabulary)} tokens, but the model of {path} has only "
+            f"{vocabulary}",
             "put back the tokenizer that the model was trained with",
         )
     room = value.get("max_position_embeddings")
@@ -112,7 +110,7 @@ def check_backbone(folder: Path, tokenizer: Tokenizer, profile: ScoringProfile) 
     longest = max(profile.query_length, profile.document_length)
     if longest > room:
         raise OptionMismatch(
-            f"the scoring profile asks for {longest} tokens, but {path} gives the language model only {room}",
+            f"the scoring profile asks for {longest} tokens, but the model of {path} takes only {room}",
             f"set query_length and document_length to at most {room}",
         )
 

@@ -36,14 +36,14 @@ class TorchEncoder(BatchEncoder):
         folder = resolve_folder(model)
         if device.startswith("cuda") and not torch.cuda.is_available():
             raise CoilError(
-                "no CUDA device can be used here", "use --device cpu, or install a CUDA build of torch"
+                "no CUDA device is available", "use --device cpu, or install a CUDA build of torch"
             )
         kind = "cuda" if device.startswith("cuda") else "cpu"
         super().__init__(ModelFiles.load(folder), batch_tokens or BATCH_TOKENS[kind], bucketed)
         try:
             self._device = torch.device(device)
         except RuntimeError as error:
-            raise OptionMismatch(f"there is no device {device!r}", "use cpu, cuda or cuda:0") from error
+            raise OptionMismatch(f"unknown device {device!r}", "use cpu, cuda or cuda:0") from error
         self._autocast = autocast
         self._model = CoilModel.from_pretrained(folder).to(self._device).eval()
 

@@ -173,7 +173,7 @@ def _check(wanted: dict[str, Tensor], stored: dict[str, Tensor], path: Path) -> 
             )
         if stored[name].shape != weight.shape:
             raise WrongShape(
-                f"{path}: {name!r} has shape {list(stored[name].shape)}, coil.json and config.json "
-                f"ask for {list(weight.shape)}",
+                f"{path}: {name!r} has the shape {list(stored[name].shape)}; coil.json and config.json "
+                f"require {list(weight.shape)}",
                 "the weights and the configuration belong to different models",
             )
