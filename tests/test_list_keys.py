@@ -6,6 +6,8 @@ import pytest
 
 from coil.tokens.list_keys import NO_LIST, build_list_keys
 from coil.tokens.profile import PAPER, ScoringProfile
+from coil.tokens.tokenizer import Tokenizer
+from tests.tiny import make_tokenizer, random_texts
 
 WORD_PIECES = [
     "[PAD]",
@@ -57,3 +59,16 @@ def test_pieces_of_a_byte_pair_vocabulary_are_no_words(token: str) -> None:
     assert found[token] == token
     assert (found["Ġthe"], found["Ġin"]) == (None, None)
     assert found["Ġbanks"] == "Ġbank"
+
+
+def test_long_texts_are_cut_in_pieces_without_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tokenizer takes some 170 bytes a token, so a text of megabytes is never cut all at once."""
+    tokenizer = Tokenizer(make_tokenizer(), "tiny")
+    texts = [" ".join(random_texts(40, seed=seed)) for seed in range(3)] + ["", "river\n\n bank " * 50]
+    whole = tokenizer.cut(texts, 300) + tokenizer.cut(texts, 10**6)
+    monkeypatch.setattr("coil.tokens.tokenizer.PIECE", 100)
+    pieces = tokenizer.cut(texts, 300) + tokenizer.cut(texts, 10**6)
+    for one, other in zip(whole, pieces, strict=True):
+        assert one.input_ids.tolist() == other.input_ids.tolist()
+        assert one.spans.tolist() == other.spans.tolist()
+        assert one.dropped == other.dropped
