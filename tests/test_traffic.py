@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 
@@ -176,8 +176,14 @@ def serve(*arguments: str) -> tuple[subprocess.Popen[str], str]:
     process, url = start(*arguments)
     for stream in (process.stdout, process.stderr):
         assert stream is not None
-        threading.Thread(target=stream.read, daemon=True).start()
+        threading.Thread(target=_read_to_the_end, args=(stream,), daemon=True).start()
     return process, url
+
+
+def _read_to_the_end(stream: IO[str]) -> None:
+    with stream:
+        for _ in stream:
+            pass
 
 
 def stop(process: subprocess.Popen[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
@@ -145,6 +146,7 @@ class Workers:
             left = max(min(job.deadline for job in jobs) - time.monotonic(), 0.0)
             results = jobs[0].answer([job.value for job in jobs], left)
         except Exception as error:
+            _let_go(error)
             if len(jobs) == 1:
                 jobs[0].future.set_exception(error)
                 return
@@ -160,6 +162,14 @@ class Workers:
                 job.future.set_exception(result)
             else:
                 job.future.set_result(result)
+
+
+def _let_go(error: BaseException) -> None:
+    """Free what the frames of an error hold, such as texts that were too many for an answer."""
+    one: BaseException | None = error
+    while one is not None:
+        traceback.clear_frames(one.__traceback__)
+        one = one.__context__
 
 
 def _late() -> SearchTimeout:

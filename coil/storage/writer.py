@@ -244,7 +244,7 @@ class IndexWriter:
         for arrival in arrivals:
             window.append(arrival)
             texts += len(arrival.spans)
-            characters += len(arrival.document.text)
+            characters += len(arrival.document.text) + arrival.fields_size
             if texts >= WINDOW or characters >= self._plan.window_characters:
                 yield window
                 window, texts, characters = [], 0, 0
