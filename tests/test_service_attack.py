@@ -87,7 +87,9 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
             wait_until(lambda: client.get("/ready").status_code == 200)
             for _ in range(3):
                 client.get(f"{ONE}/search", params={"q": "river", "k": 40})
-        yield Attacked(process, url)
+        attacked = Attacked(process, url)
+        with attacked.client:
+            yield attacked
     finally:
         process.terminate()
         process.wait(60)
