@@ -74,6 +74,13 @@ print("done", flush=True)
 """
 
 
+def rest_of_output(process: subprocess.Popen[str]) -> str:
+    """What comes after the first line; `communicate` would not see what was read ahead with that one."""
+    assert process.stdout is not None
+    with process:
+        return process.stdout.read()
+
+
 def test_a_build_killed_at_any_moment_is_resumed(tmp_path: Path, soaked: Callable[..., None]) -> None:
     rng = random.Random("build")
     corpus = tmp_path / "corpus.tsv"
@@ -95,7 +102,7 @@ def test_a_build_killed_at_any_moment_is_resumed(tmp_path: Path, soaked: Callabl
             except subprocess.TimeoutExpired:
                 process.kill()
                 kills += 1
-            told, _ = process.communicate()
+            told = rest_of_output(process)
             status = process.returncode
             if told == "done\n":
                 break
@@ -125,7 +132,7 @@ def test_kill_at_any_moment(kind: str, tmp_path: Path, soaked: Callable[..., Non
         assert process.stdout.readline() == "open\n"
         time.sleep(rng.uniform(0.0, 0.25))
         process.send_signal(signal.SIGKILL)
-        for line in process.communicate()[0].splitlines():
+        for line in rest_of_output(process).splitlines():
             promised = max(promised, int(line.split()[1]))
         index = open_index(folder, encoder=HashEncoder())
         index.verify()
