@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,19 @@ CROWDED = "crowded"  # in the state of a request: more connections than allowed 
 _LINGER = (
     1.0  # seconds to read on after a refusal: closing at once could discard it before the client reads it
 )
+
+
+_BODY_FIELDS = (b"content-length", b"transfer-encoding")
+_UPGRADE = re.compile(rb"(?i)\r\nupgrade(?=[ \t]*:)")
+
+
+def _without_upgrade(piece: bytes) -> bytes:
+    """A head whose Upgrade header is hidden: nothing can be upgraded to, so it is ignored (RFC 9110, 7.8).
+
+    The parser would take what follows the head for another protocol and lose the body.
+    """
+    head, end, rest = piece.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(b"\r\nx-upgrd", head) + end + rest
 
 
 class Connections:
@@ -107,7 +121,7 @@ class Connection(HttpToolsProtocol):
     def _parse(self, piece: bytes) -> None:
         heads, in_head, self._body_grew = self._heads, self._in_head, False
         try:
-            self.parser.feed_data(piece)
+            self.parser.feed_data(_without_upgrade(piece) if in_head else piece)
         except httptools.HttpParserUpgrade:  # there is nothing to upgrade to: this request is the last
             self._finish()
             return
@@ -169,6 +183,14 @@ class Connection(HttpToolsProtocol):
         self._heads += 1
         self._head_bytes = self._framing_bytes = 0
         self._disarm("head")
+        if self.parser.should_upgrade() and any(name in _BODY_FIELDS for name, _ in self.headers):
+            self._problem = Problem(
+                400,
+                "upgrade",
+                "the request has a body and asks for another protocol; only HTTP/1.1 is spoken here",
+                "send it without the Upgrade header (curl: --http1.1)",
+            )
+            raise self._problem
         if len(self.pipeline) >= self._limits.pipelined:
             self._problem = Problem(
                 400,

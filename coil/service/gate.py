@@ -83,6 +83,17 @@ class Gate:
         except ClientDisconnect:
             note["problem"] = "disconnected"
             status = status or 499  # not sent to anyone, only logged and counted
+        except asyncio.CancelledError:
+            note["problem"] = "stopped"
+            if not status:
+                problem = Problem(
+                    503,
+                    "stopped",
+                    "the server stopped before it was done",
+                    "check whether the change was made",
+                )
+                await send_problem(problem, request_id, answer)
+            raise
         except Exception:
             _log.exception("failed", extra={"request_id": request_id})
             note["problem"] = "failure"

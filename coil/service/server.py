@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from types import FrameType
 
 import uvicorn
 
@@ -80,10 +81,12 @@ def run_server(service: Service, listening: socket.socket, began: Callable[[], o
 
     `began` is called when clients can connect.
     """
-    # uvicorn raises the signal again after it has stopped; without a handler the exit status would be bad.
-    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    server = make_server(service, began)
+    # uvicorn handles the signal once it has begun, and raises it again after it has stopped: that must not
+    # end the process with another status. A signal before that stops the server as soon as it has begun.
+    before = signal.signal(signal.SIGTERM, server.handle_exit)
     try:
-        make_server(service, began).run(sockets=[listening])
+        server.run(sockets=[listening])
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -102,13 +105,23 @@ def make_server(service: Service, began: Callable[[], object] | None = None) -> 
         lifespan="on",
         timeout_graceful_shutdown=_SECONDS_TO_STOP,
     )
-    return _Server(config, began)
+    return _Server(config, began, service.begin_to_stop)
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, began: Callable[[], object] | None) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        began: Callable[[], object] | None,
+        stopping: Callable[[], object],
+    ) -> None:
         super().__init__(config)
-        self._began = began
+        self._began, self._stopping = began, stopping
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal to stop: changes that would take longer than the wait for them are given up."""
+        self._stopping()
+        super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

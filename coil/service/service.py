@@ -6,9 +6,10 @@ import asyncio
 import hmac
 import json
 import logging
+import math
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
@@ -23,16 +24,18 @@ from coil.service.answers import Answered, Asked, answer_queries, answer_with_bm
 from coil.service.batches import BatchTurns, PinnedIndex, slice_size
 from coil.service.limits import ServiceOptions
 from coil.service.meters import Meters
-from coil.service.problems import PUT_BACK, Problem, unknown_document, unknown_index
+from coil.service.problems import PUT_BACK, Problem, busy, unknown_document, unknown_index
 from coil.service.replies import Reply, UnsentBytes, large_answer
 from coil.service.served import ServedIndex
 from coil.service.workers import MOST_TOGETHER, Job, Workers
-from coil.texts.values import clean
+from coil.texts.values import Document, clean
 
 _log = logging.getLogger("coil.service")
 _LOOK_FOR_CLIENT = (
     0.05  # seconds between looks: a page asks again with every letter and drops the last request
 )
+CHANGES_MAY_TAKE = 20.0  # seconds after the signal to stop; the server waits for 30
+_MANY_HITS = 100  # more take so long to fetch and write that the search is not quick
 _HITS_TOGETHER = 320  # of queries that are answered together: what is held as Python values at once
 
 Gone = Callable[[], Awaitable[bool]]
@@ -64,6 +67,7 @@ class Service:
         self._batch_turns = BatchTurns(self._workers.slow_places, options.limits.waiting)
         self._warm = False
         self._stopping = False
+        self._give_up_at = math.inf
         self._first = threading.Thread(target=self._warm_up, name="warm-up", daemon=True)
         self._first.start()
 
@@ -71,6 +75,11 @@ class Service:
     def writable(self) -> bool:
         """Whether documents can be changed at all."""
         return self.options.token is not None
+
+    def begin_to_stop(self) -> None:
+        """From here on the server is not ready, and uploads have some seconds to be finished."""
+        self._stopping = True
+        self._give_up_at = time.monotonic() + CHANGES_MAY_TAKE
 
     def stop(self) -> None:
         """Finish running requests and writes, then close the indexes."""
@@ -120,7 +129,7 @@ class Service:
 
         job = _Asking(
             (name, asked),
-            slow=asked.filter is not None or asked.matches,
+            slow=asked.filter is not None or asked.matches or asked.k > _MANY_HITS,
             together=max(1, min(MOST_TOGETHER, _HITS_TOGETHER // asked.k)),
         )
         found: Reply = await self._ask(answer, self._query(query), job, gone)
@@ -270,7 +279,7 @@ class Service:
                 empty: list[str] = []
                 with received:
                     uploads.check(received)
-                    added = index.update(uploads.read(received), empty.extend)
+                    added = index.update(self._until_stopped(uploads.read(received)), empty.extend)
                 self.meters.count_written(name, "add", added)
                 return _json({"added": added, "empty": empty, "documents": len(index)})
 
@@ -303,6 +312,12 @@ class Service:
             return await _whole(served.write(change))
 
     # ---- inside
+
+    def _until_stopped(self, documents: Iterator[Document]) -> Iterator[Document]:
+        for document in documents:
+            if time.monotonic() > self._give_up_at:
+                raise busy("the server is stopping; this change is not complete: send it again", seconds=5)
+            yield document
 
     def _index(self, name: str) -> ServedIndex:
         if name not in self.served:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from tempfile import SpooledTemporaryFile
 from typing import IO
 
 from coil.errors import BadLine
+from coil.service.problems import Problem
 from coil.texts.corpora import make_document
-from coil.texts.opening import BYTE_ORDER_MARK, decode, is_utf8, read_object
+from coil.texts.opening import BYTE_ORDER_MARK, check_values, decode, is_utf8, read_object
 from coil.texts.values import Document
 
 _BODY = "the body"
 _IN_MEMORY = 1 << 20
+_LONGEST = 16 << 20  # bytes of a document: one that is accepted must fit into an answer
 
 
 async def receive(stream: AsyncIterator[bytes]) -> IO[bytes]:
@@ -21,6 +24,12 @@ async def receive(stream: AsyncIterator[bytes]) -> IO[bytes]:
     try:
         async for chunk in stream:
             file.write(chunk)
+    except OSError as error:
+        with suppress(OSError):
+            file.close()
+        raise Problem(
+            507, "cannot_write", f"the upload cannot be stored: {error.strerror}", "send less, or try later"
+        ) from error
     except BaseException:
         file.close()
         raise
@@ -38,6 +47,11 @@ def read(file: IO[bytes]) -> Iterator[Document]:
     for number, raw in enumerate(file, start=1):
         if not is_utf8(raw):  # files are read leniently, but a client can send again
             raise BadLine(_BODY, number, "not UTF-8", "send JSON lines in UTF-8")
+        if len(raw) > _LONGEST:
+            raise BadLine(
+                _BODY, number, f"the line exceeds the limit of {_LONGEST:,} bytes", "split the document"
+            )
         line = decode(raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw)
         if line.strip():
+            check_values(line, ",[{", _LONGEST, _BODY, number, is_json=True)
             yield make_document(read_object(line, _BODY, number), _BODY, number)

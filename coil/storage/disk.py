@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import BinaryIO
 
-from coil.errors import MissingIndex, OutputError
+from coil.errors import IndexProblem, MissingIndex, OutputError
 
 _BLOCK = 1 << 20
 _HAS_HANDLES = os.open in os.supports_dir_fd and os.rename in os.supports_dir_fd
@@ -45,7 +46,8 @@ class Folder:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise MissingIndex(f"there is no index at {path}", "check the path") from error
         except OSError as error:
-            raise MissingIndex(f"{path} cannot be opened: {error.strerror}", "check the rights") from error
+            remedy = "check the rights on the folder, and how many files this process may open"
+            raise IndexProblem(f"{path} cannot be opened: {error.strerror}", remedy) from error
         return cls(path, handle)
 
     def __enter__(self) -> Folder:
@@ -87,7 +89,8 @@ class Folder:
 
     def open_file(self, name: str) -> int:
         """A handle to read a file."""
-        return self._open(name, os.O_RDONLY)
+        # A pipe in the place of a file must not hold us up.
+        return self._open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
 
     def open_to_lock(self, name: str) -> int:
         """A handle of a file that is only there to be locked."""
@@ -95,7 +98,7 @@ class Folder:
 
     def read(self, name: str, most: int) -> bytes:
         """A file's bytes, at most so many."""
-        with open(self.open_file(name), "rb") as file:
+        with self._reading(name) as file:
             return file.read(most)
 
     def stat(self, name: str) -> os.stat_result:
@@ -118,7 +121,7 @@ class Folder:
     def digest(self, name: str) -> FileFacts:
         """Read every byte of a file."""
         digest, size = sha256(), 0
-        with open(self.open_file(name), "rb") as file:
+        with self._reading(name) as file:
             while block := file.read(_BLOCK):
                 digest.update(block)
                 size += len(block)
@@ -196,6 +199,14 @@ class Folder:
 
     # ---- inside
 
+    def _reading(self, name: str) -> BinaryIO:
+        handle = self.open_file(name)
+        try:
+            return open(handle, "rb")
+        except BaseException:  # a folder in the place of the file
+            os.close(handle)
+            raise
+
     def _open(self, name: str, flags: int) -> int:
         return os.open(self._name(name), flags | getattr(os, "O_CLOEXEC", 0), mode=0o644, dir_fd=self._handle)
 
@@ -213,6 +224,6 @@ def make_folders(path: Path) -> None:
         for folder in reversed(missing):
             with Folder.open(folder.parent) as parent:
                 parent.sync()
-    except (OSError, MissingIndex) as error:
+    except (OSError, IndexProblem) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise OutputError(f"{path} cannot be created: {reason}", "choose another place") from error

@@ -1,0 +1,161 @@
+"""What attackers found: each of these once took the server down, lost a write or told something false."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from coil.errors import DamagedManifest
+from coil.indexes.opening import create, open_index
+from coil.service import service, uploads
+from coil.service.limits import ServiceLimits, ServiceOptions
+from coil.service.problems import Problem
+from coil.vectors.token_vectors import TokenVectors
+from tests.hash_encoder import HashEncoder
+from tests.raw_http import connected, read_answer
+from tests.serving import TOKEN, running
+from tests.test_service import ONE, WRITE, build
+from tests.test_service_concurrency import start
+
+
+@pytest.mark.parametrize("pieces", [1, 40])
+def test_a_body_survives_a_wish_to_upgrade(tmp_path: Path, pieces: int) -> None:
+    """As `curl --http2` and other clients send it; if the head comes in parts, it may be refused."""
+    line = json.dumps({"id": "h2c", "text": "river"}).encode()
+    request = (
+        f"POST {ONE}/documents HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+        f"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAA\r\n"
+        f"Content-Length: {len(line)}\r\n\r\n"
+    ).encode() + line
+    with running([build(tmp_path / "notes.coil", 3)], ServiceOptions(token=TOKEN), HashEncoder()) as server:
+        with connected(server) as connection:
+            size = -(-len(request) // pieces)
+            for begin in range(0, len(request), size):
+                connection.sendall(request[begin : begin + size])
+                time.sleep(0.001 * (pieces > 1))
+            status = read_answer(connection).status
+        there = server.client.get(f"{ONE}/documents/h2c").status_code
+        allowed = [(200, 200)] if pieces == 1 else [(200, 200), (400, 404)]
+        assert (status, there) in allowed
+
+
+def test_a_list_of_a_million_mistakes_costs_no_more_than_one(tmp_path: Path) -> None:
+    body = b'{"queries":[' + b",".join([b"1"] * 500_000) + b"]}"
+    with running([build(tmp_path / "notes.coil", 3)], ServiceOptions(), HashEncoder()) as server:
+        began = time.process_time()
+        answer = server.client.post(
+            f"{ONE}/search_batch", content=body, headers={"content-type": "application/json"}
+        )
+        assert answer.status_code == 422
+        assert len(answer.content) < 2000
+        assert time.process_time() - began < 2  # of this process, which serves; it was five seconds
+
+
+def test_a_stop_gives_up_a_long_upload_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "CHANGES_MAY_TAKE", 0.0)
+
+    class Slow(HashEncoder):
+        def encode_documents(self, texts: Iterable[str]) -> Iterator[TokenVectors]:
+            for vectors in super().encode_documents(texts):
+                time.sleep(0.003)
+                yield vectors
+
+    folder = build(tmp_path / "notes.coil", 3)
+    lines = "\n".join(json.dumps({"id": f"n{i}", "text": "river"}) for i in range(5000))
+    found: list[httpx.Response] = []
+    with running([folder], ServiceOptions(token=TOKEN), Slow()) as server:
+
+        def upload() -> None:
+            found.append(server.client.post(f"{ONE}/documents", content=lines, headers=WRITE, timeout=60))
+
+        client = threading.Thread(target=upload)
+        client.start()
+        while (
+            not server.service._first.is_alive()
+            and not found
+            and not server.service.served["notes"].writes_waiting
+        ):
+            time.sleep(0.01)
+        time.sleep(0.3)
+        began = time.monotonic()
+        server.service.begin_to_stop()
+        client.join(60)
+        assert time.monotonic() - began < 10
+        [answer] = found
+        assert answer.status_code == 503
+        assert "stopping" in answer.json()["detail"]
+    with open_index(folder, HashEncoder()) as index:
+        assert len(index) == 3
+
+
+def test_a_signal_at_any_moment_of_the_start_stops_the_server(tmp_path: Path) -> None:
+    folder = tmp_path / "notes.coil"
+    create(folder, encoder=HashEncoder()).close()
+    process, _ = start(str(folder))
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+def test_an_upload_that_cannot_be_stored_or_served_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ServiceOptions(token=TOKEN, limits=ServiceLimits(upload_bytes=64 << 20))
+    with running([build(tmp_path / "notes.coil", 3)], options, HashEncoder()) as server:
+        many = b'{"id":"a","text":"river","a":[' + b",".join([b"[]"] * 400_000) + b"]}"
+        answer = server.client.post(f"{ONE}/documents", content=many, headers=WRITE)
+        assert answer.status_code == 422
+        assert "more values than the limit" in answer.json()["detail"]
+        long = b'{"id":"a","text":"river","a":"' + b"x" * (17 << 20) + b'"}'
+        answer = server.client.post(f"{ONE}/documents", content=long, headers=WRITE)
+        assert answer.status_code == 422
+        assert "exceeds the limit of 16,777,216 bytes" in answer.json()["detail"]
+
+
+def test_a_full_temporary_folder_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def __init__(self, **_: object) -> None:
+            pass
+
+        def write(self, _: bytes) -> None:
+            raise OSError(28, os.strerror(28))
+
+        def close(self) -> None:
+            pass
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"{}"
+
+    monkeypatch.setattr(uploads, "SpooledTemporaryFile", Full)
+    with pytest.raises(Problem, match="cannot be stored"):
+        asyncio.run(uploads.receive(body()))
+
+
+def test_something_else_in_the_place_of_the_manifest(tmp_path: Path) -> None:
+    folder = build(tmp_path / "notes.coil", 3)
+    manifest = folder / "manifest.jsonl"
+    kept = manifest.read_bytes()
+    with open_index(folder, HashEncoder()) as index:
+        for replace in (manifest.mkdir, lambda: os.mkfifo(manifest)):
+            manifest.unlink()
+            replace()
+            before = len(os.listdir("/proc/self/fd"))
+            for _ in range(20):
+                with pytest.raises(DamagedManifest):
+                    index.refresh()
+            assert len(os.listdir("/proc/self/fd")) == before
+            if manifest.is_dir():
+                manifest.rmdir()
+                manifest.touch()
+        manifest.unlink()
+        manifest.write_bytes(kept)
+        assert index.search("river")
