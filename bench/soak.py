@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.stamp import ROOT, stamp, write_result
+from bench.stamp import RESULTS, ROOT, stamp, write_result
 
 PARTS: list[tuple[str, list[str], dict[str, int]]] = [
     (
@@ -33,6 +33,8 @@ PARTS: list[tuple[str, list[str], dict[str, int]]] = [
     ("attacks on the service", ["tests/test_service_attack.py"], {"COIL_CRASH_ROUNDS": 100}),
     ("mixed traffic", ["tests/test_traffic.py"], {"COIL_TRAFFIC_SECONDS": 600}),
 ]
+
+SANITIZERS = ["sanitize", "sanitize-threads"]
 
 
 def run_part(tests: list[str], sizes: dict[str, int], share: float) -> tuple[dict[str, Any], bool]:
@@ -56,27 +58,39 @@ def run_part(tests: list[str], sizes: dict[str, int], share: float) -> tuple[dic
     return {"passed": passed, "seconds": round(time.monotonic() - began), "did": counts}, passed
 
 
+def run_sanitizer(target: str) -> tuple[dict[str, Any], bool]:
+    """The kernel tests with instrumented native code."""
+    began = time.monotonic()
+    passed = subprocess.run(["make", target], cwd=ROOT, check=False).returncode == 0
+    return {"passed": passed, "seconds": round(time.monotonic() - began), "did": {}}, passed
+
+
 def main() -> None:
-    """Run every part, whatever became of the one before."""
+    """Run every part, or those that are named, whatever became of the one before."""
+    names = [name for name, _, _ in PARTS] + SANITIZERS
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--share", type=float, default=1.0, help="Of the usual numbers.")
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="Of the usual numbers; then nothing is kept."
+    )
+    parser.add_argument(
+        "--part", action="append", choices=names, help="Only this one; others keep their results."
+    )
     arguments = parser.parse_args()
-    result: dict[str, Any] = {**stamp(), "share": arguments.share, "parts": {}}
+    path = RESULTS / "soak.json"
+    result: dict[str, Any] = {"parts": {}}
+    if arguments.part and path.exists():
+        result = json.loads(path.read_text(encoding="utf-8"))
+    stamped = stamp()
+    sizes = {name: (tests, numbers) for name, tests, numbers in PARTS}
     all_passed = True
-    for name, tests, sizes in PARTS:
+    for name in arguments.part or names:
         print(f"== {name}", flush=True)
-        result["parts"][name], passed = run_part(tests, sizes, arguments.share)
+        part, passed = (
+            run_sanitizer(name) if name in SANITIZERS else run_part(*sizes[name], share=arguments.share)
+        )
+        result["parts"][name] = {**part, "commit": stamped["commit"]["id"]}
         all_passed &= passed
-    for name in ("sanitize", "sanitize-threads"):
-        print(f"== {name}", flush=True)
-        began = time.monotonic()
-        done = subprocess.run(["make", name], cwd=ROOT, check=False)
-        result["parts"][name] = {
-            "passed": done.returncode == 0,
-            "seconds": round(time.monotonic() - began),
-            "did": {},
-        }
-        all_passed &= done.returncode == 0
+    result = {**stamped, "parts": {name: result["parts"][name] for name in names if name in result["parts"]}}
     if arguments.share == 1.0:
         print(f"written to {write_result('soak', result)}")
     for name, part in result["parts"].items():
