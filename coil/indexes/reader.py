@@ -260,24 +260,21 @@ class IndexReader:
     def verify(self, progress: Callable[[int], object] | None = None) -> None:
         """Read every byte of the index as it is on the disk now, and everything that a search would read; the
         first thing that is wrong is raised. `progress` hears how many more bytes were read."""
-        told = 0
-
-        def tell(count: int) -> None:
-            nonlocal told
-            told += count
-            if progress is not None:
-                progress(count)
-
+        checked: set[str] = set()
         with Folder.open(self.folder) as folder:
             while True:
                 snapshot = Snapshot.open(folder)
                 try:
-                    _check_snapshot(folder, snapshot, tell)
+                    for entry, stored in zip(snapshot.manifest.segments, snapshot.stored, strict=True):
+                        if entry.name not in checked:
+                            check_stored(folder, entry, stored)
+                            checked.add(entry.name)
+                            if progress is not None:
+                                progress(entry.lists.bytes + entry.texts.bytes)
                     return
-                except MissingSegment:  # a writer may have merged it away meanwhile
+                except MissingSegment:  # a writer may have merged it away: what is in its place is checked
                     if read_manifest(folder).version == snapshot.version:
                         raise
-                    tell(-told)
                 finally:
                     snapshot.release()
 
@@ -340,12 +337,6 @@ def _build_state(manifest: Manifest, folder: Path) -> Consumed | None:
             f"{folder / MANIFEST_FILE} does not say how far its build has come",
             "restore the index from a backup, or build it again",
         ) from error
-
-
-def _check_snapshot(folder: Folder, snapshot: Snapshot, told: Callable[[int], object]) -> None:
-    for entry, stored in zip(snapshot.manifest.segments, snapshot.stored, strict=True):
-        check_stored(folder, entry, stored)
-        told(entry.lists.bytes + entry.texts.bytes)
 
 
 def _ordinals_of(snapshot: Snapshot, doc_ids: Sequence[str]) -> list[int]:

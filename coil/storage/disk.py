@@ -7,6 +7,7 @@ as well. Finished files never change.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterable
@@ -35,6 +36,7 @@ class Folder:
     def __init__(self, path: Path, handle: int | None) -> None:
         self.path = path
         self._handle = handle
+        self._closed = False
 
     @classmethod
     def open(cls, path: Path) -> Folder:
@@ -58,7 +60,7 @@ class Folder:
 
     def close(self) -> None:
         """Let go of the handle."""
-        handle, self._handle = self._handle, None
+        handle, self._handle, self._closed = self._handle, None, True
         if handle is not None:
             os.close(handle)
 
@@ -67,6 +69,7 @@ class Folder:
     @property
     def identity(self) -> tuple[int, int]:
         """The device and number of the directory, whatever its name is."""
+        self._check_open()
         found = os.stat(self.path) if self._handle is None else os.fstat(self._handle)
         return found.st_dev, found.st_ino
 
@@ -81,8 +84,10 @@ class Folder:
 
     def path_of(self, name: str) -> str:
         """A path for libraries that take no handle; on Linux it leads through the handle."""
-        if self._handle is not None and sys.platform == "linux":
-            return f"/proc/self/fd/{self._handle}/{name}"
+        self._check_open()
+        through = f"/proc/self/fd/{self._handle}"
+        if self._handle is not None and sys.platform == "linux" and os.path.exists(through):
+            return f"{through}/{name}"
         return str(self.path / name)
 
     # ---- reading
@@ -99,7 +104,8 @@ class Folder:
     def read(self, name: str, most: int) -> bytes:
         """A file's bytes, at most so many."""
         with self._reading(name) as file:
-            return file.read(most)
+            size = os.fstat(file.fileno()).st_size  # or memory for the most would be asked for
+            return file.read(min(most, size + 1))
 
     def stat(self, name: str) -> os.stat_result:
         """A file's size and dates."""
@@ -210,7 +216,12 @@ class Folder:
     def _open(self, name: str, flags: int) -> int:
         return os.open(self._name(name), flags | getattr(os, "O_CLOEXEC", 0), mode=0o644, dir_fd=self._handle)
 
+    def _check_open(self) -> None:
+        if self._closed:  # never by path: that may lead elsewhere by now, and the lock is gone
+            raise OSError(errno.EBADF, "the folder is closed")
+
     def _name(self, name: str) -> str:
+        self._check_open()
         return name if self._handle is not None else str(self.path / name)
 
 

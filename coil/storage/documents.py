@@ -7,6 +7,7 @@ reader, also on a disk that can only be read.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -97,6 +98,7 @@ class DocumentReader:
             raise
         self._looking, self._filtering = threading.Lock(), threading.Lock()
         self._close = weakref.finalize(self, _close_all, self._lookups, self._filters)
+        self._close.atexit = False  # threads may still be reading when the interpreter ends
 
     def _open(self, folder: Folder, name: str) -> sqlite3.Connection:
         try:
@@ -111,7 +113,7 @@ class DocumentReader:
                     raise
                 return connection
         except sqlite3.OperationalError as error:
-            folder.stat(name)  # a FileNotFoundError where that is the reason
+            os.close(folder.open_file(name))  # an OSError where the system, not the file, is the reason
             raise DamagedSegment(f"{self._where} cannot be opened: {error}", REMEDY) from error
 
     def close(self) -> None:

@@ -11,6 +11,11 @@ from pathlib import Path
 from coil.errors import IndexLocked, OutputError
 from coil.storage.disk import Folder
 
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
 LOCK_FILE = "writer.lock"
 
 
@@ -28,20 +33,24 @@ def writer_lock(path: Path) -> Iterator[Folder]:
             raise OutputError(
                 f"{path / LOCK_FILE} cannot be written: {error.strerror}", "check the rights on the folder"
             ) from error
+        owner = os.getpid()
         try:
             if not _try_lock(handle):
                 shown = (
                     os.pread(handle, 64, 0).decode(errors="replace").strip() if hasattr(os, "pread") else ""
                 )
+                other = "this process" if shown == f"process {owner}" else "another process"
                 raise IndexLocked(
-                    f"{path} is being written by another process{f' ({shown})' if shown else ''}",
+                    f"{path} is being written by {other}{f' ({shown})' if shown else ''}",
                     "wait until it is done; searching goes on meanwhile",
                 )
             with suppress(OSError):  # a full disk: the line only tells others who holds the lock
                 _tell_holder(handle)
             yield folder
         finally:
-            os.close(handle)  # lets go of the lock as well
+            if os.getpid() == owner:  # a process that was forked meanwhile has the handle, too
+                _unlock(handle)
+            os.close(handle)
 
 
 def _tell_holder(handle: int) -> None:
@@ -51,17 +60,18 @@ def _tell_holder(handle: int) -> None:
         os.ftruncate(handle, len(line))
 
 
+def _unlock(handle: int) -> None:
+    if sys.platform != "win32":
+        fcntl.flock(handle, fcntl.LOCK_UN)
+
+
 def _try_lock(handle: int) -> bool:
     if sys.platform == "win32":
-        import msvcrt
-
         try:
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
         except OSError:
             return False
         return True
-    import fcntl
-
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import json
 import re
 import zlib
@@ -19,7 +20,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.errors import DamagedManifest, MissingIndex, NewerIndex, OlderIndex, OutputError, ReplacedIndex
+from coil.errors import (
+    DamagedManifest,
+    IndexProblem,
+    MissingIndex,
+    NewerIndex,
+    OlderIndex,
+    OutputError,
+    ReplacedIndex,
+)
 from coil.lists.segment import MOST_ROWS
 from coil.storage.disk import FileFacts, Folder
 
@@ -223,7 +232,12 @@ def read_manifest(folder: Folder) -> Manifest:
     except FileNotFoundError as error:
         raise _no_index(folder) from error
     except OSError as error:
-        raise DamagedManifest(f"{where} cannot be read: {error.strerror}", "check the file") from error
+        if error.errno in (errno.EISDIR, errno.EIO):
+            raise DamagedManifest(f"{where} cannot be read: {error.strerror}", _REMEDY) from error
+        raise IndexProblem(
+            f"{where} cannot be read: {error.strerror}",
+            "check the rights on the file, and how many files this process may open",
+        ) from error
     if len(content) > LARGEST:
         raise DamagedManifest(f"{where} exceeds the limit of {LARGEST:,} bytes", _REMEDY)
     return Manifest.from_bytes(content, where)

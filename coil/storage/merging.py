@@ -51,19 +51,27 @@ def compact_segments(publisher: Publisher, most_bytes: int) -> int:
 
 
 def _count_to_merge(entries: Sequence[SegmentEntry], most_bytes: int) -> int:
-    """How many of the last segments, of one size class, are FAN, or have no room for another like them."""
+    """How many of the last segments to merge: FAN of one size class, or, where sizes are mixed, more of the
+    classes up to one than a counter to base FAN would have digits for. So there are never many."""
     if not entries:
         return 0
-    last = entries[-1]
-    count = rows = size = 0
-    for entry in reversed(entries):
-        if count == FAN or _size_class(entry.rows) != _size_class(last.rows):
-            break
-        if rows + entry.rows > MOST_ROWS or size + entry.lists.bytes > most_bytes:
-            break
-        count, rows, size = count + 1, rows + entry.rows, size + entry.lists.bytes
-    crowded = rows + last.rows > MOST_ROWS or size + last.lists.bytes > most_bytes
-    return count if count == FAN or crowded else 0
+    last = _size_class(entries[-1].rows)
+    for largest in range(last, _size_class(MOST_ROWS) + 1):
+        count = rows = size = 0
+        crowded = False
+        for entry in reversed(entries):
+            if _size_class(entry.rows) > largest:
+                break
+            if rows + entry.rows > MOST_ROWS or size + entry.lists.bytes > most_bytes:
+                crowded = True  # no other like them has room
+                break
+            count, rows, size = count + 1, rows + entry.rows, size + entry.lists.bytes
+        same = len({_size_class(entry.rows) for entry in entries[len(entries) - count :]}) == 1
+        if same and count >= FAN:
+            return FAN
+        if count > (largest + 1) * (FAN - 1) or (crowded and count > (1 if same else 2)):
+            return count
+    return 0
 
 
 def merge_run(publisher: Publisher, current: Snapshot, begin: int, end: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -56,26 +56,50 @@ def read_ahead(items: Iterator[T]) -> Generator[T]:
 
 
 class Background(Generic[T]):
-    """Runs one job at a time beside the caller, who hears what came of it, errors too, from `result`."""
+    """Runs one job at a time beside the caller, who hears what came of it, errors too, from `result`.
+
+    However often the caller is interrupted, no job outlives it: a commit must end before the lock is let go.
+    """
 
     def __init__(self) -> None:
-        self._pool: ThreadPoolExecutor | None = None
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], T], Future[T]] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
         self._job: Future[T] | None = None
+        self._last: Future[T] | None = None  # the last one begun, whether or not its result was asked for
 
     def __enter__(self) -> Background[T]:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wait for the job at hand: a commit is whole, whatever else went wrong."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
+        """Wait for the job at hand, and hold an interruption back until it is done."""
+        interruption: KeyboardInterrupt | None = None
+        while self._last is not None and not self._last.done():
+            try:
+                wait([self._last])  # not for the thread: an interrupted join takes it for ended
+            except KeyboardInterrupt as error:
+                interruption = error
+        self._jobs.put(None)
+        if interruption is not None:
+            raise interruption
+        if self._last is not None and self._thread is not None:
+            self._thread.join()
 
     def start(self, job: Callable[[], T]) -> None:
         """Begin a job; the one before must have been asked for its result."""
         assert self._job is None
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="coil-writing")
-        self._job = self._pool.submit(job)
+        if self._thread is None:  # known before it runs, and it runs before it has anything to do
+            self._thread = threading.Thread(target=self._work, name="coil-writing", daemon=True)
+            self._thread.start()
+        self._job = self._last = Future()
+        self._jobs.put((job, self._job))
+
+    def _work(self) -> None:
+        while (given := self._jobs.get()) is not None:
+            job, future = given
+            try:
+                future.set_result(job())
+            except BaseException as error:  # the caller gets it
+                future.set_exception(error)
 
     @property
     def finished(self) -> bool:

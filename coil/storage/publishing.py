@@ -61,9 +61,13 @@ class Publisher:
                 for entry in current.manifest.segments
                 for name in (entry.lists_file, entry.documents_file)
             }
-        for name in self.folder.names(SEGMENTS_FOLDER):
+        try:
+            files, others = self.folder.names(SEGMENTS_FOLDER), self.folder.names(".")
+        except OSError:  # too few file handles, say: strays do no harm, and another writer will come
+            return
+        for name in files:
             if f"{SEGMENTS_FOLDER}/{name}" not in named:
                 self.folder.discard(f"{SEGMENTS_FOLDER}/{name}")
-        for name in self.folder.names("."):
+        for name in others:
             if name.startswith("manifest-") and name.endswith(".partial"):
                 self.folder.discard(name)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.errors import DamagedSegment, InputError, MissingSegment, ReplacedIndex
+from coil.errors import DamagedSegment, IndexProblem, InputError, MissingSegment, ReplacedIndex
 from coil.hits.searcher import Searcher
 from coil.lists.segment import LiveSegment, Segment
 from coil.lists.segment_file import REMEDY
@@ -25,7 +25,7 @@ from coil.storage.disk import Folder
 from coil.storage.filters import parse_filter
 from coil.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
 from coil.storage.stored_segment import StoredSegment, check_sizes
-from coil.texts.values import Document
+from coil.texts.values import Document, clean
 
 _TRIES = 100  # while a writer merges segments away faster than we can open them
 _CHECK_SECONDS = 1.0
@@ -91,6 +91,11 @@ class Snapshot:
                 for of in opened:
                     of.release()
                 # A writer may have merged the segment away between our look at the manifest and at the file.
+                if isinstance(error, OSError):
+                    raise IndexProblem(
+                        f"{folder.path} cannot be read: {error.strerror or error}",
+                        "check the rights on its files, and how many files this process may open",
+                    ) from error
                 superseded = isinstance(error, MissingSegment) and attempt + 1 < _TRIES
                 if superseded and read_manifest(folder).digest != manifest.digest:
                     continue
@@ -192,7 +197,8 @@ class Snapshot:
     def places_of(self, doc_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
         """The segment and the ordinal of those ids that are there."""
         found: dict[str, tuple[int, int]] = {}
-        wanted = list(doc_ids)
+        # What cannot be encoded, or is no text at all, is no document's id.
+        wanted = [doc_id for doc_id in doc_ids if isinstance(doc_id, str) and clean(doc_id) == doc_id]
         for place in range(len(self._stored) - 1, -1, -1):
             if not wanted:
                 break

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from coil.errors import DamagedSegment, MissingSegment, OutputError
+from coil.errors import DamagedSegment, IndexProblem, MissingSegment, OutputError
 from coil.lists.segment import Segment
 from coil.lists.segment_file import REMEDY, check_mentions, open_segment, segment_bytes
 from coil.storage.disk import FileFacts, Folder
@@ -120,6 +120,10 @@ def check_bytes(folder: Folder, entry: SegmentEntry, stored: StoredSegment) -> N
         found = folder.digest(entry.documents_file)
     except FileNotFoundError as error:
         raise _missing(folder, entry.documents_file) from error
+    except OSError as error:
+        raise IndexProblem(
+            f"{folder.path / entry.documents_file} cannot be read: {error.strerror}", "check the disk"
+        ) from error
     if found != entry.texts:
         raise _changed(folder, entry.documents_file)
 

@@ -310,7 +310,7 @@ class IndexWriter:
             self._publisher.publish(current, entries, **others)
         try:
             merge_small_segments(self._publisher, self._plan.merged)
-        except CoilError as error:
+        except (CoilError, OSError, MemoryError) as error:
             _log.warning("the documents are in the index, but its segments could not be merged: %s", error)
         return [document.doc_id for _, document, _ in pending.documents]
 

@@ -177,6 +177,24 @@ def make_document(record: Record, where: str = "record", line: int = 1, text: st
     return Document(doc_id, clean(text), fields)
 
 
+def check_document(document: Document, where: str, line: int) -> Document:
+    """A document that a program made: as one that was read, or an error that says what is wrong with it."""
+    parts: list[tuple[str, object, type]] = [
+        ("id", document.doc_id, str),
+        ("text", document.text, str),
+        ("fields", document.fields, dict),
+    ]
+    for name, value, kind in parts:
+        if not isinstance(value, kind):
+            reason = f"{name} is a {type(value).__name__}; expected a {kind.__name__}"
+            raise BadLine(where, line, reason, f"convert it to a {kind.__name__}")
+    try:
+        fields = {clean(str(name)): plain_value(value) for name, value in document.fields.items()}
+    except RecursionError as error:
+        raise BadLine(where, line, "the fields are nested too deeply", "flatten them") from error
+    return Document(clean(document.doc_id), clean(document.text), fields)
+
+
 def _check(source: Source) -> None:
     if is_irds(source):
         load_irds(source)

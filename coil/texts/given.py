@@ -7,7 +7,7 @@ from os import PathLike
 from typing import Any
 
 from coil.errors import InputError
-from coil.texts.corpora import Documents, make_document
+from coil.texts.corpora import Documents, check_document, make_document
 from coil.texts.values import Document
 
 Texts = Iterable[Document | Mapping[str, Any]]
@@ -28,7 +28,7 @@ class GivenDocuments(Iterator[Document]):
         found = next(self._stream)
         self._number += 1
         if isinstance(found, Document):
-            return found
+            return check_document(found, "the documents given", self._number)
         if not isinstance(found, Mapping):
             raise InputError(
                 f"document {self._number} is a {type(found).__name__}; expected a dict",

@@ -1,0 +1,172 @@
+"""What testers found in the storage engine: each of these once broke an index, refused a writer or lied."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coil.errors import IndexLocked, InputError
+from coil.indexes.opening import create
+from coil.storage.disk import Folder
+from coil.storage.lock import writer_lock
+from coil.storage.overlap import Background
+from coil.texts.values import Document
+from tests.hash_encoder import HashEncoder, answers
+
+
+@pytest.mark.parametrize("sizes", ["alternating", "random", "mostly one"])
+def test_commits_of_mixed_sizes_do_not_make_many_segments(tmp_path: Path, sizes: str) -> None:
+    rng = random.Random(sizes)
+    with create(tmp_path / "a.coil", encoder=HashEncoder(n_c=0)) as index:
+        added, most = 0, 0
+        for number in range(160):
+            count = {"alternating": 1 + 7 * (number % 2), "random": rng.randrange(1, 40)}.get(sizes, 1)
+            if sizes == "mostly one" and number % 5 == 4:
+                count = 20
+            index.add([{"id": added + i, "text": f"river {i}"} for i in range(count)])
+            added += count
+            most = max(most, index.disk_use()[0])
+        assert most <= 4 * 7 + 1  # classes of up to 4096 rows, seven of each
+        assert len(index) == added
+        index.verify()
+
+
+def test_no_job_outlives_an_interrupted_caller() -> None:
+    """Interrupted twice, as by an impatient user: a commit must end before the lock is free."""
+    done: list[str] = []
+
+    def job() -> None:
+        time.sleep(0.6)
+        done.append("job")
+
+    def interrupt() -> None:
+        for _ in range(2):
+            time.sleep(0.15)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt), Background[None]() as background:  # noqa: PT012
+        background.start(job)
+        threading.Thread(target=interrupt).start()
+        background.result()
+    assert done == ["job"]
+
+
+def test_a_closed_folder_is_never_written_by_its_path(tmp_path: Path) -> None:
+    folder = Folder.open(tmp_path)
+    folder.close()
+    for step in (
+        lambda: folder.write("a", [b"x"]),
+        lambda: folder.replace("a", "b"),
+        lambda: folder.path_of("a"),
+        lambda: folder.identity,
+    ):
+        with pytest.raises(OSError, match="closed"):
+            step()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_lock_does_not_live_on_in_a_child(tmp_path: Path) -> None:
+    create(tmp_path / "a.coil", encoder=HashEncoder()).close()
+    with writer_lock(tmp_path / "a.coil"):
+        with pytest.raises(IndexLocked, match="this process"), writer_lock(tmp_path / "a.coil"):
+            pass
+        child = os.fork()
+        if not child:
+            time.sleep(3)
+            os._exit(0)
+    try:
+        with writer_lock(tmp_path / "a.coil"):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        Document("a", "river", None),  # type: ignore[arg-type]
+        Document("a", "river", [1]),  # type: ignore[arg-type]
+        Document(5, "river"),  # type: ignore[arg-type]
+        Document("a", b"river"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_document_that_is_none_is_refused(tmp_path: Path, document: Document) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        with pytest.raises(InputError, match="expected a"):
+            index.add([document])
+        assert len(index) == 0
+
+
+def test_odd_values_of_a_document_do_no_harm(tmp_path: Path) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([Document("\ud800a", "river \udfff", {"x": float("nan"), "y": {1, 2}, (1, 2): "z"})])  # type: ignore[dict-item]
+        [hit] = index.search("river", filter="x exists or id != 'b'")
+        assert hit.doc_id == "\ufffda"
+        index.verify()
+        odd: list[Any] = ["\ud800", 5, None, object()]
+        assert not any(index.has(doc_id) for doc_id in odd)
+        assert index.delete(odd) == 0
+
+
+def test_too_few_file_descriptors_are_told_as_such(tmp_path: Path) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        for number in range(7):
+            index.add([{"id": number, "text": "river"}])
+    code = (
+        "import resource, sys\n"
+        "from coil.errors import CoilError; from coil.indexes.opening import open_index\n"
+        "from tests.hash_encoder import HashEncoder\n"
+        "encoder = HashEncoder()\n"
+        "import os\n"
+        "with open_index(sys.argv[1], encoder) as index:  # modules are imported when first used\n"
+        "    index.update([{'id': 'x', 'text': 'river'}]); index.verify(); index.search('river')\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "for spare in range(1, 40):\n"
+        "    used = len(os.listdir('/proc/self/fd'))\n"
+        "    resource.setrlimit(resource.RLIMIT_NOFILE, (used + spare, hard))\n"
+        "    try:\n"
+        "        with open_index(sys.argv[1], encoder) as index:\n"
+        "            index.update([{'id': 'x', 'text': 'river'}]); index.verify()\n"
+        "    except CoilError as error:\n"
+        "        assert 'backup' not in error.remedy, error\n"
+        "    else: break\n"
+        "print(spare)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "a.coil")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert 10 < int(done.stdout) < 39
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 40
+
+
+def test_verify_goes_on_where_it_was_when_a_writer_merges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        for number in range(6):
+            index.add([{"id": number, "text": "river"}])
+        read: list[int] = []
+        changed = False
+
+        def progress(count: int) -> None:
+            nonlocal changed
+            read.append(count)
+            if len(read) == 3 and not changed:
+                changed = True
+                index.compact()
+
+        index.verify(progress)
+        assert len(read) == 4  # three, and the one that took the place of all
+        assert len(answers(index)) > 0
