@@ -265,5 +265,5 @@ def test_a_build_that_another_process_writes_is_left_alone(
     create(out, build_with="error").close()  # begun, nothing committed yet
     with writer_lock(out):
         assert run(["index", str(notes), "--out", str(out), "--resume"]) == 1
-    assert "another process" in capsys.readouterr().err
+    assert "is being written by this process" in capsys.readouterr().err
     assert (out / "manifest.jsonl").is_file()

@@ -253,7 +253,10 @@ def soak() -> str:
             for what, counts in part["did"].items()
         )
         outcome = "passed" if part["passed"] else "**failed**"
-        lines.append(f"| {name} | {did or 'the kernel tests'} | {part['seconds'] / 60:.1f} | {outcome} |")
+        did = did or (
+            "the kernel tests" if name.startswith("sanitize") else "large headers, answers, idle clients"
+        )
+        lines.append(f"| {name} | {did} | {part['seconds'] / 60:.1f} | {outcome} |")
     return "\n".join(lines)
 
 
