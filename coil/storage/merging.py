@@ -31,6 +31,20 @@ def merge_small_segments(publisher: Publisher, most_bytes: int) -> None:
             merge_run(publisher, current, end - count, end)
 
 
+def merge_tail(publisher: Publisher, most_bytes: int) -> None:
+    """Merge the last segments that fit into one: a build commits often, and searches must not pay."""
+    with publisher.holder.held() as current:
+        entries = current.manifest.segments
+        count = rows = size = 0
+        for entry in reversed(entries):
+            rows, size = rows + entry.rows, size + entry.lists.bytes
+            if rows > MOST_ROWS or size > most_bytes:
+                break
+            count += 1
+        if count > 1:
+            merge_run(publisher, current, len(entries) - count, len(entries))
+
+
 def compact_segments(publisher: Publisher, most_bytes: int) -> int:
     """Rewrite segments so that nothing deleted is left and each is as full as memory allows; their number."""
     begin = 0

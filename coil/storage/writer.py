@@ -26,7 +26,7 @@ from coil.storage.documents import stored
 from coil.storage.intake import Arrival, Consumed, Intake, OnDuplicate, PlacedDocuments
 from coil.storage.manifest import SegmentEntry
 from coil.storage.memory import MemoryPlan, show_size
-from coil.storage.merging import compact_segments, merge_small_segments
+from coil.storage.merging import compact_segments, merge_small_segments, merge_tail
 from coil.storage.overlap import Background, read_ahead
 from coil.storage.publishing import Publisher
 from coil.storage.snapshot import Holder, Snapshot
@@ -136,7 +136,9 @@ class IndexWriter:
         runs_on = before.starts and ordinal - number == before.starts[-1][1] - before.starts[-1][0]
         if not runs_on:
             before = replace(before, starts=(*before.starts, (number, ordinal)))
-        return self._take_in(documents, before, listener, commit_every, reads_ahead, is_build=True)
+        added = self._take_in(documents, before, listener, commit_every, reads_ahead, is_build=True)
+        self._merge(merge_tail)
+        return added
 
     def delete(self, doc_ids: Iterable[str]) -> tuple[int, list[str]]:
         """Take documents out; returns how many were there, and the ids that were not, each once."""
@@ -308,11 +310,14 @@ class IndexWriter:
                 entries.append(self._write(current, pending, living, replaced))
                 others["next_segment"] = current.manifest.next_segment + 1
             self._publisher.publish(current, entries, **others)
+        self._merge(merge_small_segments)
+        return [document.doc_id for _, document, _ in pending.documents]
+
+    def _merge(self, merge: Callable[[Publisher, int], None]) -> None:
         try:
-            merge_small_segments(self._publisher, self._plan.merged)
+            merge(self._publisher, self._plan.merged)
         except (CoilError, OSError, MemoryError) as error:
             _log.warning("the documents are in the index, but its segments could not be merged: %s", error)
-        return [document.doc_id for _, document, _ in pending.documents]
 
     def _write(
         self,
