@@ -260,7 +260,7 @@ def test_a_file_that_is_cut_short_while_it_is_open(index: Index, monkeypatch: py
     assert index.search("river")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="network namespaces and bind mounts are Linux's")
+@pytest.mark.skipif(sys.platform != "linux", reason="bind mounts are Linux's")
 def test_a_read_only_mount_is_followed(index: Index, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root to mount")
