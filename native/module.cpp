@@ -221,6 +221,7 @@ static void fail_after(const std::string &what, std::int64_t occasions) {
 
 NB_MODULE(_native, m) {
     m.doc() = "Native loops of the search core.";
+    nb::set_leak_warnings(false);  // daemon threads keep what they search until the process is gone
     for (int c = 0; c < 256; ++c) SCALES[c] = static_cast<float>(std::exp2((c - 160) / 8.0));
     nb::class_<Segment>(m, "Segment", "A segment's arrays, checked and kept alive.")
         .def(nb::init<nb::dict, std::int64_t>(), nb::arg("arrays"), nb::arg("n_t"));

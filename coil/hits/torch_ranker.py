@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.compiled import compiled_code
 from coil.errors import OptionMismatch, require
 from coil.hits.rankers import Counts, Rankings, Selection, check_deadline, mask_of
 from coil.hits.ranking import Ranking
@@ -124,8 +125,9 @@ class TorchRanker:
             check_deadline(selection)
             some = queries[begin : begin + at_once]
             counts = [[0, 0] for _ in some]
-            scores = self._scores(self._resident, some, counts)
-            found = self._best(self._resident, scores, some, selection)
+            with compiled_code:
+                scores = self._scores(self._resident, some, counts)
+                found = self._best(self._resident, scores, some, selection)
             rankings += [
                 (ranking, Counts(mentions_scored=mentions, sentences_scored=sentences))
                 for ranking, (mentions, sentences) in zip(found, counts, strict=True)

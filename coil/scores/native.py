@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.compiled import compiled_code
 from coil.errors import DamagedSegment, TooLittleMemory
 from coil.lists.segment import Segment
 from coil.scores.prepared import PreparedQuery
@@ -37,10 +38,9 @@ class NativeScorer:
 
     def __call__(self, query: PreparedQuery, segment: Segment) -> NDArray[np.int64]:
         """The score of every row of the segment, [rows]."""
+        read = self.segment(segment)
         with native_errors():
-            scores: NDArray[np.int64] = self.native.score_segment(
-                self.instruction_set, self.segment(segment), query.native
-            )
+            scores: NDArray[np.int64] = self.native.score_segment(self.instruction_set, read, query.native)
         return scores
 
     def segment(self, segment: Segment) -> Any:
@@ -73,9 +73,10 @@ def named_arrays(segment: Segment) -> dict[str, NDArray[Any]]:
 
 @contextmanager
 def native_errors() -> Iterator[None]:
-    """Errors of the kernels as errors of this library."""
+    """Around every call of the kernels: their errors as errors of this library."""
     try:
-        yield
+        with compiled_code:
+            yield
     except ValueError as error:  # arrays that contradict themselves
         raise DamagedSegment(f"a segment cannot be searched: {error}", "run `coil verify`") from error
     except MemoryError as error:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer as RustTokenizer
 
+from coil.compiled import compiled_code
 from coil.errors import TokenizerMismatch
 from coil.texts.values import clean
 from coil.tokens.model_json import LARGEST, check_file
@@ -154,11 +155,12 @@ def _pieces(text: str) -> list[str]:
 @contextmanager
 def _named(where: str) -> Iterator[None]:
     """The Rust side raises plain Exceptions, and panics, which are not even that."""
-    try:
-        yield
-    except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise TokenizerMismatch(
-            f"{where} does not work as a tokenizer: {str(error)[:200]}", _REMEDY
-        ) from error
+    with compiled_code:
+        try:
+            yield
+        except BaseException as error:
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            raise TokenizerMismatch(
+                f"{where} does not work as a tokenizer: {str(error)[:200]}", _REMEDY
+            ) from error

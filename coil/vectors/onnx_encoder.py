@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.compiled import compiled_code
 from coil.errors import MissingModelFile, ModelError, OptionMismatch, WrongShape
 from coil.vectors.encoder import BatchEncoder
 from coil.vectors.model_files import ONNX_FILES, ModelFiles, resolve_folder
@@ -80,15 +81,16 @@ def open_session(path: Path, threads: int = 0) -> Any:
     options.add_session_config_entry("session.force_spinning_stop", "1")
     # Work is dealt to the threads in small portions: a core that is busy elsewhere holds up the rest less.
     options.add_session_config_entry("session.dynamic_block_base", "4")
-    try:
-        return onnxruntime.InferenceSession(
-            str(path),
-            sess_options=options,
-            providers=["CPUExecutionProvider"],
-            disabled_optimizers=["SkipLayerNormFusion"],  # slower than what it replaces, see export.py
-        )
-    except Exception as error:  # onnxruntime raises classes of its own, none of them public
-        raise ModelError(f"{path} cannot be loaded: {str(error)[:300]}", _REMEDY) from error
+    with compiled_code:
+        try:
+            return onnxruntime.InferenceSession(
+                str(path),
+                sess_options=options,
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=["SkipLayerNormFusion"],  # slower than what it replaces, see export.py
+            )
+        except Exception as error:  # onnxruntime raises classes of its own, none of them public
+            raise ModelError(f"{path} cannot be loaded: {str(error)[:300]}", _REMEDY) from error
 
 
 def _onnx_file(folder: Path, precision: Precision | None) -> Path:
