@@ -89,3 +89,13 @@ def test_the_end_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None
         pass
     stop.set()
     thread.join()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads by /proc")
+def test_no_thread_of_telemetry_is_started() -> None:
+    code = (
+        "import os; from coil.vectors.onnx_encoder import load_onnxruntime\n"
+        "before = os.listdir('/proc/self/task'); load_onnxruntime()\n"
+        "assert os.listdir('/proc/self/task') == before"
+    )
+    assert _run(code).stderr == ""

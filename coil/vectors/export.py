@@ -23,7 +23,7 @@ from coil.errors import ModelError, OptionMismatch, OutputError, require
 from coil.tokens.tokenizer import Tokens
 from coil.vectors.encoder import pad
 from coil.vectors.model_files import ONNX_FILES, ModelFiles
-from coil.vectors.onnx_encoder import Precision, open_session
+from coil.vectors.onnx_encoder import Precision, load_onnxruntime, open_session
 
 for _package in ("torch", "transformers", "onnx"):
     require(_package, "train")
@@ -161,6 +161,7 @@ class RowProduct(torch.nn.Module):
 
 def fuse(graph: Any, model: CoilModel) -> Any:
     """Replace attention, GELU and layer normalisation by ONNX Runtime's single operators where recognised."""
+    load_onnxruntime()
     from onnxruntime.transformers.fusion_options import FusionOptions
     from onnxruntime.transformers.optimizer import optimize_by_fusion
 

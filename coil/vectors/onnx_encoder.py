@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -70,10 +71,21 @@ class OnnxEncoder(BatchEncoder):
         return named.get("token_vectors"), named.get("sentence_vector")
 
 
-def open_session(path: Path, threads: int = 0) -> Any:
-    """Load an ONNX file for the CPU, with the options that suit one query at a time."""
+def load_onnxruntime() -> Any:
+    """The runtime without its telemetry: a search library sends nothing anywhere.
+
+    Since version 1.29 it starts a thread that uploads when it is imported; only a variable stops that.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 
+    onnxruntime.disable_telemetry_events()
+    return onnxruntime
+
+
+def open_session(path: Path, threads: int = 0) -> Any:
+    """Load an ONNX file for the CPU, with the options that suit one query at a time."""
+    onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
