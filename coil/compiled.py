@@ -1,59 +1,100 @@
-"""Calls into compiled code, and how they end with the process.
+"""Calls into compiled code, which must not be under way when the process ends or forks.
 
 Python ends a daemon thread when it comes back from compiled code while the process ends. C is fine with that;
-C++ and Rust (onnxruntime, tokenizers, torch, our own kernels) are not, and the process aborts.
+C++ and Rust (onnxruntime, tokenizers, torch, our own kernels) are not, and the process aborts. And what a
+thread has locked or half changed within any library, SQLite too, stays so in a process that is forked.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import get_ident
-from types import TracebackType
 
-from coil.errors import CoilError
+from coil.errors import ProcessProblem
 
-PATIENCE = 30.0  # seconds that the end of the process and a call wait for each other, at most
+PATIENCE = 30.0  # seconds that a fork or the end of the process waits for calls, and calls for it, at most
+_STEP = 0.001
 
 
-class CompiledCode:
-    """Wraps calls into C++ and Rust; they must not be nested.
+class Calls:
+    """The calls under way, by thread.
 
-    At the end of the process, calls under way are awaited, and other threads than the one that ends it begin
-    no more. There is no lock in it that a fork could leave locked: setting and asking are single steps.
+    Before a fork and at the end of the process they are awaited, and other threads begin none. A call takes
+    no lock: setting and asking are single steps.
     """
 
     def __init__(self) -> None:
         self._inside: set[int] = set()  # threads
-        self._ended_by: int | None = None
+        self._only: int | None = None  # the thread that forks or ends the process
+        self._forking = threading.Lock()
+        self._is_broken = False
 
-    def __enter__(self) -> None:
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Around a call; they may be nested."""
         me = get_ident()
-        self._inside.add(me)  # before asking: either `end` sees this thread, or this thread sees the end
-        if self._ended_by not in (None, me):
-            self._inside.discard(me)
-            time.sleep(PATIENCE)  # as a rule, Python ends the thread here
-            raise CoilError("the process is ending", "search and change indexes before it ends")
+        is_outermost = me not in self._inside
+        try:
+            self._inside.add(me)  # before asking: either `_await_others` sees us, or we see that it waits
+            if is_outermost and (self._only not in (None, me) or self._is_broken):
+                self._wait(me)
+            yield
+        finally:  # an interruption may come at any step
+            if is_outermost:
+                self._inside.discard(me)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._inside.discard(get_ident())
+    def _wait(self, me: int) -> None:
+        until = time.monotonic() + PATIENCE
+        while self._only not in (None, me):
+            self._inside.discard(me)
+            if time.monotonic() > until:
+                raise ProcessProblem("the process is ending", "search and change indexes before it ends")
+            time.sleep(_STEP)  # at the end of the process, Python ends the thread here
+            self._inside.add(me)
+        if self._is_broken:
+            raise ProcessProblem(
+                "this process was forked in the middle of a call that did not end",
+                "start processes with `spawn`, or fork them before threads search or write",
+            )
+
+    def _await_others(self) -> None:
+        self._only = me = get_ident()
+        until = time.monotonic() + PATIENCE
+        while self._inside - {me} and time.monotonic() < until:
+            time.sleep(_STEP)
 
     def end(self) -> None:
-        """Wait for the calls of other threads, and let none begin."""
-        self._ended_by = get_ident()
-        until = time.monotonic() + PATIENCE
-        while self._inside - {self._ended_by} and time.monotonic() < until:
-            time.sleep(0.001)
+        """At the end of the process."""
+        self._await_others()
 
-    def forget(self) -> None:
-        """The threads of the parent are not in a process that it forked."""
+    def pause(self) -> None:
+        """Before a fork."""
+        self._forking.acquire()
+        self._await_others()
+
+    def resume(self) -> None:
+        """After a fork."""
+        self._only = None
+        self._forking.release()
+
+    def renew(self) -> None:
+        """After a fork, in the new process, which has one thread only."""
+        self._is_broken = self._is_broken or bool(self._inside - {get_ident()})
         self._inside.clear()
+        self.resume()
 
 
-compiled_code = CompiledCode()
-atexit.register(compiled_code.end)
+_calls = Calls()
+compiled_code = _calls.guarded
+atexit.register(_calls.end)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=compiled_code.forget)
+    os.register_at_fork(
+        before=_calls.pause,
+        after_in_parent=_calls.resume,
+        after_in_child=_calls.renew,
+    )

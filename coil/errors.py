@@ -24,6 +24,7 @@ CoilError                     what was found, what was expected, where; `remedy`
 ├── AnswerTooLarge            the texts of the hits exceed a limit
 ├── TooLittleMemory           the memory limit is too low, or the system gives no more memory or threads
 ├── OutputError               the result cannot be written
+├── ProcessProblem            the process is ending, or was forked in the middle of a call
 ├── TrainingDiverged          the loss is no longer a number
 └── MissingExtra              an optional part of the package is not installed
 
@@ -148,6 +149,10 @@ class AnswerTooLarge(CoilError):
 
 class OutputError(CoilError):
     """The result cannot be written where it should go."""
+
+
+class ProcessProblem(CoilError):
+    """The process is ending, or was forked in the middle of a call."""
 
 
 class TrainingDiverged(CoilError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -10,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from coil import compiled
-from coil.compiled import CompiledCode
-from coil.errors import CoilError
+from coil.compiled import Calls
+from coil.errors import ProcessProblem
 from coil.indexes.opening import create
 
 DOCUMENTS = [{"id": f"d{i}", "text": f"a loan from the bank by river {i}"} for i in range(300)]
@@ -53,39 +55,41 @@ def test_a_process_may_end_while_its_threads_search(bundled: Path, attempt: int)
 
 def test_the_end_waits_for_calls_and_refuses_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "PATIENCE", 0.5)
-    code, entered, go_on = CompiledCode(), threading.Event(), threading.Event()
+    calls, entered, go_on = Calls(), threading.Event(), threading.Event()
 
     def call() -> None:
-        with code:
+        with calls.guarded():
             entered.set()
             go_on.wait()
 
     thread = threading.Thread(target=call)
     thread.start()
     entered.wait()
-    ending = threading.Thread(target=code.end)
+    ending = threading.Thread(target=calls.end)
     ending.start()
     ending.join(0.1)
     assert ending.is_alive()
     go_on.set()
     ending.join()
     thread.join()
-    with pytest.raises(CoilError, match="the process is ending"), code:
+    with pytest.raises(ProcessProblem, match="the process is ending"), calls.guarded():
         pass
 
 
 def test_the_end_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "PATIENCE", 0.1)
-    code, stop = CompiledCode(), threading.Event()
+    calls, stop = Calls(), threading.Event()
 
     def call() -> None:
-        with code:
+        with calls.guarded():
             stop.wait()
 
     thread = threading.Thread(target=call)
     thread.start()
-    code.end()
-    with code:  # the thread that ends the process may still search: others' hooks run after this one
+    calls.end()
+    with (
+        calls.guarded()
+    ):  # the thread that ends the process may still search: others' hooks run after this one
         pass
     stop.set()
     thread.join()
@@ -99,3 +103,70 @@ def test_no_thread_of_telemetry_is_started() -> None:
         "assert os.listdir('/proc/self/task') == before"
     )
     assert _run(code).stderr == ""
+
+
+FORKING = """
+import faulthandler, os, sys, threading, coil
+index, busy, times = coil.open(sys.argv[1]), sys.argv[2] == "busy", int(sys.argv[3])
+def ask(number=0):
+    found = index.search("river bank " * 20, filter=f"id != 'x{number}'"), index.search("a loan", k=3)
+    return found, len(index.search_with_bm25("bank")), index.explain("bank", "d7").score
+def search():
+    for number in range(10**9):
+        ask(number)
+def write():
+    for number in range(10**9):
+        index.update([{"id": "z", "text": f"token {number}"}])
+before = ask()
+if busy:
+    for work in (search, search, search, write):
+        threading.Thread(target=work, daemon=True).start()
+for _ in range(times):
+    child = os.fork()
+    if not child:
+        faulthandler.dump_traceback_later(30, exit=True)
+        sys.exit(0 if ask() == before else 3)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.parametrize(("kind", "times"), [("quiet", 2), ("busy", 6)])
+def test_a_forked_process_searches(bundled: Path, tmp_path: Path, kind: str, times: int) -> None:
+    folder = Path(shutil.copytree(bundled, tmp_path / "a.coil"))
+    done = _run(FORKING, folder, kind, times)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+POOL = """
+import multiprocessing, sys, coil
+index = coil.open(sys.argv[1])
+before = index.search("river bank")
+def search(query):
+    return index.search(query)
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    assert pool.map(search, ["river bank"] * 4, chunksize=1) == [before] * 4
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_pool_of_forked_processes_searches(bundled: Path) -> None:
+    assert _run(POOL, bundled).stderr == ""
+
+
+def test_a_fork_in_the_middle_of_a_call_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "PATIENCE", 0.1)
+    calls, stop = Calls(), threading.Event()
+
+    def call() -> None:
+        with calls.guarded():
+            stop.wait()
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    calls.pause()
+    calls.renew()  # what the child does
+    with pytest.raises(ProcessProblem, match="was forked in the middle of a call"), calls.guarded():
+        pass
+    stop.set()
+    thread.join()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from coil.explanations.explanation import (
     widen_chunk,
 )
 from coil.explanations.stored import stored_vectors
+from coil.forks import cached
 from coil.hits.searcher import Searcher
 from coil.scores.prepared import prepare
 from coil.vectors.token_vectors import TokenVectors
@@ -60,12 +60,12 @@ class Explainer:
         )
         return replace(explained, own_score=self.own_score, chunk=widen_chunk(document.text, chunk))
 
-    @cached_property
+    @cached
     def own_score(self) -> float | None:
         """What the query's own text would score as a document; see `Explanation`."""
         return score_own_text(self._searcher.encoder, self.query, self._as_searched)
 
-    @cached_property
+    @cached
     def _as_searched(self) -> TokenVectors:
         """The query with the vectors that the stored ones are multiplied with: int8 lists see 15 bits."""
         if self._searcher.exact_in != "int8":

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import AnswerTooLarge, InputError
+from coil.forks import cached
 from coil.hits.certificate import rank_certified
 from coil.hits.collection import Collection, MemoryCollection
 from coil.hits.rankers import (
@@ -224,14 +224,14 @@ class Searcher:
             return {"int8": "int8", "float16": "fp16", "float32": "fp32"}[values.dtype.name]
         return ""
 
-    @cached_property
+    @cached
     def _ranker(self) -> NativeRanker | None:
         segments = self.collection.segments
         if self._scorer is not None or load_native() is None or not fits_kernels(segments):
             return None
         return NativeRanker(segments, self._threads)
 
-    @cached_property
+    @cached
     def _torch_ranker(self) -> TorchRanker:
         assert self._device is not None
         return TorchRanker(self.collection.segments, self._device)

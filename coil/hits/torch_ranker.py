@@ -125,7 +125,7 @@ class TorchRanker:
             check_deadline(selection)
             some = queries[begin : begin + at_once]
             counts = [[0, 0] for _ in some]
-            with compiled_code:
+            with compiled_code():
                 scores = self._scores(self._resident, some, counts)
                 found = self._best(self._resident, scores, some, selection)
             rankings += [

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from coil.errors import MissingModelFile, OptionMismatch
+from coil.forks import make_lock
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
@@ -21,7 +21,7 @@ class IndexModel:
         """`found_at`: where the model is, if that is no longer where it was."""
         self._folder, self._settings, self._found_at = folder, settings, found_at
         self._encoder = encoder
-        self._loading = threading.Lock()
+        self._loading = make_lock()
 
     @property
     def encoder(self) -> Encoder:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import DamagedSegment
+from coil.forks import cached
 from coil.lists.bounds import Bounds, find_bounds
 from coil.lists.groups import GroupedVectors, gather_groups
 from coil.lists.precision import (
@@ -83,12 +83,12 @@ class Segment:
             self._checked.add(place)
         return mentions
 
-    @cached_property
+    @cached
     def _checked(self) -> set[int]:
         """Places of lists whose rows are known to be in the segment and to ascend."""
         return set()
 
-    @cached_property
+    @cached
     def checked_rows(self) -> NDArray[np.uint16]:
         """The rows of all mentions, all of which are in the segment."""
         if self.n_mentions and int(self.mention_rows.max()) >= self.n_rows:

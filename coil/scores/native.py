@@ -75,7 +75,7 @@ def named_arrays(segment: Segment) -> dict[str, NDArray[Any]]:
 def native_errors() -> Iterator[None]:
     """Around every call of the kernels: their errors as errors of this library."""
     try:
-        with compiled_code:
+        with compiled_code():
             yield
     except ValueError as error:  # arrays that contradict themselves
         raise DamagedSegment(f"a segment cannot be searched: {error}", "run `coil verify`") from error

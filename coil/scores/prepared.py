@@ -9,13 +9,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import InputError
+from coil.forks import cached
 from coil.lists.precision import quantise_queries
 from coil.scores.products import QueryVector
 from coil.tokens.list_keys import NO_LIST, ListKeys
@@ -69,17 +69,17 @@ class PreparedQuery:
         """The width of the token vectors; 0 for a dense model."""
         return int(self.vectors.shape[1])
 
-    @cached_property
+    @cached
     def token_vectors(self) -> tuple[QueryVector, ...]:
         """The token vectors in every form that lists are multiplied with."""
         return _forms(self.vectors)
 
-    @cached_property
+    @cached
     def sentence_vector(self) -> QueryVector | None:
         """The same for the sentence vector."""
         return None if self.sentence is None else _forms(self.sentence[None])[0]
 
-    @cached_property
+    @cached
     def native(self) -> Any:
         """The query as the native kernels read it; they make the same 15-bit codes."""
         return importlib.import_module("coil._native").Query(

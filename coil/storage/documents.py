@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +20,9 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.compiled import compiled_code
 from coil.errors import DamagedSegment, InputError, SearchTimeout
+from coil.forks import make_lock
 from coil.lists.segment_file import REMEDY
 from coil.storage.disk import FileFacts, Folder
 from coil.storage.filters import Filter
@@ -66,7 +67,7 @@ def write_documents(folder: Folder, name: str, documents: Iterable[StoredDocumen
 
     try:
         try:
-            with closing(_connect(folder.path_of(name), "rw")) as connection:
+            with compiled_code(), closing(_connect(folder.path_of(name), "rw")) as connection:
                 connection.execute("PRAGMA journal_mode = OFF")  # it is synced below, or thrown away
                 connection.execute("PRAGMA synchronous = OFF")
                 connection.execute("BEGIN")
@@ -96,13 +97,13 @@ class DocumentReader:
         except BaseException:
             self._lookups.close()
             raise
-        self._looking, self._filtering = threading.Lock(), threading.Lock()
+        self._looking, self._filtering = make_lock(), make_lock()
         self._close = weakref.finalize(self, _close_all, self._lookups, self._filters)
         self._close.atexit = False  # threads may still be reading when the interpreter ends
 
     def _open(self, folder: Folder, name: str) -> sqlite3.Connection:
         try:
-            with self._damage_told():
+            with self._damage_told(), compiled_code():
                 connection = _connect(folder.path_of(name), "ro&immutable=1")
                 try:
                     connection.execute("PRAGMA trusted_schema = OFF")
@@ -175,7 +176,7 @@ class DocumentReader:
             self._filters.set_progress_handler(is_late if deadline is not None else None, _STEPS)
             sql = f"SELECT ordinal FROM documents WHERE {wanted.where} ORDER BY ordinal"
             try:
-                with self._damage_told():
+                with self._damage_told(), compiled_code():
                     rows = self._filters.execute(sql, wanted.parameters).fetchall()
             except sqlite3.OperationalError as error:  # too many parts or values for one statement
                 if is_late():
@@ -199,7 +200,7 @@ class DocumentReader:
             raise self._damaged(f"it holds {count:,} documents, {seen:,} of the {len(ordinals):,} expected")
 
     def _read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        with self._looking, self._damage_told():
+        with self._looking, self._damage_told(), compiled_code():
             try:
                 return self._lookups.execute(sql, parameters).fetchall()
             except sqlite3.OperationalError as error:  # such as a text that is not UTF-8
@@ -234,8 +235,9 @@ def _late() -> SearchTimeout:
 
 
 def _close_all(*connections: sqlite3.Connection) -> None:
-    for connection in connections:
-        connection.close()
+    with compiled_code():
+        for connection in connections:
+            connection.close()
 
 
 def _marks(values: Sequence[Any]) -> str:

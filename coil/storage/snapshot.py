@@ -6,18 +6,17 @@ to let go closes the files: no reader is ever in the way of a writer, or the oth
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import DamagedSegment, IndexProblem, InputError, MissingSegment, ReplacedIndex
+from coil.forks import cached, make_lock
 from coil.hits.searcher import Searcher
 from coil.lists.segment import LiveSegment, Segment
 from coil.lists.segment_file import REMEDY
@@ -49,7 +48,7 @@ class Snapshot:
         """`stored` are the manifest's segments, retained for this snapshot."""
         self.path, self.identity, self.manifest, self.stamp = path, identity, manifest, stamp
         self._stored = list(stored)
-        self._users, self._lock = 1, threading.Lock()
+        self._users, self._lock = 1, make_lock()
         self._searcher: Searcher | None = None
         self._checked = time.monotonic()
         self._selected: OrderedDict[str, NDArray[np.int64]] = OrderedDict()
@@ -144,7 +143,7 @@ class Snapshot:
         """The open files of each segment."""
         return self._stored
 
-    @cached_property
+    @cached
     def row_lengths(self) -> list[NDArray[np.int64]]:
         """How many mentions each row of each segment has."""
         return [count_mentions(live.segment) for live in self.segments]
@@ -274,7 +273,7 @@ class Holder:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._current: Snapshot | None = snapshot
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     @contextmanager
     def held(self) -> Iterator[Snapshot]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-import threading
 from collections.abc import Iterable
 
 import numpy as np
 
 from coil.errors import DamagedSegment, IndexProblem, MissingSegment, OutputError
+from coil.forks import make_lock
 from coil.lists.segment import Segment
 from coil.lists.segment_file import REMEDY, check_mentions, open_segment, segment_bytes
 from coil.storage.disk import FileFacts, Folder
@@ -26,7 +26,7 @@ class StoredSegment:
 
     def __init__(self, folder: Folder, entry: SegmentEntry) -> None:
         self.name = entry.name
-        self._users, self._counting = 1, threading.Lock()
+        self._users, self._counting = 1, make_lock()
         check_sizes(folder, entry)
         self._map = _map(folder, entry)
         self.mapped = memoryview(self._map)

@@ -155,7 +155,7 @@ def _pieces(text: str) -> list[str]:
 @contextmanager
 def _named(where: str) -> Iterator[None]:
     """The Rust side raises plain Exceptions, and panics, which are not even that."""
-    with compiled_code:
+    with compiled_code():
         try:
             yield
         except BaseException as error:

@@ -10,7 +10,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.compiled import compiled_code
 from coil.errors import ModelError, WrongShape
 from coil.tokens.list_keys import ListKeys
 from coil.tokens.model_json import COPY
@@ -114,9 +113,7 @@ class BatchEncoder(ABC):
                 yield finished
 
     def _encode_batch(self, batch: list[Tokens], width: int) -> Iterator[TokenVectors]:
-        padded = pad(batch, width)
-        with compiled_code:
-            token_vectors, sentences = self._forward(*padded)
+        token_vectors, sentences = self._forward(*pad(batch, width))
         self._check(token_vectors, (len(batch), width, self.config.n_t))
         self._check(sentences, (len(batch), self.config.n_c))
         first, last = len(self.tokenizer.prefix), len(self.tokenizer.suffix)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coil.compiled import compiled_code
 from coil.errors import MissingModelFile, ModelError, OptionMismatch, WrongShape
+from coil.forks import cached, make_lock
 from coil.vectors.encoder import BatchEncoder
 from coil.vectors.model_files import ONNX_FILES, ModelFiles, resolve_folder
 
@@ -37,13 +39,33 @@ class OnnxEncoder(BatchEncoder):
         folder = resolve_folder(model)
         super().__init__(ModelFiles.load(folder), batch_tokens, bucketed)
         self._path = _onnx_file(folder, precision)
-        self._session = open_session(self._path, threads)
-        self._outputs = [output.name for output in self._session.get_outputs()]
-        self._check_outputs()
+        self._threads = threads
+        self._open_session: Any = None
+        self._opening = make_lock()
+        session = self._session
+        self._outputs = [output.name for output in session.get_outputs()]
+        self._check_outputs(session)
+        _ENCODERS.add(self)
 
-    def _check_outputs(self) -> None:
-        widths = {output.name: (output.shape or [0])[-1] for output in self._session.get_outputs()}
-        inputs = sorted(given.name for given in self._session.get_inputs())
+    @property
+    def _session(self) -> Any:
+        with self._opening:
+            if self._open_session is None:
+                self._open_session = open_session(self._path, self._threads)
+            return self._open_session
+
+    def leave_session(self) -> None:
+        """Open another one when it is next needed: the threads of this one are not in a forked process.
+
+        It is never closed, not even when the process ends: that would wait for its threads for ever.
+        """
+        if self._open_session is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._open_session))
+            self._open_session = None
+
+    def _check_outputs(self, session: Any) -> None:
+        widths = {output.name: (output.shape or [0])[-1] for output in session.get_outputs()}
+        inputs = sorted(given.name for given in session.get_inputs())
         if inputs != ["attention_mask", "input_ids"]:
             raise WrongShape(
                 f"{self._path} takes {', '.join(inputs)[:200]}; expected attention_mask, input_ids", _REMEDY
@@ -55,7 +77,7 @@ class OnnxEncoder(BatchEncoder):
                     _REMEDY,
                 )
 
-    @cached_property
+    @cached
     def fingerprint(self) -> str:
         """A digest of everything that decides the vectors."""
         return self._files.fingerprint(self._path)
@@ -63,12 +85,32 @@ class OnnxEncoder(BatchEncoder):
     def _forward(
         self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
-        try:
-            values = self._session.run(self._outputs, {"input_ids": input_ids, "attention_mask": mask})
-        except Exception as error:  # onnxruntime raises classes of its own, none of them public
-            raise ModelError(f"{self._path} does not run: {str(error)[:300]}", _REMEDY) from error
+        session = self._session
+        with compiled_code():
+            try:
+                values = session.run(self._outputs, {"input_ids": input_ids, "attention_mask": mask})
+            except Exception as error:  # onnxruntime raises classes of its own, none of them public
+                raise ModelError(f"{self._path} does not run: {str(error)[:300]}", _REMEDY) from error
         named = dict(zip(self._outputs, values, strict=True))
         return named.get("token_vectors"), named.get("sentence_vector")
+
+
+_ENCODERS: WeakSet[OnnxEncoder] = WeakSet()
+_kept: list[OnnxEncoder] = []  # while a fork lasts: those that only another thread uses would be closed by it
+
+
+def _leave_sessions() -> None:
+    for encoder in _kept:
+        encoder.leave_session()
+    _kept.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=lambda: _kept.extend(_ENCODERS),
+        after_in_parent=_kept.clear,
+        after_in_child=_leave_sessions,
+    )
 
 
 def load_onnxruntime() -> Any:
@@ -93,7 +135,7 @@ def open_session(path: Path, threads: int = 0) -> Any:
     options.add_session_config_entry("session.force_spinning_stop", "1")
     # Work is dealt to the threads in small portions: a core that is busy elsewhere holds up the rest less.
     options.add_session_config_entry("session.dynamic_block_base", "4")
-    with compiled_code:
+    with compiled_code():
         try:
             return onnxruntime.InferenceSession(
                 str(path),

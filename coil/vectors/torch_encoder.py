@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.compiled import compiled_code
 from coil.errors import CoilError, OptionMismatch, require
+from coil.forks import cached
 from coil.vectors.encoder import BatchEncoder
 from coil.vectors.model_files import BACKBONE_FILE, ModelFiles, resolve_folder
 
@@ -47,7 +48,7 @@ class TorchEncoder(BatchEncoder):
         self._autocast = autocast
         self._model = CoilModel.from_pretrained(folder).to(self._device).eval()
 
-    @cached_property
+    @cached
     def fingerprint(self) -> str:
         """A digest of everything that decides the vectors."""
         return self._files.fingerprint(self._files.folder / BACKBONE_FILE)
@@ -56,9 +57,10 @@ class TorchEncoder(BatchEncoder):
     def _forward(
         self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
-        ids, attention = (torch.from_numpy(array).to(self._device) for array in (input_ids, mask))
-        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._autocast):
-            tokens, sentence = self._model(ids, attention)
-        return tuple(  # type: ignore[return-value]
-            value.float().cpu().numpy() if value is not None else None for value in (tokens, sentence)
-        )
+        with compiled_code():
+            ids, attention = (torch.from_numpy(array).to(self._device) for array in (input_ids, mask))
+            with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._autocast):
+                tokens, sentence = self._model(ids, attention)
+            return tuple(  # type: ignore[return-value]
+                value.float().cpu().numpy() if value is not None else None for value in (tokens, sentence)
+            )

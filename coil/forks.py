@@ -1,0 +1,56 @@
+"""What stays usable in a process that was forked while other threads worked.
+
+Those threads are not in the new process, so a lock that one of them held would never be let go.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, overload
+from weakref import WeakSet
+
+T = TypeVar("T")
+
+
+def make_lock() -> threading.Lock:
+    """A lock that is free in a forked process. What it guards must be whole between any two Python steps."""
+    lock = threading.Lock()
+    _LOCKS.add(lock)
+    return lock
+
+
+class cached(Generic[T]):  # noqa: N801  it is used like a property
+    """A property that is computed when it is first asked for.
+
+    Before Python 3.12, that of functools has a lock for all objects of a class, which a fork may leave so.
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> cached[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object | None, owner: type) -> cached[T] | T:
+        if instance is None:
+            return self
+        found = instance.__dict__[self._name] = self._compute(instance)
+        return found
+
+
+_LOCKS: WeakSet[threading.Lock] = WeakSet()
+
+
+def _free_locks() -> None:
+    for lock in list(_LOCKS):
+        if lock.locked():
+            lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_locks)
