@@ -223,7 +223,7 @@ def test_mistakes_in_python_are_named(small: Index) -> None:
         small.rerank("river", ["a", "nobody"])
     with pytest.raises(InputError, match="'a' stands twice"):
         small.rerank("river", ["a", "b", "a"])
-    with pytest.raises(InputError, match="a list of ids, not one text"):
+    with pytest.raises(InputError, match="got one id; expected a list of ids"):
         small.rerank("river", "a")
     with pytest.raises(InputError, match="2 queries came with candidates for 1"):
         small.rerank_many(["river", "bank"], [["a"]])

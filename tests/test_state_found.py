@@ -116,7 +116,10 @@ def test_odd_values_of_a_document_do_no_harm(tmp_path: Path) -> None:
         index.verify()
         odd: list[Any] = ["\ud800", 5, None, object()]
         assert not any(index.has(doc_id) for doc_id in odd)
-        assert index.delete(odd) == 0
+        assert index.delete(odd[:1]) == 0
+        for doc_id in odd[1:]:
+            with pytest.raises(InputError, match="expected a string"):
+                index.delete([doc_id])
 
 
 def test_too_few_file_descriptors_are_told_as_such(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from coil.explanations.stored import stored_vectors
 from coil.forks import cached
 from coil.hits.searcher import Searcher
 from coil.scores.prepared import prepare
+from coil.texts.questions import check_id, check_query
 from coil.vectors.token_vectors import TokenVectors
 
 
@@ -31,6 +32,7 @@ class Explainer:
     ) -> None:
         encoder = searcher.encoder
         check_parts(encoder, tok_only)
+        check_query(query)
         if vectors is None:
             [vectors] = encoder.encode_queries([query])
         self.query = query
@@ -41,7 +43,7 @@ class Explainer:
     def explain(self, doc_id: str) -> Explanation:
         """Why a document scores what it scores."""
         encoder, collection = self._searcher.encoder, self._searcher.collection
-        ordinal = collection.ordinal_of(doc_id)
+        ordinal = collection.ordinal_of(check_id(doc_id))
         document = collection.document(ordinal)
         vectors, chunk = stored_vectors(self._searcher, ordinal, self._prepared)
         profile = encoder.config.profile

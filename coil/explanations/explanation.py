@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from coil.errors import InputError
 from coil.explanations.snippet import Snippet, Span, cut_snippet, piece_text
+from coil.texts.questions import check_query
 from coil.texts.values import Document
 from coil.tokens.list_keys import NO_LIST, ListKeys, unlisted_reason
 from coil.tokens.profile import ScoringProfile
@@ -129,7 +130,12 @@ class Explanation:
 def explain(encoder: Encoder, query: str, document: Document, tok_only: bool = False) -> Explanation:
     """Encode a query and a document, and take their score apart; `tok_only` leaves the sentence part out."""
     check_parts(encoder, tok_only)
-    [encoded] = encoder.encode_queries([query])
+    if not isinstance(document, Document):
+        raise InputError(
+            f"the document is a value of type {type(document).__name__}; expected a Document",
+            'write Document("id", "text")',
+        )
+    [encoded] = encoder.encode_queries([check_query(query)])
     [vectors] = encoder.encode_documents([document.text])
     asked = replace(encoded, sentence=None) if tok_only else encoded
     profile, keys, unknown = encoder.config.profile, encoder.keys, encoder.tokenizer.unknown_id

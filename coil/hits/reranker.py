@@ -23,6 +23,7 @@ from coil.lists.rows import Long, encode_rows
 from coil.lists.segment import MOST_ROWS, LiveSegment, Segment, SegmentBuilder, merge_segments
 from coil.scores.prepared import PreparedQuery, prepare
 from coil.texts.corpora import Documents
+from coil.texts.questions import check_ids, check_list
 from coil.texts.values import Document
 from coil.vectors.encoder import Encoder
 
@@ -227,21 +228,25 @@ def _askers(queries: Mapping[str, str], candidates: Mapping[str, Sequence[str]])
     for number, (query_id, doc_ids) in enumerate(candidates.items()):
         if query_id not in queries:
             raise InputError(f"the query {query_id!r} has candidates but no text", "give its text too")
-        check_candidates(doc_ids)
-        for doc_id in doc_ids:
+        for doc_id in _different(doc_ids):
             askers.setdefault(doc_id, []).append(number)
     return askers
 
 
-def check_candidates(doc_ids: Sequence[str]) -> None:
+def check_candidates(doc_ids: Iterable[Iterable[str]]) -> list[list[str]]:
+    """The candidates of each query, as a program gives them."""
+    lists = check_list(doc_ids, "the candidates are", "give each query its list of ids")
+    return [_different(of_query) for of_query in lists]
+
+
+def _different(doc_ids: Iterable[str]) -> list[str]:
     """A document cannot be two candidates of one query."""
-    if isinstance(doc_ids, str):
-        raise InputError("the candidates are a list of ids, not one text", f"write [{doc_ids!r}]")
     seen: set[str] = set()
-    for doc_id in doc_ids:
+    for doc_id in (checked := check_ids(doc_ids)):
         if doc_id in seen:
             raise InputError(f"the candidate {doc_id!r} stands twice for one query", "keep one of the two")
         seen.add(doc_id)
+    return checked
 
 
 def _blocks(

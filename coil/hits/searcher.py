@@ -28,6 +28,7 @@ from coil.hits.torch_ranker import TorchRanker
 from coil.scores.native import load_native
 from coil.scores.prepared import PreparedQuery, prepare
 from coil.scores.scorer import Scorer, score_with_numpy
+from coil.texts.questions import check_k, check_queries, check_query
 from coil.texts.values import Document
 from coil.vectors.encoder import Encoder
 from coil.vectors.token_vectors import TokenVectors
@@ -126,7 +127,7 @@ class Searcher:
         self, query: str, k: int = 10, allowed: NDArray[np.int64] | None = None, tok_only: bool = False
     ) -> list[Hit]:
         """The k best documents for a query; see `search_many` for what counts as a hit."""
-        return self.search_many([query], k, allowed, tok_only)[0]
+        return self.search_many([check_query(query)], k, allowed, tok_only)[0]
 
     def search_many(
         self,
@@ -157,8 +158,8 @@ class Searcher:
         have neither text nor fields: all that a run needs, and quicker. Where texts and fields of all hits
         exceed `most_text` characters, it is an AnswerTooLarge, and no more of them are read.
         """
-        asked = list(queries)
-        selection = Selection(k, allowed, deadline=deadline)
+        asked = check_queries(queries)
+        selection = Selection(check_k(k), allowed, deadline=deadline)
         began = time.perf_counter()
         vectors = self._encode(asked, selection)
         encoded = time.perf_counter()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from coil.errors import CoilError, InputError, OptionMismatch, ReplacedIndex, how_many
+from coil.errors import CoilError, OptionMismatch, ReplacedIndex, how_many
 from coil.indexes.model import IndexModel
 from coil.indexes.reader import IndexReader, open_holder
 from coil.lists.segment import MOST_ROWS
@@ -21,6 +21,7 @@ from coil.storage.memory import MemoryPlan, default_budget, plan_memory, residen
 from coil.storage.snapshot import newer_state
 from coil.storage.writer import IndexWriter, Listener
 from coil.texts.given import GivenDocuments, Texts
+from coil.texts.questions import check_ids
 from coil.vectors.encoder import Encoder
 
 Encoded = Callable[[int, int], object]
@@ -104,10 +105,9 @@ class Index(IndexReader):
     def delete(self, doc_ids: Iterable[str], missing: Callable[[list[str]], object] | None = None) -> int:
         """Take documents out; returns how many of the ids were there, and `missing` hears of those that were
         not, if there are any."""
-        if isinstance(doc_ids, str):
-            raise InputError("delete takes a list of ids, not one text", f"write delete([{doc_ids!r}])")
+        wanted = check_ids(doc_ids)
         with self._writer() as writer:
-            deleted, not_there = writer.delete(doc_ids)
+            deleted, not_there = writer.delete(wanted)
         if not_there and missing is not None:
             missing(not_there)
         return deleted

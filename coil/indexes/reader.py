@@ -24,6 +24,7 @@ from coil.storage.intake import Consumed
 from coil.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
 from coil.storage.snapshot import Holder, Snapshot, newer_state, open_snapshot
 from coil.storage.stored_segment import check_stored
+from coil.texts.questions import check_filter, check_k, check_queries, check_query
 from coil.texts.values import Document
 from coil.tokens.list_keys import NO_LIST
 from coil.vectors.encoder import Encoder
@@ -105,7 +106,7 @@ class IndexReader:
 
     def search(self, query: str, k: int = 10, filter: str | None = None, tok_only: bool = False) -> list[Hit]:
         """The k best documents for a query."""
-        return self.search_many([query], k, filter, tok_only)[0]
+        return self.search_many([check_query(query)], k, filter, tok_only)[0]
 
     def search_many(
         self, queries: Iterable[str], k: int = 10, filter: str | None = None, tok_only: bool = False
@@ -128,8 +129,7 @@ class IndexReader:
         Without `texts`, hits have neither text nor fields: all that a run needs, and quicker. Hits with more
         than `most_text` characters in all are an AnswerTooLarge.
         """
-        queries = [queries] if isinstance(queries, str) else list(queries)
-        _check_question(queries, k, filter)
+        queries, k, filter = check_queries(queries), check_k(k), check_filter(filter)
         deadline = None if timeout is None else time.monotonic() + timeout
         allowed = None
         with self._holder.held() as snapshot:
@@ -152,6 +152,7 @@ class IndexReader:
         It is what the page shows beside COIL. `chunk` is the part of the text that scored best. After
         `timeout` seconds it stops with SearchTimeout; the ranking, one of its steps, is not interrupted.
         """
+        query, k, filter = check_query(query), check_k(k), check_filter(filter)
         selection = Selection(k, deadline=None if timeout is None else time.monotonic() + timeout)
         allowed = None
         check_deadline(selection)
@@ -182,7 +183,7 @@ class IndexReader:
 
     def rerank(self, query: str, doc_ids: Sequence[str], tok_only: bool = False) -> list[Hit]:
         """These documents in the order of their scores for a query; the scores are those of a search."""
-        return self.rerank_many([query], [doc_ids], tok_only)[0]
+        return self.rerank_many([check_query(query)], [doc_ids], tok_only)[0]
 
     def rerank_many(
         self, queries: Sequence[str], doc_ids: Sequence[Sequence[str]], tok_only: bool = False
@@ -192,18 +193,18 @@ class IndexReader:
         All of them come back: one that has nothing in common with the query scores 0. Equal scores stand in
         order of insertion, as in a search. An id that is not in the index is an InputError; `has` tells.
         """
-        if len(queries) != len(doc_ids):
+        queries, candidates_of = check_queries(queries), check_candidates(doc_ids)
+        if len(queries) != len(candidates_of):
             raise InputError(
-                f"{len(queries)} queries came with candidates for {len(doc_ids)}",
+                f"{len(queries)} queries came with candidates for {len(candidates_of)}",
                 "give each query its list of ids",
             )
         found = []
         with self._holder.held() as snapshot:
             for begin in range(0, len(queries), AT_ONCE):
-                candidates = []
-                for of_query in doc_ids[begin : begin + AT_ONCE]:
-                    check_candidates(of_query)
-                    candidates.append(_ordinals_of(snapshot, of_query))
+                candidates = [
+                    _ordinals_of(snapshot, of_query) for of_query in candidates_of[begin : begin + AT_ONCE]
+                ]
                 some = queries[begin : begin + AT_ONCE]
                 for ranked in rank_candidates(self.encoder, snapshot, some, candidates, tok_only):
                     found.append([_hit(snapshot, rank, of) for rank, of in enumerate(ranked, start=1)])
@@ -351,13 +352,3 @@ def _number_of_list(list_id: int) -> tuple[str, ...]:
 def _hit(snapshot: Snapshot, rank: int, ranked: Candidate) -> Hit:
     document = snapshot.document(ranked.ordinal)
     return Hit(rank, document.doc_id, ranked.score, document.text, document.fields, ranked.chunk)
-
-
-def _check_question(queries: list[str], k: object, filter: object) -> None:
-    for query in queries:
-        if not isinstance(query, str):
-            raise InputError(f"a query is a {type(query).__name__}, no text", "search for a string")
-    if not isinstance(k, int) or k < 0:
-        raise InputError(f"k is {k!r}", "ask for a whole number of hits, 0 or more")
-    if filter is not None and not isinstance(filter, str):
-        raise InputError(f"the filter is a {type(filter).__name__}, no text", "write it as 'year >= 2020'")

@@ -24,6 +24,7 @@ from coil.storage.disk import Folder
 from coil.storage.filters import parse_filter
 from coil.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
 from coil.storage.stored_segment import StoredSegment, check_sizes
+from coil.texts.questions import check_id
 from coil.texts.values import Document, clean
 
 _TRIES = 100  # while a writer merges segments away faster than we can open them
@@ -182,7 +183,7 @@ class Snapshot:
 
     def ordinal_of(self, doc_id: str) -> int:
         """The inside number of a document; an unknown id is an InputError."""
-        found = self.ordinals_of([doc_id])
+        found = self.ordinals_of([check_id(doc_id)])
         if doc_id not in found:
             raise InputError(
                 f"no document has the id {doc_id!r:.200}", "ids are case-sensitive; copy one from a result"

@@ -20,6 +20,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from coil.errors import BadLine, DuplicateId, InputError
 from coil.texts.decompression import COMPRESSIONS
@@ -168,13 +169,8 @@ def make_document(record: Record, where: str = "record", line: int = 1, text: st
     if text is None:
         text = "\n".join(take_texts(record, TEXT_KEYS, where, line))
     dropped = {key, *TEXT_KEYS} - {TITLE_KEY}
-    try:
-        fields = {
-            clean(str(name)): plain_value(value) for name, value in record.items() if name not in dropped
-        }
-    except RecursionError as error:
-        raise BadLine(where, line, "the fields are nested too deeply", "flatten them") from error
-    return Document(doc_id, clean(text), fields)
+    fields = {name: value for name, value in record.items() if name not in dropped}
+    return Document(doc_id, clean(text), _plain_fields(fields, where, line))
 
 
 def check_document(document: Document, where: str, line: int) -> Document:
@@ -188,11 +184,18 @@ def check_document(document: Document, where: str, line: int) -> Document:
         if not isinstance(value, kind):
             reason = f"{name} is a {type(value).__name__}; expected a {kind.__name__}"
             raise BadLine(where, line, reason, f"convert it to a {kind.__name__}")
+    fields = _plain_fields(document.fields, where, line)
+    return Document(clean(document.doc_id), clean(document.text), fields)
+
+
+def _plain_fields(fields: dict[str, Any], where: str, line: int) -> dict[str, Any]:
     try:
-        fields = {clean(str(name)): plain_value(value) for name, value in document.fields.items()}
+        return {clean(str(name)): plain_value(value) for name, value in fields.items()}
     except RecursionError as error:
         raise BadLine(where, line, "the fields are nested too deeply", "flatten them") from error
-    return Document(clean(document.doc_id), clean(document.text), fields)
+    except ValueError as error:
+        reason = f"the fields cannot be stored: {error}"
+        raise BadLine(where, line, reason, "write such a number as a string") from error
 
 
 def _check(source: Source) -> None:

@@ -55,6 +55,8 @@ class Keys:
 Reader = Callable[[Source, Keys, Gauge | None], Iterator[tuple[int, Record]]]
 
 IRDS = "irds:"
+MOST_DIGITS = 4300  # of a whole number: more are refused by Python where it reads JSON
+_LARGEST = 10**MOST_DIGITS
 _CSV_COST = 4
 
 
@@ -89,13 +91,13 @@ def take_id(record: Record, keys: Sequence[str], where: str, line: int) -> tuple
             f"add one of the keys {', '.join(keys)}",
         )
     value = record[key]
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and -_LARGEST < value < _LARGEST:
         value = str(value)
     if not isinstance(value, str) or not value:
         raise BadLine(
             where,
             line,
-            f"the id under {key!r} is {shorten(str(value))}; expected a string that is not empty",
+            f"the id under {key!r} is {_show(value)}; expected a string that is not empty",
             "use a string or a whole number",
         )
     return key, clean(value)
@@ -116,18 +118,29 @@ def take_texts(record: Record, keys: Sequence[str], where: str, line: int) -> li
             raise BadLine(
                 where,
                 line,
-                f"the text under {key!r} is {shorten(str(record[key]))}; expected a string",
+                f"the text under {key!r} is {_show(record[key])}; expected a string",
                 "write the text as a JSON string",
             )
     return [clean(record[key]) for key in found if record[key]]
 
 
+def _show(value: object) -> str:
+    if isinstance(value, int) and not -_LARGEST < value < _LARGEST:
+        return f"a number of more than {MOST_DIGITS:,} digits"
+    return shorten(str(value))
+
+
 def plain_value(value: Any) -> Any:
-    """A value that JSON can hold: dates and the like become strings, NaN and infinities become None."""
+    """A value that JSON can hold: dates and the like become strings, NaN and infinities become None.
+
+    A whole number that is too long for JSON readers, that of Python among them, is a ValueError.
+    """
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, int) and not -_LARGEST < value < _LARGEST:
+        raise ValueError(f"a number has more than {MOST_DIGITS:,} digits")
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, dict):

@@ -1,0 +1,136 @@
+"""Arguments of the wrong type: one named error wherever a question comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import coil
+from coil.errors import BadLine, InputError
+from coil.indexes.index import Index
+from coil.indexes.opening import create
+from tests.hash_encoder import HashEncoder
+
+Ask = Callable[[Index, Any], object]
+HUGE = -(10**4300)
+DOCUMENTS = [{"id": "a", "text": "river bank"}, {"id": "b", "text": "money bank loan"}]
+
+
+def _short(value: object) -> str:
+    """A name for a test: pytest's own would write the number out."""
+    return type(value).__name__
+
+
+WITH_QUERY: dict[str, Ask] = {
+    "search": lambda index, query: index.search(query),
+    "search_many": lambda index, query: index.search_many([query]),
+    "search_with_bm25": lambda index, query: index.search_with_bm25(query),
+    "rerank": lambda index, query: index.rerank(query, ["a"]),
+    "rerank_many": lambda index, query: index.rerank_many([query], [["a"]]),
+    "explain": lambda index, query: index.explain(query, "a"),
+    "Searcher.search": lambda index, query: index.searcher.search(query),
+    "coil.explain": lambda index, query: coil.explain(index.encoder, query, coil.Document("a", "river")),
+}
+WITH_K: dict[str, Ask] = {
+    "search": lambda index, k: index.search("bank", k),
+    "search_many": lambda index, k: index.search_many(["bank"], k)[0],
+    "search_with_bm25": lambda index, k: index.search_with_bm25("bank", k),
+    "Searcher.search": lambda index, k: index.searcher.search("bank", k),
+}
+WITH_FILTER: dict[str, Ask] = {
+    "search": lambda index, filter: index.search("bank", filter=filter),
+    "search_many": lambda index, filter: index.search_many(["bank"], filter=filter),
+    "search_with_bm25": lambda index, filter: index.search_with_bm25("bank", filter=filter),
+}
+WITH_ID: dict[str, Ask] = {
+    "explain": lambda index, doc_id: index.explain("bank", doc_id),
+    "document": lambda index, doc_id: index.document(doc_id),
+    "rerank": lambda index, doc_id: index.rerank("bank", [doc_id]),
+    "delete": lambda index, doc_id: index.delete([doc_id]),
+}
+WITH_LIST: dict[str, Ask] = {
+    "search_many": lambda index, given: index.search_many(given),
+    "rerank": lambda index, given: index.rerank("bank", given),
+    "rerank_many": lambda index, given: index.rerank_many(["bank"], given),
+    "delete": lambda index, given: index.delete(given),
+}
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
+    with create(tmp_path_factory.mktemp("made") / "a.coil", encoder=HashEncoder()) as made:
+        made.add(DOCUMENTS)
+        yield made
+
+
+@pytest.mark.parametrize("query", [None, 5, b"bank", ["bank"], True])
+@pytest.mark.parametrize("name", WITH_QUERY)
+def test_a_query_is_a_text(index: Index, name: str, query: object) -> None:
+    with pytest.raises(InputError, match=r"a query is .*; expected a string") as told:
+        WITH_QUERY[name](index, query)
+    assert told.value.remedy
+
+
+@pytest.mark.parametrize(
+    "k", [None, True, False, np.True_, 2.0, "3", [1], -1, np.int64(-1), HUGE], ids=_short
+)
+@pytest.mark.parametrize("name", WITH_K)
+def test_k_is_a_whole_number(index: Index, name: str, k: object) -> None:
+    with pytest.raises(InputError, match=r"k is .*; expected a whole number"):
+        WITH_K[name](index, k)
+
+
+@pytest.mark.parametrize("k", [1, np.int64(1), np.uint8(1), np.array(1)])
+@pytest.mark.parametrize("name", WITH_K)
+def test_k_may_be_a_whole_number_of_numpy(index: Index, name: str, k: object) -> None:
+    [_] = WITH_K[name](index, k)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("filter", [5, True, b"id exists", ["id exists"]])
+@pytest.mark.parametrize("name", WITH_FILTER)
+def test_a_filter_is_a_text(index: Index, name: str, filter: object) -> None:
+    with pytest.raises(InputError, match=r"the filter is .*; expected a string"):
+        WITH_FILTER[name](index, filter)
+
+
+@pytest.mark.parametrize("doc_id", [None, 5, b"a", ["a"], {}])
+@pytest.mark.parametrize("name", WITH_ID)
+def test_an_id_is_a_text(index: Index, name: str, doc_id: object) -> None:
+    with pytest.raises(InputError, match=r"an id is .*; expected a string"):
+        WITH_ID[name](index, doc_id)
+
+
+@pytest.mark.parametrize("given", [None, 5])
+@pytest.mark.parametrize("name", WITH_LIST)
+def test_a_list_is_a_list(index: Index, name: str, given: object) -> None:
+    with pytest.raises(InputError, match="expected a list"):
+        WITH_LIST[name](index, given)
+
+
+def test_candidates_may_come_from_an_iterator(index: Index) -> None:
+    assert index.rerank("bank", iter(["a", "b"])) == index.rerank("bank", ["a", "b"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"id": "h", "text": "river", "number": -HUGE},
+        {"id": "h", "text": "river", "inner": [{"number": HUGE}]},
+        {"id": "h", "text": "river", -HUGE: "a"},
+        {"id": -HUGE, "text": "river"},
+        {"id": "h", "text": -HUGE},
+        coil.Document("h", "river", {"number": -HUGE}),
+    ],
+    ids=_short,
+)
+def test_a_number_that_json_cannot_hold_is_told(tmp_path: Path, document: Any) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        with pytest.raises(BadLine, match="digits") as told:
+            index.add([document])
+        assert told.value.remedy
+        index.add([{"id": "h", "text": "river", "number": -HUGE - 1}])
+        assert index.document("h").fields == {"number": -HUGE - 1}
