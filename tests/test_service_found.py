@@ -19,6 +19,7 @@ from coil.indexes.opening import create, open_index
 from coil.service import service, uploads
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.problems import Problem
+from coil.storage.lock import writer_lock
 from coil.vectors.token_vectors import TokenVectors
 from tests.hash_encoder import HashEncoder
 from tests.raw_http import connected, read_answer
@@ -159,3 +160,59 @@ def test_something_else_in_the_place_of_the_manifest(tmp_path: Path) -> None:
         manifest.unlink()
         manifest.write_bytes(kept)
         assert index.search("river")
+
+
+def test_the_last_document_of_an_id_counts(tmp_path: Path) -> None:
+    sent = [
+        ("a", ""),
+        ("a", "river"),
+        ("b", "bank"),
+        ("b", ""),
+        ("c", "money"),
+        ("c", "loan"),
+        ("d", ""),
+        ("d", " "),
+    ]
+    lines = "\n".join(json.dumps({"id": doc_id, "text": text}) for doc_id, text in sent)
+    with running([build(tmp_path / "notes.coil", 3)], ServiceOptions(token=TOKEN), HashEncoder()) as server:
+        answer = server.client.post(f"{ONE}/documents", content=lines, headers=WRITE)
+        assert answer.json() == {"added": 2, "empty": ["b", "d"], "documents": 5}
+        assert server.client.get(f"{ONE}/documents/c").json()["text"] == "loan"
+
+
+@pytest.mark.parametrize("coding", ["gzip, chunked", "gzip", "chunked, chunked", "identity"])
+def test_another_transfer_coding_is_refused(tmp_path: Path, coding: str) -> None:
+    line = json.dumps({"id": "coded", "text": "river"}).encode()
+    request = (
+        f"POST {ONE}/documents HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+        f"Transfer-Encoding: {coding}\r\n\r\n{len(line):x}\r\n"
+    ).encode() + line
+    with running([build(tmp_path / "notes.coil", 3)], ServiceOptions(token=TOKEN), HashEncoder()) as server:
+        with connected(server) as connection:
+            connection.sendall(request + b"\r\n0\r\n\r\n")
+            assert read_answer(connection).problem()["status"] in (400, 501)
+        assert server.client.get(f"{ONE}/documents/coded").status_code == 404
+
+
+def test_many_unknown_keys_cost_no_more_than_a_few(tmp_path: Path) -> None:
+    keys = {"query": "river", **dict.fromkeys(map(str, range(100_000)), 0)}
+    body = json.dumps(keys, separators=(",", ":")).encode()
+    headers = {"content-type": "application/json"}
+    with running([build(tmp_path / "notes.coil", 3)], ServiceOptions(), HashEncoder()) as server:
+        server.client.post(f"{ONE}/search", content=b"{}", headers=headers)
+        began = time.process_time()
+        answer = server.client.post(f"{ONE}/search", content=body, headers=headers)
+        spent = time.process_time() - began
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == "unknown keys '0', '1', '2', '3', '4'"
+    assert spent < 0.4  # of this process, which serves; it was 0.77 seconds, now 0.11
+
+
+def test_a_locked_index_is_no_error_of_the_server(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = build(tmp_path / "notes.coil", 3)
+    with running([folder], ServiceOptions(token=TOKEN), HashEncoder()) as server, writer_lock(folder):
+        caplog.clear()
+        caplog.set_level("INFO", "coil.service")
+        answer = server.client.delete(f"{ONE}/documents/d/1", headers=WRITE)
+        assert answer.status_code == 409
+    assert [record.levelname for record in caplog.records if record.msg == "refused"] == ["INFO"]

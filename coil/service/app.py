@@ -16,7 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from coil import __version__
-from coil.errors import CoilError, InputError, SearchTimeout
+from coil.errors import CoilError, IndexLocked, InputError, SearchTimeout
 from coil.service.answers import Asked
 from coil.service.api_page import render_api_page
 from coil.service.gate import Gate
@@ -348,7 +348,8 @@ async def _tell_coil_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, CoilError)
     if not isinstance(error, InputError | SearchTimeout):  # the client only gets a general message
         extra = {"request_id": request.state.request_id, "reason": str(error), "remedy": error.remedy}
-        _log.error("refused", extra=extra)
+        # That another process is writing is nothing to repair.
+        _log.log(logging.INFO if isinstance(error, IndexLocked) else logging.ERROR, "refused", extra=extra)
     return _tell(request, problem_of(error))
 
 

@@ -191,6 +191,15 @@ class Connection(HttpToolsProtocol):
                 "send it without the Upgrade header (curl: --http1.1)",
             )
             raise self._problem
+        coded = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
+        if coded not in ([], [b"chunked"]):  # the parser would take the coded bytes for the body
+            self._problem = Problem(
+                501,
+                "coded",
+                "the body has a transfer coding other than chunked",
+                "send it plain or chunked",
+            )
+            raise self._problem
         if len(self.pipeline) >= self._limits.pipelined:
             self._problem = Problem(
                 400,

@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coil.service.problems import Problem
+from coil.service.schemas import MOST_UNKNOWN
 from coil.texts.opening import shorten
 from coil.texts.values import clean
 
 Found = Mapping[str, Any]  # one error of pydantic: type, loc, msg, input, ctx
 
-_MOST = 5
+_MOST = MOST_UNKNOWN
 _KINDS = {  # what was expected, by the first word of pydantic's type of error, and how to write it
     "int": ("a whole number", "write {name} as a whole number, such as 10"),
     "bool": ("true or false", "write {name} as true or false"),

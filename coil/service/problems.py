@@ -35,6 +35,7 @@ TITLES = {
     422: "invalid value",
     431: "headers too large",
     500: "the server failed",
+    501: "not implemented",
     503: "temporarily unavailable",
     504: "time limit exceeded",
     507: "the index cannot be written",

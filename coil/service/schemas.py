@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
 Span = tuple[int, int]
+MOST_UNKNOWN = 5  # keys that a message lists
 Strings = Annotated[list[str], FailFast()]  # a million errors of one list would cost seconds
 
 
@@ -14,6 +15,15 @@ class Request(BaseModel):
     """A body; an unknown key is more likely a mistake than intended."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_unknown(cls, body: Any) -> Any:
+        """All but the first unknown keys: a hundred thousand errors would hold up the event loop."""
+        if not isinstance(body, dict) or len(body) <= MOST_UNKNOWN:
+            return body
+        left_out = set([name for name in body if name not in cls.model_fields][MOST_UNKNOWN:])
+        return {name: value for name, value in body.items() if name not in left_out}
 
 
 class SearchRequest(Request):
@@ -188,7 +198,7 @@ class DocumentOut(BaseModel):
 class AddedOut(BaseModel):
     """The documents written, and how many the index has now."""
 
-    added: int
+    added: int = Field(description="documents that are there now: of several with one id, the last counts")
     empty: list[str] = Field(
         description="ids of documents without text: they are not indexed, and earlier versions are removed"
     )

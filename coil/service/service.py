@@ -278,8 +278,8 @@ class Service:
             def change(index: Index) -> bytes:
                 empty: list[str] = []
                 with received:
-                    uploads.check(received)
-                    added = index.update(self._until_stopped(uploads.read(received)), empty.extend)
+                    added = uploads.check(received)
+                    index.update(self._until_stopped(uploads.read(received)), empty.extend)
                 self.meters.count_written(name, "add", added)
                 return _json({"added": added, "empty": empty, "documents": len(index)})
 

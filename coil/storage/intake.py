@@ -174,7 +174,7 @@ class Intake:
         self.number = 0
         self.n_empty = 0
         self.digest = NOTHING_READ
-        self.empty: list[str] = []  # ids of documents without text, which arrive without spans
+        self._empty: dict[str, None] = {}  # ids of documents without text, which arrive without spans
 
     def __iter__(self) -> Iterator[Arrival]:
         for batch in self._batches():
@@ -239,11 +239,18 @@ class Intake:
                 if not document.is_empty:
                     self._under_way[document.doc_id] = first_of[document.doc_id] = self._kept
             if document.is_empty:
-                self.empty.append(document.doc_id)
+                self._empty[document.doc_id] = None
+            else:  # the last document of an id counts
+                self._empty.pop(document.doc_id, None)
             spans = [] if document.is_empty else self._cut(document, self.here)
             yield Arrival(
                 self.number, self.n_empty, document, spans, self.digest, read.position, 3 * len(fields)
             )
+
+    @property
+    def empty(self) -> list[str]:
+        """Ids whose last document has no text, each once."""
+        return list(self._empty)
 
     @property
     def _kept(self) -> int:
