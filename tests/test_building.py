@@ -180,10 +180,14 @@ def test_resuming_says_what_it_cannot_do(tmp_path: Path) -> None:
     with pytest.raises(UnfinishedBuild, match="unfinished build") as caught:
         build(out, corpus)
     assert "--resume" in caught.value.remedy
-    others: list[dict[str, Any]] = [{"precision": "int8"}, {"long": "truncate"}, {"on_duplicate": "skip"}]
+    others: list[dict[str, Any]] = [{"precision": "int8"}, {"long": "truncate"}]
     for other in others:
         with pytest.raises(OptionMismatch, match="was begun with --"):
             build(out, corpus, resume=True, **other)
+    (tmp_path / "updated").mkdir()
+    updated, _, _ = interrupted(tmp_path / "updated", documents, on_duplicate="update")
+    with pytest.raises(OptionMismatch, match="was begun with --on-duplicate update, not skip"):
+        build(updated, corpus, resume=True, on_duplicate="skip")
     index, before = open_build(out, resume=True, encoder=HashEncoder(n_t=8))
     with pytest.raises(OptionMismatch, match="hash-4-3"):
         index.build(read_documents(corpus), before.on_duplicate, None, 5)

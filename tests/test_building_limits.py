@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from coil.errors import (
 )
 from coil.indexes.forecast import forecast
 from coil.indexes.index import Index
-from coil.indexes.opening import create
+from coil.indexes.opening import create, open_index
 from coil.lists import rows
 from coil.storage import writer
 from coil.storage.memory import MemoryPlan, parse_size, plan_memory
@@ -300,3 +301,26 @@ def test_standard_input_is_resumed_as_well(
     assert "is already finished (30 documents)" in capsys.readouterr().err
     assert run(["index", "-", "--out", str(tmp_path / "b.coil"), "--memory", "100M"]) == 1
     assert "raise --memory to at least" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", ["update", "skip"])
+def test_a_build_that_a_duplicate_stopped_goes_on_as_the_remedy_says(
+    full: Path, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    monkeypatch.setattr("coil.cli.index.COMMIT_EVERY", COMMIT_EVERY)
+    monkeypatch.setattr(writer, "WINDOW", 4)
+    documents = some_documents(30)
+    documents[20] = replace(documents[20], doc_id="d3")
+    corpus, out = write_corpus(tmp_path / "c.jsonl", documents), tmp_path / "a.coil"
+    command = ["index", str(corpus), "--out", str(out), "--model", str(full)]
+    assert run(command) == 1
+    told = capsys.readouterr().err
+    assert "duplicate id 'd3'" in told
+    assert "continue with --resume and --on-duplicate update or skip" in told
+    assert run([*command, "--resume"]) == 1, "it is still there"
+    assert run([*command, "--resume", "--on-duplicate", mode]) == 0
+    assert run([*command[:3], str(tmp_path / "b.coil"), *command[4:], "--on-duplicate", mode]) == 0
+    with open_index(out) as resumed, open_index(tmp_path / "b.coil") as at_once:
+        assert len(resumed) == 29
+        assert answers(resumed) == answers(at_once)
+        assert resumed.document("d3") == at_once.document("d3")

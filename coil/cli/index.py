@@ -10,7 +10,7 @@ import click
 from tqdm import tqdm
 
 from coil.cli.progress import document_bar, tell_size, tell_time
-from coil.errors import IndexLocked, InputError, how_many
+from coil.errors import DuplicateId, IndexLocked, InputError, how_many
 from coil.indexes.building import check_build, open_build
 from coil.indexes.index import tell_left_out
 from coil.storage.memory import default_budget, longest_line, parse_size
@@ -106,6 +106,11 @@ def command(
                 click.echo("coil: nothing was encoded yet, so nothing was kept", err=True)
         elif isinstance(error, KeyboardInterrupt):
             click.echo(f"coil: {how_many(kept, 'document')} kept in {out}; continue with --resume", err=True)
+        elif isinstance(error, DuplicateId):
+            error.remedy = (
+                f"{how_many(kept, 'document')} kept in {out}: continue with --resume and --on-duplicate "
+                "update or skip, or give each document its own id and continue with --resume"
+            )
         raise
     if empty:
         click.echo(f"coil: {tell_left_out(empty)}", err=True)

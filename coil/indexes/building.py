@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from coil.errors import OptionMismatch, OutputError, UnfinishedBuild, how_many
@@ -49,7 +50,8 @@ def open_build(
     """A new index to `build`, or with `resume` the one whose building was interrupted; and how far that is.
 
     Options that are None are the usual ones, or those that the interrupted build was begun with; others than
-    those are an error.
+    those are an error. Only a build that duplicates stop may go on with updating or skipping them: so far
+    there was none.
     """
     folder = Path(path)
     if not is_index(folder):
@@ -70,6 +72,8 @@ def open_build(
         raise OutputError(f"{folder} was not made by `coil index`", "add to it with `coil add`")
     if encoder is None and model is not None:
         opened.use(OnnxEncoder(model))
+    if state.on_duplicate == "error" and on_duplicate is not None:
+        state = replace(state, on_duplicate=on_duplicate)
     begun = {**opened.settings(), "on_duplicate": state.on_duplicate}
     for name, given in (("precision", precision), ("long", long), ("on_duplicate", on_duplicate)):
         if given is not None and given != begun[name]:
