@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import resource
@@ -10,16 +11,20 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from coil.errors import IndexLocked, InputError
+from coil.errors import IndexLocked, IndexProblem, InputError
 from coil.indexes.opening import create
+from coil.storage import writer
 from coil.storage.disk import Folder
 from coil.storage.lock import writer_lock
+from coil.storage.manifest import Manifest, read_manifest
 from coil.storage.overlap import Background
+from coil.storage.snapshot import Snapshot
 from coil.texts.values import Document
 from tests.hash_encoder import HashEncoder, answers
 
@@ -173,3 +178,54 @@ def test_verify_goes_on_where_it_was_when_a_writer_merges(
         index.verify(progress)
         assert len(read) == 4  # three, and the one that took the place of all
         assert len(answers(index)) > 0
+
+
+def _fail_to_open(monkeypatch: pytest.MonkeyPatch, when: Callable[[int, Manifest], bool]) -> list[int]:
+    """Reopening after a commit fails where `when` says so: only the disk is changed."""
+    opened, real = [0], Snapshot.open.__func__  # type: ignore[attr-defined]
+
+    def failing(cls: type[Snapshot], folder: Folder, manifest: Any = None, earlier: Any = None) -> Snapshot:
+        if manifest is not None:
+            opened[0] += 1
+            if when(opened[0], manifest):
+                raise OSError(errno.EMFILE, "too many open files")
+        found: Snapshot = real(cls, folder, manifest, earlier)
+        return found
+
+    monkeypatch.setattr(Snapshot, "open", classmethod(failing))
+    return opened
+
+
+def test_a_commit_that_could_not_be_opened_is_seen_by_the_next_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": "a", "text": "river"}])
+        _fail_to_open(monkeypatch, lambda number, _: number == 1)
+        with pytest.raises(IndexProblem, match="the change is committed, but"):
+            index.add([{"id": "b", "text": "river"}])
+        assert index.has("b")
+        assert [hit.doc_id for hit in index.search("river")] == ["a", "b"]
+        assert index.version == read_manifest(Folder.open(tmp_path / "a.coil")).version
+
+
+def test_a_build_goes_on_after_a_merge_that_could_not_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    merged: list[int] = []
+
+    def is_first_merge(number: int, manifest: Manifest) -> bool:
+        if not merged and manifest.segments and max(entry.rows for entry in manifest.segments) > 5:
+            merged.append(number)
+            return True
+        return False
+
+    monkeypatch.setattr(writer, "WINDOW", 5)
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        opened = _fail_to_open(monkeypatch, is_first_merge)
+        assert index.add([{"id": i, "text": f"river {i}"} for i in range(100)], commit_every=5) == 100
+        assert merged
+        assert opened[0] > merged[0]
+        assert "could not be merged" in caplog.text
+        assert len(index) == 100
+        index.verify()

@@ -21,14 +21,18 @@ class Publisher:
 
     def publish(self, current: Snapshot, entries: Sequence[SegmentEntry], **others: Any) -> None:
         """Make these the index's segments, and remove the files of others; who has them open keeps them."""
-        manifest = publish(self.folder, current.manifest.changed(entries, **others), current.manifest)
         try:
-            self.holder.offer(Snapshot.open(self.folder, manifest, current))
-        except (CoilError, OSError) as error:
-            raise IndexProblem(
-                f"the change is committed, but {self.folder.path} cannot be opened again: {error}",
-                "close other indexes and open it again",
-            ) from error
+            manifest = publish(self.folder, current.manifest.changed(entries, **others), current.manifest)
+            try:
+                self.holder.offer(Snapshot.open(self.folder, manifest, current))
+            except (CoilError, OSError) as error:
+                raise IndexProblem(
+                    f"the change is committed, but {self.folder.path} cannot be opened again: {error}",
+                    "close other indexes; it is seen as soon as it can be opened",
+                ) from error
+        except BaseException:
+            self.holder.doubt()
+            raise
         kept = {entry.name for entry in entries}
         for entry in current.manifest.segments:
             if entry.name not in kept:

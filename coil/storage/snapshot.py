@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.errors import DamagedSegment, IndexProblem, InputError, MissingSegment, ReplacedIndex
+from coil.errors import CoilError, DamagedSegment, IndexProblem, InputError, MissingSegment, ReplacedIndex
 from coil.forks import cached, make_lock
 from coil.hits.searcher import Searcher
 from coil.lists.segment import LiveSegment, Segment
@@ -275,19 +275,44 @@ class Holder:
     def __init__(self, snapshot: Snapshot) -> None:
         self._current: Snapshot | None = snapshot
         self._lock = make_lock()
+        self._in_doubt = False
 
     @contextmanager
     def held(self) -> Iterator[Snapshot]:
         """The snapshot of this moment, for as long as one reads it."""
-        with self._lock:  # or the last holder could let go between our look at it and our hold on it
-            snapshot = self._current
-            if snapshot is None or not snapshot.retain():
-                raise InputError("the index is closed", "open it again with coil.open")
+        if self._in_doubt:
+            self._look_again()
+        snapshot = self._take()
         try:
             snapshot.check_files()
             yield snapshot
         finally:
             snapshot.release()
+
+    def _take(self) -> Snapshot:
+        with self._lock:  # or the last holder could let go between our look at it and our hold on it
+            snapshot = self._current
+            if snapshot is None or not snapshot.retain():
+                raise InputError("the index is closed", "open it again with coil.open")
+            return snapshot
+
+    def doubt(self) -> None:
+        """A change failed, perhaps after it was on the disk: whoever reads next looks there first."""
+        self._in_doubt = True
+
+    def _look_again(self) -> None:
+        """Take over what is on the disk. Where that is not possible yet, the state before is read."""
+        self._in_doubt = False
+        current = self._take()
+        try:
+            with Folder.open(current.path) as folder:
+                newer = newer_state(folder, current)
+            if newer is not None:
+                self.offer(newer)
+        except (CoilError, OSError):
+            self._in_doubt = True
+        finally:
+            current.release()
 
     def offer(self, newer: Snapshot) -> bool:
         """Make this the current one, unless a newer one is; whichever is not, is let go of."""
