@@ -16,7 +16,7 @@ from coil.lists.segment import MOST_ROWS
 from coil.storage.disk import Folder
 from coil.storage.intake import Consumed, OnDuplicate
 from coil.storage.lock import LOCK_FILE, writer_lock
-from coil.storage.manifest import MANIFEST_FILE, SEGMENTS_FOLDER, read_manifest
+from coil.storage.manifest import MANIFEST_FILE, SEGMENTS_FOLDER, is_segment_file, read_manifest
 from coil.storage.memory import MemoryPlan, default_budget, plan_memory, resident_bytes
 from coil.storage.snapshot import newer_state
 from coil.storage.writer import IndexWriter, Listener
@@ -127,7 +127,7 @@ class Index(IndexReader):
                 found = read_manifest(folder)  # others may have added documents since we looked
                 if folder.identity != mine or found.index_id != index_id or found.n_documents:
                     return False
-                for name in folder.names(SEGMENTS_FOLDER):
+                for name in filter(is_segment_file, folder.names(SEGMENTS_FOLDER)):
                     folder.discard(f"{SEGMENTS_FOLDER}/{name}")
                 for name in (MANIFEST_FILE, LOCK_FILE):
                     folder.discard(name)

@@ -13,7 +13,7 @@ from coil.lists.rows import Long
 from coil.storage.disk import make_folders
 from coil.storage.intake import Consumed, OnDuplicate
 from coil.storage.lock import LOCK_FILE, writer_lock
-from coil.storage.manifest import MANIFEST_FILE, Manifest, publish
+from coil.storage.manifest import MANIFEST_FILE, Manifest, is_partial, publish
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
@@ -86,4 +86,4 @@ def check_free(folder: Path) -> None:
 
 def _is_left_over(name: str) -> bool:
     """Of a process that was killed before it had made an index."""
-    return name == LOCK_FILE or (name.startswith("manifest-") and name.endswith(".partial"))
+    return name == LOCK_FILE or is_partial(name)

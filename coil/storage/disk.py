@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from typing import BinaryIO
 from coil.errors import IndexProblem, MissingIndex, OutputError
 
 _BLOCK = 1 << 20
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _HAS_HANDLES = os.open in os.supports_dir_fd and os.rename in os.supports_dir_fd
 
 
@@ -98,8 +100,8 @@ class Folder:
         return self._open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
 
     def open_to_lock(self, name: str) -> int:
-        """A handle of a file that is only there to be locked."""
-        return self._open(name, os.O_RDWR | os.O_CREAT)
+        """A handle of a file that is only there to be locked; not of what a link leads to."""
+        return self._open(name, os.O_RDWR | os.O_CREAT | _NO_LINK)
 
     def read(self, name: str, most: int) -> bytes:
         """A file's bytes, at most so many."""
@@ -111,10 +113,18 @@ class Folder:
         """A file's size and dates."""
         return os.stat(self._name(name), dir_fd=self._handle)
 
+    def is_link(self, name: str) -> bool:
+        """Whether a name is that of a symbolic link."""
+        try:
+            found = os.stat(self._name(name), dir_fd=self._handle, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return stat.S_ISLNK(found.st_mode)
+
     def names(self, subfolder: str) -> list[str]:
         """The files of a subfolder; none where there is no such folder."""
         try:
-            handle = self._open(subfolder, os.O_RDONLY) if _HAS_HANDLES else None
+            handle = self._open(subfolder, os.O_RDONLY | _NO_LINK) if _HAS_HANDLES else None
         except FileNotFoundError:
             return []
         if handle is None:
@@ -186,7 +196,7 @@ class Folder:
         """Make sure that the names in a folder are on the disk, where the system can."""
         if not _HAS_HANDLES:
             return
-        handle = self._open(subfolder, os.O_RDONLY)
+        handle = self._open(subfolder, os.O_RDONLY | _NO_LINK)
         try:
             os.fsync(handle)
         finally:

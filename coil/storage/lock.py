@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from coil.errors import IndexLocked, OutputError
 from coil.storage.disk import Folder
+from coil.storage.manifest import SEGMENTS_FOLDER
 
 if sys.platform == "win32":
     import msvcrt
@@ -17,6 +19,7 @@ else:
     import fcntl
 
 LOCK_FILE = "writer.lock"
+_HOLDER = re.compile(rb"(process [0-9\n]+)?")  # the rest of a longer line may follow
 
 
 @contextmanager
@@ -27,6 +30,12 @@ def writer_lock(path: Path) -> Iterator[Folder]:
     to its path meanwhile.
     """
     with Folder.open(path) as folder:
+        for name in (LOCK_FILE, SEGMENTS_FOLDER):
+            if folder.is_link(name):
+                raise OutputError(
+                    f"{path / name} is a link; an index is only written where its own files are",
+                    "put what it leads to in its place, or link to the whole index instead",
+                )
         try:
             handle = folder.open_to_lock(LOCK_FILE)
         except OSError as error:
@@ -54,6 +63,8 @@ def writer_lock(path: Path) -> Iterator[Folder]:
 
 
 def _tell_holder(handle: int) -> None:
+    if not _HOLDER.fullmatch(os.pread(handle, 64, 0) if hasattr(os, "pread") else b""):
+        return  # it is somebody's file, perhaps by a hard link: it can be locked, but not overwritten
     line = f"process {os.getpid()}\n".encode()
     os.write(handle, line)
     if os.fstat(handle).st_size > len(line):  # cutting costs milliseconds on some file systems

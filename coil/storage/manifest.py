@@ -37,6 +37,8 @@ MANIFEST_FILE = "manifest.jsonl"
 SEGMENTS_FOLDER = "segments"
 LARGEST = 256 << 20  # bytes of a manifest: hundreds of millions of documents
 _NAME = re.compile(r"[0-9]{10}-[0-9a-f]{16}")
+_FILE = re.compile(rf"{_NAME.pattern}\.(lists|documents)")
+_PARTIAL = re.compile(r"manifest-[0-9a-f]{8}-[0-9]+\.partial")
 _HEX = re.compile(r"[0-9a-f]{64}")
 _REMEDY = "restore the index from a backup, or build it again"
 
@@ -195,6 +197,16 @@ class Manifest:
         except (ValueError, KeyError, TypeError, RecursionError, binascii.Error, zlib.error) as error:
             reason = f"{type(error).__name__}: {error}" if isinstance(error, KeyError | TypeError) else error
             raise DamagedManifest(f"{where} is damaged: {reason}", _REMEDY) from error
+
+
+def is_segment_file(name: str) -> bool:
+    """Whether a file of the folder of segments has a name that only a writer gives."""
+    return _FILE.fullmatch(name) is not None
+
+
+def is_partial(name: str) -> bool:
+    """Whether a file is a manifest that a writer had not finished when it was killed."""
+    return _PARTIAL.fullmatch(name) is not None
 
 
 def _other_format(where: str, found: int) -> NewerIndex | OlderIndex:

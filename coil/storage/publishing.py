@@ -9,7 +9,7 @@ import numpy as np
 
 from coil.errors import CoilError, IndexProblem
 from coil.storage.disk import Folder
-from coil.storage.manifest import SEGMENTS_FOLDER, SegmentEntry, publish
+from coil.storage.manifest import SEGMENTS_FOLDER, SegmentEntry, is_partial, is_segment_file, publish
 from coil.storage.snapshot import Holder, Snapshot
 
 
@@ -54,7 +54,10 @@ class Publisher:
         return entries
 
     def remove_strays(self) -> None:
-        """Files of a writer that was killed before it could name them, or before it could remove them."""
+        """Files of a writer that was killed before it could name them, or before it could remove them.
+
+        What has another name than a writer gives was put there by somebody else, and stays.
+        """
         with self.holder.held() as current:
             named = {
                 name
@@ -66,8 +69,8 @@ class Publisher:
         except OSError:  # too few file handles, say: strays do no harm, and another writer will come
             return
         for name in files:
-            if f"{SEGMENTS_FOLDER}/{name}" not in named:
+            if is_segment_file(name) and f"{SEGMENTS_FOLDER}/{name}" not in named:
                 self.folder.discard(f"{SEGMENTS_FOLDER}/{name}")
         for name in others:
-            if name.startswith("manifest-") and name.endswith(".partial"):
+            if is_partial(name):
                 self.folder.discard(name)
