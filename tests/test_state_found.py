@@ -75,6 +75,25 @@ def test_a_closed_folder_is_never_written_by_its_path(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_interrupted_read_closes_its_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handle that is closed twice may be another thread's by then."""
+    (tmp_path / "a").write_bytes(b"river")
+
+    def interrupt(*given: Any, **named: Any) -> Any:
+        with open(*given, **named):  # it is open, but its caller has not got it yet
+            pass
+        raise KeyboardInterrupt
+
+    with Folder.open(tmp_path) as folder:
+        closed: list[int] = []
+        monkeypatch.setattr("coil.storage.disk.open", interrupt, raising=False)
+        monkeypatch.setattr(os, "close", closed.append)
+        with pytest.raises(KeyboardInterrupt):
+            folder.read("a", 10)
+        monkeypatch.undo()
+    assert closed == []
+
+
 def test_the_lock_does_not_live_on_in_a_child(tmp_path: Path) -> None:
     create(tmp_path / "a.coil", encoder=HashEncoder()).close()
     with writer_lock(tmp_path / "a.coil"):

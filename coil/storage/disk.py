@@ -216,12 +216,9 @@ class Folder:
     # ---- inside
 
     def _reading(self, name: str) -> BinaryIO:
-        handle = self.open_file(name)
-        try:
-            return open(handle, "rb")
-        except BaseException:  # a folder in the place of the file
-            os.close(handle)
-            raise
+        # The file owns its handle from the beginning: if an interruption made us close it as well, the handle
+        # could be another thread's by then.
+        return open(self._name(name), "rb", opener=lambda _, flags: self.open_file(name))
 
     def _open(self, name: str, flags: int) -> int:
         return os.open(self._name(name), flags | getattr(os, "O_CLOEXEC", 0), mode=0o644, dir_fd=self._handle)
