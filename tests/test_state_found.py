@@ -6,6 +6,7 @@ import os
 import random
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -15,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from coil.errors import IndexLocked, InputError
-from coil.indexes.opening import create
+from coil.errors import IndexLocked, IndexProblem, InputError
+from coil.indexes.opening import create, open_index
 from coil.storage.disk import Folder
 from coil.storage.lock import writer_lock
 from coil.storage.overlap import Background
@@ -168,6 +169,29 @@ def test_too_few_file_descriptors_are_told_as_such(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert 10 < int(done.stdout) < 39
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 40
+
+
+def test_a_file_that_the_system_did_not_open_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may close a file between the failure and our look for its reason."""
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": 1, "text": "river"}])
+    connect, failures = sqlite3.connect, 1
+
+    def fail(*given: Any, **named: Any) -> Any:
+        nonlocal failures
+        failures -= 1
+        if failures < 0:
+            return connect(*given, **named)
+        raise sqlite3.OperationalError("unable to open database file")
+
+    monkeypatch.setattr(sqlite3, "connect", fail)
+    with pytest.raises(IndexProblem, match="unable to open") as raised:
+        open_index(tmp_path / "a.coil", HashEncoder())
+    assert type(raised.value) is IndexProblem
+    assert "ulimit -n" in raised.value.remedy
+    open_index(tmp_path / "a.coil", HashEncoder()).close()
 
 
 def test_verify_goes_on_where_it_was_when_a_writer_merges(

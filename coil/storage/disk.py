@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 from coil.errors import IndexProblem, MissingIndex, OutputError
 
+MORE_FILES = "how many files this process may open (`ulimit -n`)"
 _BLOCK = 1 << 20
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _HAS_HANDLES = os.open in os.supports_dir_fd and os.rename in os.supports_dir_fd
@@ -50,7 +51,7 @@ class Folder:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise MissingIndex(f"there is no index at {path}", "check the path") from error
         except OSError as error:
-            remedy = "check the rights on the folder, and how many files this process may open"
+            remedy = f"check the rights on the folder, and {MORE_FILES}"
             raise IndexProblem(f"{path} cannot be opened: {error.strerror}", remedy) from error
         return cls(path, handle)
 

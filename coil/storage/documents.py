@@ -66,7 +66,7 @@ def write_documents(folder: Folder, name: str, documents: Iterable[StoredDocumen
 
     try:
         try:
-            with closing(_connect(folder.path_of(name), "rw")) as connection:
+            with closing(_connect(folder, name, "rw")) as connection:
                 connection.execute("PRAGMA journal_mode = OFF")  # it is synced below, or thrown away
                 connection.execute("PRAGMA synchronous = OFF")
                 connection.execute("BEGIN")
@@ -103,7 +103,7 @@ class DocumentReader:
     def _open(self, folder: Folder, name: str) -> sqlite3.Connection:
         try:
             with self._damage_told():
-                connection = _connect(folder.path_of(name), "ro&immutable=1")
+                connection = _connect(folder, name, "ro&immutable=1")
                 try:
                     connection.execute("PRAGMA trusted_schema = OFF")
                     connection.execute("PRAGMA mmap_size = 0")  # a file that is cut short is then an error
@@ -113,7 +113,6 @@ class DocumentReader:
                     raise
                 return connection
         except sqlite3.OperationalError as error:
-            os.close(folder.open_file(name))  # an OSError where the system, not the file, is the reason
             raise DamagedSegment(f"{self._where} cannot be opened: {error}", REMEDY) from error
 
     def close(self) -> None:
@@ -242,6 +241,13 @@ def _marks(values: Sequence[Any]) -> str:
     return ", ".join("?" * len(values))
 
 
-def _connect(path: str, mode: str) -> sqlite3.Connection:
-    uri = f"file:{quote(str(Path(path).absolute()))}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=32)
+def _connect(folder: Folder, name: str, mode: str) -> sqlite3.Connection:
+    """An OSError says that the system does not open the file; what is in it is not looked at yet."""
+    uri = f"file:{quote(str(Path(folder.path_of(name)).absolute()))}?mode={mode}"
+    try:
+        return sqlite3.connect(
+            uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=32
+        )
+    except sqlite3.OperationalError as error:
+        os.close(folder.open_file(name))  # an error that knows its reason, if it is still there
+        raise OSError(None, f"{name}: {error}") from error

@@ -30,7 +30,7 @@ from coil.errors import (
     ReplacedIndex,
 )
 from coil.lists.segment import MOST_ROWS
-from coil.storage.disk import FileFacts, Folder
+from coil.storage.disk import MORE_FILES, FileFacts, Folder
 
 FORMAT = 4
 MANIFEST_FILE = "manifest.jsonl"
@@ -248,7 +248,7 @@ def read_manifest(folder: Folder) -> Manifest:
             raise DamagedManifest(f"{where} cannot be read: {error.strerror}", _REMEDY) from error
         raise IndexProblem(
             f"{where} cannot be read: {error.strerror}",
-            "check the rights on the file, and how many files this process may open",
+            f"check the rights on the file, and {MORE_FILES}",
         ) from error
     if len(content) > LARGEST:
         raise DamagedManifest(f"{where} exceeds the limit of {LARGEST:,} bytes", _REMEDY)

@@ -21,7 +21,7 @@ from coil.errors import DamagedSegment, IndexProblem, InputError, MissingSegment
 from coil.hits.searcher import Searcher
 from coil.lists.segment import LiveSegment, Segment
 from coil.lists.segment_file import REMEDY
-from coil.storage.disk import Folder
+from coil.storage.disk import MORE_FILES, Folder
 from coil.storage.filters import parse_filter
 from coil.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
 from coil.storage.stored_segment import StoredSegment, check_sizes
@@ -94,7 +94,7 @@ class Snapshot:
                 if isinstance(error, OSError):
                     raise IndexProblem(
                         f"{folder.path} cannot be read: {error.strerror or error}",
-                        "check the rights on its files, and how many files this process may open",
+                        f"check the rights on its files, and {MORE_FILES}",
                     ) from error
                 superseded = isinstance(error, MissingSegment) and attempt + 1 < _TRIES
                 if superseded and read_manifest(folder).digest != manifest.digest:
