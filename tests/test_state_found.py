@@ -194,6 +194,31 @@ def test_a_file_that_the_system_did_not_open_is_not_called_damaged(
     open_index(tmp_path / "a.coil", HashEncoder()).close()
 
 
+def test_a_path_too_long_for_sqlite_is_told_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "a.coil"
+    create(path, encoder=HashEncoder()).close()
+    deep = tmp_path
+    while len(str(deep)) < 500:
+        deep /= "x" * 60
+    deep.mkdir(parents=True)
+    path.rename(deep / "a.coil")
+    with open_index(deep / "a.coil", HashEncoder()) as index:
+        for _ in range(2):
+            with pytest.raises(IndexProblem, match="SQLite opens at most") as raised:
+                index.add([{"id": 1, "text": "river"}])
+            assert "shorter path" in raised.value.remedy
+        assert len(index) == 0
+    (deep / "a.coil").rename(path)
+    with open_index(path, HashEncoder()) as index:
+        index.add([{"id": 1, "text": "river"}])
+    path.rename(deep / "a.coil")
+    with pytest.raises(IndexProblem, match="SQLite opens at most") as raised:
+        open_index(deep / "a.coil", HashEncoder())
+    assert "shorter path" in raised.value.remedy
+    (deep / "a.coil").rename(path)
+    open_index(path, HashEncoder()).verify()
+
+
 def test_verify_goes_on_where_it_was_when_a_writer_merges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

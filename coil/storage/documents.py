@@ -21,7 +21,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.errors import DamagedSegment, InputError, SearchTimeout
+from coil.errors import DamagedSegment, IndexProblem, InputError, SearchTimeout
 from coil.lists.segment_file import REMEDY
 from coil.storage.disk import FileFacts, Folder
 from coil.storage.filters import Filter
@@ -32,6 +32,7 @@ StoredDocument = tuple[int, str, str, str, int]
 
 _AT_ONCE = 500  # documents fetched with one statement
 _STEPS = 20_000  # of SQLite's machine between two looks at the clock
+_LONGEST_PATH = 504  # bytes that SQLite takes, after all links; it keeps 8 of 512 for itself
 _DECODER = json.JSONDecoder()
 SCHEMA = """
 CREATE TABLE documents (
@@ -249,5 +250,11 @@ def _connect(folder: Folder, name: str, mode: str) -> sqlite3.Connection:
             uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=32
         )
     except sqlite3.OperationalError as error:
+        length = len(os.fsencode(os.path.realpath(folder.path_of(name))))
+        if length > _LONGEST_PATH:
+            raise IndexProblem(
+                f"the path {folder.path / name} has {length:,} bytes; SQLite opens at most {_LONGEST_PATH}",
+                "move the index to a shorter path; nothing in it is damaged",
+            ) from error
         os.close(folder.open_file(name))  # an error that knows its reason, if it is still there
         raise OSError(None, f"{name}: {error}") from error
