@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from coil.errors import OutputError
+from coil.errors import DamagedSegment, OutputError
 from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
 from tests.hash_encoder import HashEncoder
+from tests.mutations import cover_up
 
 THESIS = "years of work"
 
@@ -92,3 +95,67 @@ def test_a_writer_removes_only_files_that_a_writer_has_made(tmp_path: Path) -> N
         index.delete(["d1"])
     assert not ours.exists()
     assert all(file.read_text() == THESIS for file in others)
+
+
+# ---- documents
+
+
+def tampered(path: Path, sql: str) -> Path:
+    """A small index whose documents were changed."""
+    make(path)
+    [documents] = (path / "segments").glob("*.documents")
+    with closing(sqlite3.connect(documents)) as connection:
+        connection.executescript(sql)
+    cover_up(path, documents)
+    return path
+
+
+HIDDEN = "ALTER TABLE documents RENAME TO hidden; CREATE VIEW documents AS "
+ENDLESS = (
+    f"{HIDDEN} WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) "
+    "SELECT n AS ordinal, 'a' || n AS doc_id, 't' AS text, '{}' AS fields, 0 AS dropped FROM r"
+)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        ENDLESS,
+        f"{HIDDEN} SELECT 'x' AS ordinal, doc_id, text, fields, dropped FROM hidden",
+        "ALTER TABLE documents ADD COLUMN more TEXT",
+        "CREATE TABLE more (a)",
+        "CREATE INDEX more ON documents (text)",
+        "CREATE TRIGGER more AFTER INSERT ON documents BEGIN SELECT 1; END",
+    ],
+)
+def test_documents_with_another_schema_are_refused(tmp_path: Path, sql: str) -> None:
+    with pytest.raises(DamagedSegment, match="schema"):
+        reopen(tampered(tmp_path / "a.coil", sql))
+
+
+@pytest.mark.parametrize("change", ["text = x'fffe00'", "dropped = 'x'", "fields = x'7b7d'", "dropped = 0.5"])
+def test_values_of_other_types_are_found(tmp_path: Path, change: str) -> None:
+    path = tampered(tmp_path / "a.coil", f"UPDATE documents SET {change} WHERE ordinal > 1")
+    with reopen(path) as index:
+        with pytest.raises(DamagedSegment):
+            index.verify()
+        for step in (
+            lambda: index.search("river"),
+            lambda: index.document("d1"),
+            lambda: index.explain("river", "d1"),
+        ):
+            if "dropped" not in change:
+                with pytest.raises(DamagedSegment):
+                    step()
+        index.delete(["d0"])
+        with pytest.raises(DamagedSegment):
+            index.compact()
+
+
+def test_an_id_that_is_no_text_is_found(tmp_path: Path) -> None:
+    with reopen(
+        tampered(tmp_path / "a.coil", "UPDATE documents SET doc_id = x'64' WHERE ordinal = 2")
+    ) as index:
+        for step in (index.verify, lambda: index.search("river"), lambda: index.search_many(["river"], 10)):
+            with pytest.raises(DamagedSegment):
+                step()

@@ -43,6 +43,11 @@ CREATE TABLE documents (
     dropped INTEGER NOT NULL
 );
 """
+_WRITTEN = {
+    ("index", "sqlite_autoindex_documents_1", None),
+    ("table", "documents", SCHEMA.strip().removesuffix(";")),
+}
+_TYPES = (int, str, str, str, int)  # of a StoredDocument: a column of SQLite may hold anything
 
 
 def stored(ordinal: int, document: Document, dropped: int) -> StoredDocument:
@@ -108,7 +113,10 @@ class DocumentReader:
                 try:
                     connection.execute("PRAGMA trusted_schema = OFF")
                     connection.execute("PRAGMA mmap_size = 0")  # a file that is cut short is then an error
-                    connection.execute("SELECT ordinal, doc_id, text, fields, dropped FROM documents LIMIT 0")
+                    # Not a view, which could give anything, for ever: the table and its index of ids.
+                    found = connection.execute("SELECT type, name, sql FROM sqlite_master LIMIT 3").fetchall()
+                    if len(found) != 2 or set(found) != _WRITTEN:
+                        raise self._damaged("its schema is not the one that is written")
                 except BaseException:
                     connection.close()
                     raise
@@ -133,6 +141,8 @@ class DocumentReader:
             some = ordinals[begin : begin + _AT_ONCE]
             sql = f"SELECT ordinal, doc_id, {columns} FROM documents WHERE ordinal IN ({_marks(some)})"
             for ordinal, doc_id, text, fields in self._read(sql, some):
+                if type(doc_id) is not str or type(text) is not str:
+                    raise self._damaged("an id or a text is none")
                 found[ordinal] = Document(doc_id, text, {} if fields == "{}" else self._fields(fields))
 
     def ordinals_of(self, doc_ids: Sequence[str]) -> dict[str, int]:
@@ -156,6 +166,8 @@ class DocumentReader:
             )
             if len(rows) != len(some):
                 raise self._damaged("a document that the lists mention is missing")
+            if any(tuple(map(type, row)) != _TYPES for row in rows):
+                raise self._damaged("a document has a value of another type")
             yield from rows
 
     def count_truncated(self, alive: NDArray[np.int64] | None) -> int:
@@ -190,13 +202,11 @@ class DocumentReader:
         [(found,)] = self._read("PRAGMA integrity_check(1)")
         if found != "ok":
             raise self._damaged(found)
-        seen = 0
-        for begin in range(0, len(ordinals), _AT_ONCE):
-            some = ordinals[begin : begin + _AT_ONCE].tolist()
-            seen += len(self.fetch(some))
+        for _, _, _, fields, _ in self.stored(ordinals):
+            self._fields(fields)
         [(count,)] = self._read("SELECT count(*) FROM documents")
-        if not seen == count == len(ordinals):
-            raise self._damaged(f"it holds {count:,} documents, {seen:,} of the {len(ordinals):,} expected")
+        if count != len(ordinals):
+            raise self._damaged(f"it holds {count:,} documents; expected {len(ordinals):,}")
 
     def _read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         with self._looking, self._damage_told():
