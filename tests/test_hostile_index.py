@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from coil.errors import DamagedSegment, OutputError
+from coil.errors import DamagedManifest, DamagedSegment, IndexProblem, OutputError
 from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
+from coil.storage import manifest
 from tests.hash_encoder import HashEncoder
-from tests.mutations import cover_up
+from tests.mutations import change_manifest, cover_up
 
 THESIS = "years of work"
 
@@ -159,3 +161,94 @@ def test_an_id_that_is_no_text_is_found(tmp_path: Path) -> None:
         for step in (index.verify, lambda: index.search("river"), lambda: index.search_many(["river"], 10)):
             with pytest.raises(DamagedSegment):
                 step()
+
+
+# ---- manifests
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("version", 2**62),
+        ("next_ordinal", 2**62),
+        ("next_segment", 10**10 - 1),
+    ],
+)
+def test_a_manifest_that_nobody_could_read_is_not_published(tmp_path: Path, key: str, value: int) -> None:
+    path = make(tmp_path / "a.coil")
+    change_manifest(path, lambda manifest: manifest.update({key: value}))
+    with reopen(path) as index:
+        with pytest.raises(IndexProblem, match="could not be read"):
+            index.add([{"id": "new", "text": "river"}])
+        assert len(index) == 5
+    with reopen(path) as index:
+        index.verify()
+        assert len(index) == 5
+
+
+def test_a_manifest_that_grows_too_large_is_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make(tmp_path / "a.coil")
+    monkeypatch.setattr(manifest, "LARGEST", (path / "manifest.jsonl").stat().st_size + 10)
+    with reopen(path) as index, pytest.raises(IndexProblem, match="exceeds the limit"):
+        index.add([{"id": "new", "text": "river"}])
+    assert len(reopen(path)) == 5
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("next_segment", 10**10),
+        ("index_id", "a\0b"),
+        ("index_id", "\ud800xx"),
+        ("index_id", "0" * 31 + "G"),
+        ("index_id", 5),
+    ],
+)
+def test_a_manifest_with_values_that_none_has_is_refused(tmp_path: Path, key: str, value: object) -> None:
+    path = make(tmp_path / "a.coil")
+    change_manifest(path, lambda manifest: manifest.update({key: value}))
+    with pytest.raises(DamagedManifest):
+        reopen(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("documents", None),
+        ("documents", -1),
+        ("empty", 1),
+        ("empty", True),
+        ("finished", 0),
+        ("digest", "00"),
+        ("digest", None),
+        ("starts", [[1, "1"]]),
+        ("starts", [[5, 5], [1, 1]]),
+        ("starts", 1),
+        ("on_duplicate", []),
+        ("on_duplicate", "never"),
+    ],
+)
+def test_a_build_state_of_other_types_is_refused(tmp_path: Path, key: str, value: object) -> None:
+    path = tmp_path / "a.coil"
+    create(path, encoder=HashEncoder(), build_with="error").close()
+    change_manifest(path, lambda manifest: manifest["build"].update({key: value}))
+    with pytest.raises(DamagedManifest):
+        reopen(path)
+
+
+@pytest.mark.parametrize("name", ["manifest.jsonl", "*.lists", "*.documents"])
+def test_a_pipe_in_the_place_of_a_file_is_refused(tmp_path: Path, name: str) -> None:
+    path = make(tmp_path / "a.coil")
+    [file] = path.rglob(name)
+    file.unlink()
+    os.mkfifo(file)
+    if name != "manifest.jsonl":
+        cover_up(path, Path(shutil.copy(os.devnull, tmp_path / file.name)))
+    held = os.open(file, os.O_RDWR)
+    try:
+        with pytest.raises((DamagedManifest, DamagedSegment)):
+            reopen(path)
+    finally:
+        os.close(held)

@@ -107,8 +107,10 @@ class Folder:
     def read(self, name: str, most: int) -> bytes:
         """A file's bytes, at most so many."""
         with self._reading(name) as file:
-            size = os.fstat(file.fileno()).st_size  # or memory for the most would be asked for
-            return file.read(min(most, size + 1))
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
+            return file.read(min(most, found.st_size + 1))  # or memory for the most would be asked for
 
     def stat(self, name: str) -> os.stat_result:
         """A file's size and dates."""

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from coil.errors import ChangedCorpus, DuplicateId, how_many
 from coil.texts.values import Document
@@ -73,9 +73,20 @@ class Consumed:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Consumed:
-        """Back from the manifest."""
+        """Back from the manifest; a ValueError, KeyError or TypeError where it cannot be."""
         starts = tuple((number, ordinal) for number, ordinal in value["starts"])
+        numbers = [value["documents"], value["empty"], *(number for start in starts for number in start)]
+        if not all(type(number) is int and 0 <= number < 2**62 for number in numbers):
+            raise ValueError("a number is not a count")
+        if value["on_duplicate"] not in get_args(OnDuplicate) or type(value["finished"]) is not bool:
+            raise ValueError("a choice is none")
         digest = bytes.fromhex(value["digest"])
+        if (
+            len(digest) != len(NOTHING_READ)
+            or value["empty"] > value["documents"]
+            or list(starts) != sorted(starts)
+        ):
+            raise ValueError("its parts contradict each other")
         return cls(
             value["documents"], digest, starts, value["on_duplicate"], value["finished"], value["empty"]
         )

@@ -40,6 +40,8 @@ _NAME = re.compile(r"[0-9]{10}-[0-9a-f]{16}")
 _FILE = re.compile(rf"{_NAME.pattern}\.(lists|documents)")
 _PARTIAL = re.compile(r"manifest-[0-9a-f]{8}-[0-9]+\.partial")
 _HEX = re.compile(r"[0-9a-f]{64}")
+_INDEX_ID = re.compile(r"[0-9a-f]{32}")
+_MOST_SEGMENTS = 10**10 - 1  # numbers of ten digits, in the names of files
 _REMEDY = "restore the index from a backup, or build it again"
 
 
@@ -180,16 +182,17 @@ class Manifest:
             _check(begin["sha256"] == sha256(body).hexdigest(), "its digest is another")
             value = json.loads(body)
             segments = tuple(SegmentEntry.from_json(entry) for entry in value["segments"])
-            build = value["build"]
+            build, index_id = value["build"], value["index_id"]
+            _check(_INDEX_ID.fullmatch(index_id) is not None, "its index_id is not 32 hexadecimal digits")
             _check(isinstance(value["settings"], dict), "its settings are not an object")
             _check(build is None or isinstance(build, dict), "its build state is not an object")
             _check(len({entry.name for entry in segments}) == len(segments), "it names a segment twice")
             return cls(
-                str(value["index_id"]),
+                index_id,
                 value["settings"],
                 _count(value["version"]),
                 _count(value["next_ordinal"]),
-                _count(value["next_segment"]),
+                _count(value["next_segment"], _MOST_SEGMENTS),
                 build,
                 segments,
                 begin["sha256"],
@@ -244,12 +247,16 @@ def read_manifest(folder: Folder) -> Manifest:
     except FileNotFoundError as error:
         raise _no_index(folder) from error
     except OSError as error:
-        if error.errno in (errno.EISDIR, errno.EIO):
+        if error.errno in (errno.EISDIR, errno.EIO, errno.EINVAL):
             raise DamagedManifest(f"{where} cannot be read: {error.strerror}", _REMEDY) from error
         raise IndexProblem(
             f"{where} cannot be read: {error.strerror}",
             f"check the rights on the file, and {MORE_FILES}",
         ) from error
+    return _parse(content, where)
+
+
+def _parse(content: bytes, where: str) -> Manifest:
     if len(content) > LARGEST:
         raise DamagedManifest(f"{where} exceeds the limit of {LARGEST:,} bytes", _REMEDY)
     return Manifest.from_bytes(content, where)
@@ -271,6 +278,7 @@ def publish(folder: Folder, manifest: Manifest, before: Manifest | None) -> Mani
     """
     content = manifest.to_bytes()
     where = str(folder.path / MANIFEST_FILE)
+    written = _check_next(content, where)
     partial = f"manifest-{manifest.index_id[:8]}-{manifest.version}.partial"
     folder.discard(partial)  # of a writer that was killed
     try:
@@ -293,7 +301,18 @@ def publish(folder: Folder, manifest: Manifest, before: Manifest | None) -> Mani
             f"{folder.path} was changed, but the disk did not confirm it: {error.strerror or error}",
             "check the disk, then look whether the change is there; it may be lost if the power fails now",
         ) from error
-    return replace(manifest, digest=Manifest.from_bytes(content, where).digest)
+    return replace(manifest, digest=written.digest)
+
+
+def _check_next(content: bytes, where: str) -> Manifest:
+    """Read a manifest before it is written: one that nobody could read would be the end of the index."""
+    try:
+        return _parse(content, where)
+    except DamagedManifest as error:
+        raise IndexProblem(
+            f"the next {where} could not be read: {error}",
+            "build the index again; this one is as it was before",
+        ) from error
 
 
 def _check_unchanged(folder: Folder, before: Manifest | None) -> None:

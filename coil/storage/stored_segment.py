@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import stat
 import threading
 from collections.abc import Iterable
 
@@ -73,16 +74,18 @@ def check_sizes(folder: Folder, entry: SegmentEntry) -> None:
     """
     for name, facts in ((entry.lists_file, entry.lists), (entry.documents_file, entry.texts)):
         try:
-            size = folder.stat(name).st_size
+            found = folder.stat(name)
         except FileNotFoundError as error:
             raise _missing(folder, name) from error
         except OSError as error:
             raise DamagedSegment(
                 f"{folder.path / name} cannot be read: {error.strerror}", "check the disk"
             ) from error
-        if size != facts.bytes:
+        if not stat.S_ISREG(found.st_mode):  # SQLite would wait for what a pipe says
+            raise DamagedSegment(f"{folder.path / name} is no file", REMEDY)
+        if found.st_size != facts.bytes:
             raise DamagedSegment(
-                f"{folder.path / name} has {size:,} bytes, but {facts.bytes:,} were written", REMEDY
+                f"{folder.path / name} has {found.st_size:,} bytes, but {facts.bytes:,} were written", REMEDY
             )
 
 
