@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -235,6 +236,28 @@ def test_a_build_state_of_other_types_is_refused(tmp_path: Path, key: str, value
     create(path, encoder=HashEncoder(), build_with="error").close()
     change_manifest(path, lambda manifest: manifest["build"].update({key: value}))
     with pytest.raises(DamagedManifest):
+        reopen(path)
+
+
+@pytest.mark.parametrize("place", [[], ["segments", 0], ["segments", 0, "lists"], ["segments", 0, "texts"]])
+def test_a_manifest_with_other_keys_is_refused(tmp_path: Path, place: list[str | int]) -> None:
+    path = make(tmp_path / "a.coil")
+
+    def change(value: Any) -> None:
+        for key in place:
+            value = value[key]
+        value["more"] = [[]] * 3
+
+    change_manifest(path, change)
+    with pytest.raises(DamagedManifest, match="keys"):
+        reopen(path)
+
+
+def test_a_manifest_too_large_for_any_index_is_not_parsed(tmp_path: Path) -> None:
+    path = make(tmp_path / "a.coil")
+    with (path / "manifest.jsonl").open("ab") as file:
+        file.truncate(33 << 20)
+    with pytest.raises(DamagedManifest, match="exceeds the limit"):
         reopen(path)
 
 

@@ -74,6 +74,8 @@ class Consumed:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Consumed:
         """Back from the manifest; a ValueError, KeyError or TypeError where it cannot be."""
+        if value.keys() != cls().to_json().keys():
+            raise ValueError("it has other keys than it should")
         starts = tuple((number, ordinal) for number, ordinal in value["starts"])
         numbers = [value["documents"], value["empty"], *(number for start in starts for number in start)]
         if not all(type(number) is int and 0 <= number < 2**62 for number in numbers):

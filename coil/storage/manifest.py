@@ -35,13 +35,18 @@ from coil.storage.disk import MORE_FILES, FileFacts, Folder
 FORMAT = 4
 MANIFEST_FILE = "manifest.jsonl"
 SEGMENTS_FOLDER = "segments"
-LARGEST = 256 << 20  # bytes of a manifest: hundreds of millions of documents
+LARGEST = 32 << 20  # bytes of a manifest: 190 million documents of which many are deleted, or billions
 _NAME = re.compile(r"[0-9]{10}-[0-9a-f]{16}")
 _FILE = re.compile(rf"{_NAME.pattern}\.(lists|documents)")
 _PARTIAL = re.compile(r"manifest-[0-9a-f]{8}-[0-9]+\.partial")
 _HEX = re.compile(r"[0-9a-f]{64}")
 _INDEX_ID = re.compile(r"[0-9a-f]{32}")
 _MOST_SEGMENTS = 10**10 - 1  # numbers of ten digits, in the names of files
+_MANIFEST = frozenset(
+    ("index_id", "version", "next_ordinal", "next_segment", "settings", "build", "segments")
+)
+_SEGMENT = frozenset(("name", "rows", "mentions", "documents", "living", "lists", "texts"))
+_FACTS = frozenset(("bytes", "sha256"))
 _REMEDY = "restore the index from a backup, or build it again"
 
 
@@ -107,6 +112,7 @@ class SegmentEntry:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SegmentEntry:
         """Back from the manifest; a ValueError where it cannot be."""
+        _check_keys(value, _SEGMENT, "deleted")
         rows = _count(value["rows"], MOST_ROWS)
         _check(rows > 0, "a segment has no rows")
         deleted = b""
@@ -124,7 +130,7 @@ class SegmentEntry:
             _count(value["mentions"]),
             documents,
             living,
-            _facts(value["lists"]),
+            _facts(value["lists"], "header_sha256"),
             _digest(value["lists"]["header_sha256"]),
             _facts(value["texts"]),
             deleted,
@@ -181,6 +187,7 @@ class Manifest:
             body = rest.removesuffix(b"\n")
             _check(begin["sha256"] == sha256(body).hexdigest(), "its digest is another")
             value = json.loads(body)
+            _check_keys(value, _MANIFEST)
             segments = tuple(SegmentEntry.from_json(entry) for entry in value["segments"])
             build, index_id = value["build"], value["index_id"]
             _check(_INDEX_ID.fullmatch(index_id) is not None, "its index_id is not 32 hexadecimal digits")
@@ -235,7 +242,12 @@ def _digest(value: Any) -> str:
     return digest
 
 
-def _facts(value: Any) -> FileFacts:
+def _check_keys(value: Any, keys: frozenset[str], optional: str = "") -> None:
+    _check(isinstance(value, dict) and value.keys() - {optional} == keys, "it has other keys than it should")
+
+
+def _facts(value: Any, also: str = "") -> FileFacts:
+    _check_keys(value, _FACTS, also)
     return FileFacts(_count(value["bytes"]), _digest(value["sha256"]))
 
 
@@ -310,8 +322,7 @@ def _check_next(content: bytes, where: str) -> Manifest:
         return _parse(content, where)
     except DamagedManifest as error:
         raise IndexProblem(
-            f"the next {where} could not be read: {error}",
-            "build the index again; this one is as it was before",
+            f"the next manifest could not be read: {error}", f"nothing was written; {_REMEDY}"
         ) from error
 
 
