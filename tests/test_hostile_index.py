@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -11,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from coil.errors import DamagedManifest, DamagedSegment, IndexProblem, OutputError
+from coil.errors import DamagedManifest, DamagedSegment, IndexProblem, OutputError, ReplacedIndex
 from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
-from coil.storage import manifest
+from coil.lists.precision import Precision
+from coil.storage import manifest, writer
 from tests.hash_encoder import HashEncoder
 from tests.mutations import change_manifest, cover_up
 
@@ -275,3 +277,65 @@ def test_a_pipe_in_the_place_of_a_file_is_refused(tmp_path: Path, name: str) -> 
             reopen(path)
     finally:
         os.close(held)
+
+
+# ---- segments of another index
+
+
+@pytest.mark.parametrize(
+    ("theirs", "precision"),
+    [
+        (HashEncoder(8, 3), "int8"),
+        (HashEncoder(4, 32), "int8"),
+        (HashEncoder(4, 0), "int8"),
+        (HashEncoder(0, 3), "int8"),
+        (HashEncoder(), "fp32"),
+        (HashEncoder(), "int8+fp32"),
+    ],
+)
+def test_segments_of_another_form_are_refused(
+    tmp_path: Path, theirs: HashEncoder, precision: Precision
+) -> None:
+    path, other = make(tmp_path / "a.coil"), tmp_path / "b.coil"
+    with create(other, encoder=theirs, precision=precision) as index:
+        for number in range(2):  # beyond the ordinals of the other index
+            index.update([{"id": f"d{i}", "text": "river"} for i in range(5 + number)])
+    for file in (other / "segments").iterdir():
+        shutil.copy(file, path / "segments")
+    taken = json.loads((other / "manifest.jsonl").read_bytes().split(b"\n")[1])
+
+    def mix(value: Any) -> None:
+        value["segments"] += taken["segments"][-1:]
+        value["next_ordinal"] = taken["next_ordinal"]
+
+    reader = reopen(path)
+    change_manifest(path, mix)
+    change_manifest(path, lambda value: value.update(version=value["version"] + 1))
+    with reader:
+        with pytest.raises(DamagedManifest, match="n_t, n_c and precision"):
+            reader.refresh()
+        assert len(reader.search("river")) == 5
+    with pytest.raises(DamagedManifest, match="n_t, n_c and precision"):
+        reopen(path)
+
+
+def test_other_settings_are_another_index(tmp_path: Path) -> None:
+    path = tmp_path / "a.coil"
+    with create(path, encoder=HashEncoder()) as index:
+        change_manifest(path, lambda value: value["settings"].update(precision="fp32"))
+        change_manifest(path, lambda value: value.update(version=2))
+        with pytest.raises(ReplacedIndex):
+            index.add([{"id": 1, "text": "river"}])
+
+
+def test_a_merge_that_fails_for_any_reason_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise IndexError("a bug")
+
+    monkeypatch.setattr(writer, "merge_small_segments", fail)
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        assert index.add([{"id": 1, "text": "river"}]) == 1
+        assert len(index) == 1
+    assert "could not be merged: a bug" in caplog.text

@@ -18,6 +18,8 @@ from coil.storage.disk import FileFacts, Folder
 from coil.storage.documents import DocumentReader, StoredDocument, write_documents
 from coil.storage.manifest import SEGMENTS_FOLDER, SegmentEntry
 
+_FORMS = {"int8": "int8", "float16": "fp16", "float32": "fp32"}
+
 
 class StoredSegment:
     """One mapping of the lists and two connections to the documents: three file descriptors.
@@ -59,6 +61,14 @@ class StoredSegment:
         """Notice a mapped file that was cut short, before a look at what is missing stops the process."""
         if self._map.size() < len(self.mapped):
             raise DamagedSegment(f"{self._where} was truncated while it was open", REMEDY)
+
+    @property
+    def form(self) -> tuple[int, int, str]:
+        """The widths of token and sentence vectors, and their precision as the settings name it."""
+        segment = self.segment
+        kept = [segment.vectors, *([segment.precise_vectors] if segment.precise_vectors is not None else [])]
+        precision = "+".join(_FORMS[of.values.dtype.name] for of in kept)
+        return segment.vectors.dim, segment.sentences.dim, precision
 
     def rows_of(self, ordinal: int) -> slice:
         """The rows of a document, none where it is not here."""
