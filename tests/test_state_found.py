@@ -171,6 +171,48 @@ def test_too_few_file_descriptors_are_told_as_such(tmp_path: Path) -> None:
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 40
 
 
+def test_a_segment_more_than_can_be_open_is_not_committed(tmp_path: Path) -> None:
+    """Or the index would be lost to everybody whom the system allows no more files."""
+    code = (
+        "import logging, os, resource, sys\n"
+        "from coil.errors import CoilError; from coil.indexes.opening import create, open_index\n"
+        "from coil.storage import merging; from tests.hash_encoder import HashEncoder\n"
+        "merging.FAN = 1000\n"
+        "index = create(sys.argv[1], encoder=HashEncoder())\n"
+        "index.add([{'id': 'a', 'text': 'river'}]); index.search('river')  # imports what it needs\n"
+        "used = len(os.listdir('/proc/self/fd'))\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (used + int(sys.argv[2]), hard))\n"
+        "try:\n"
+        "    for number in range(100): index.add([{'id': number, 'text': 'river'}])\n"
+        "except CoilError as error: print(error.remedy)\n"
+        "assert len(index) == number + 1, (len(index), number)\n"
+        "index.close(); index = open_index(sys.argv[1], HashEncoder())\n"
+        "assert len(index.search('river', k=1000)) == number + 1\n"
+    )
+    for spare in range(38, 44):
+        path = tmp_path / f"{spare}.coil"
+        done = subprocess.run(
+            [sys.executable, "-c", code, path, str(spare)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert "ulimit -n" in done.stdout
+        open_index(path, HashEncoder()).verify()
+
+
+def test_every_verb_may_open_as_many_files_as_the_system_allows(tmp_path: Path) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        for number in range(6):
+            index.add([{"id": number, "text": "river"}])
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (20, 4096))\n"
+        "from coil.cli.main import main; main()\n"
+    )
+    arguments = [sys.executable, "-c", code, "verify", tmp_path / "a.coil"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_file_that_the_system_did_not_open_is_not_called_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

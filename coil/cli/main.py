@@ -65,7 +65,20 @@ def main(arguments: list[str] | None = None) -> None:
     with contextlib.suppress(OSError, ValueError, AttributeError):  # standard error may be closed
         faulthandler.enable()  # a fatal signal, such as SIGBUS from a truncated mapped file, leaves a message
     signal.signal(signal.SIGTERM, _terminate)
+    _allow_many_files()
     sys.exit(run(arguments))
+
+
+def _allow_many_files() -> None:
+    """Allow as many open files as the system lets us: a segment takes three, a connection one."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = hard if hard != resource.RLIM_INFINITY else 1 << 16
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(wanted, 1 << 16)), hard))
 
 
 class Terminated(KeyboardInterrupt):

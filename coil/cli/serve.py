@@ -7,7 +7,6 @@ import stat
 import sys
 import webbrowser
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -236,20 +235,7 @@ def serve(
             webbrowser.open(address.url)
 
     log_as_json()
-    _allow_many_files()
     run_server(Service(served, options), listening, began)
-
-
-def _allow_many_files() -> None:
-    """Allow as many open files as the system lets us: each connection and segment takes some."""
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = hard if hard != resource.RLIM_INFINITY else 1 << 16
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(wanted, 1 << 16)), hard))
 
 
 def read_token(path: Path) -> str:

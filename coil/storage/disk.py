@@ -25,6 +25,12 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _HAS_HANDLES = os.open in os.supports_dir_fd and os.rename in os.supports_dir_fd
 
 
+def remedy_for(error: OSError, usual: str) -> str:
+    """What to do about an error of the system: the usual, unless it has run out of handles."""
+    out_of_files = error.errno in (errno.EMFILE, errno.ENFILE)
+    return "close other files, or allow this process more of them (`ulimit -n`)" if out_of_files else usual
+
+
 @dataclass(frozen=True)
 class FileFacts:
     """Size and digest of a file: enough to notice any change."""

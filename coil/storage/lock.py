@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from coil.errors import IndexLocked, OutputError
-from coil.storage.disk import Folder
+from coil.storage.disk import Folder, remedy_for
 from coil.storage.manifest import SEGMENTS_FOLDER
 
 if sys.platform == "win32":
@@ -40,7 +40,8 @@ def writer_lock(path: Path) -> Iterator[Folder]:
             handle = folder.open_to_lock(LOCK_FILE)
         except OSError as error:
             raise OutputError(
-                f"{path / LOCK_FILE} cannot be written: {error.strerror}", "check the rights on the folder"
+                f"{path / LOCK_FILE} cannot be written: {error.strerror}",
+                remedy_for(error, "check the rights on the folder"),
             ) from error
         owner = os.getpid()
         try:

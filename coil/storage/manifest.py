@@ -30,7 +30,7 @@ from coil.errors import (
     ReplacedIndex,
 )
 from coil.lists.segment import MOST_ROWS
-from coil.storage.disk import MORE_FILES, FileFacts, Folder
+from coil.storage.disk import MORE_FILES, FileFacts, Folder, remedy_for
 
 FORMAT = 4
 MANIFEST_FILE = "manifest.jsonl"
@@ -296,7 +296,7 @@ def publish(folder: Folder, manifest: Manifest, before: Manifest | None) -> Mani
     try:
         folder.write(partial, [content])
         try:
-            _check_unchanged(folder, before)
+            check_unchanged(folder, before)
             folder.replace(partial, MANIFEST_FILE)
         except BaseException:
             folder.discard(partial)
@@ -304,7 +304,9 @@ def publish(folder: Folder, manifest: Manifest, before: Manifest | None) -> Mani
     except OSError as error:
         raise OutputError(
             f"{where} cannot be written: {error.strerror or error}",
-            "free some space or check the rights on the folder; the index is as it was before",
+            remedy_for(
+                error, "free some space or check the rights on the folder; the index is as it was before"
+            ),
         ) from error
     try:
         folder.sync()
@@ -326,7 +328,7 @@ def _check_next(content: bytes, where: str) -> Manifest:
         ) from error
 
 
-def _check_unchanged(folder: Folder, before: Manifest | None) -> None:
+def check_unchanged(folder: Folder, before: Manifest | None) -> None:
     """Neither the folder nor its manifest was swapped while we held the lock."""
     if not folder.is_at_its_path:
         raise ReplacedIndex(

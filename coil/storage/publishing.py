@@ -7,9 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from coil.errors import CoilError, IndexProblem
+from coil.errors import IndexProblem
 from coil.storage.disk import Folder
-from coil.storage.manifest import SEGMENTS_FOLDER, SegmentEntry, is_partial, is_segment_file, publish
+from coil.storage.manifest import (
+    SEGMENTS_FOLDER,
+    Manifest,
+    SegmentEntry,
+    check_unchanged,
+    is_partial,
+    is_segment_file,
+    publish,
+)
 from coil.storage.snapshot import Holder, Snapshot
 
 
@@ -20,19 +28,31 @@ class Publisher:
         self.folder, self.holder = folder, holder
 
     def publish(self, current: Snapshot, entries: Sequence[SegmentEntry], **others: Any) -> None:
-        """Make these the index's segments, and remove the files of others; who has them open keeps them."""
-        manifest = publish(self.folder, current.manifest.changed(entries, **others), current.manifest)
+        """Make these the index's segments, and remove the files of others; who has them open keeps them.
+
+        They are opened first: what cannot be opened, such as one segment more than the system allows open
+        files for, does not become part of the index.
+        """
+        following = self._open(current, current.manifest.changed(entries, **others))
         try:
-            self.holder.offer(Snapshot.open(self.folder, manifest, current))
-        except (CoilError, OSError) as error:
-            raise IndexProblem(
-                f"the change is committed, but {self.folder.path} cannot be opened again: {error}",
-                "close other indexes and open it again",
-            ) from error
+            following.manifest = publish(self.folder, following.manifest, current.manifest)
+        except BaseException:
+            following.release()
+            raise
+        self.holder.offer(following)
         kept = {entry.name for entry in entries}
         for entry in current.manifest.segments:
             if entry.name not in kept:
                 self.discard(entry)
+
+    def _open(self, current: Snapshot, manifest: Manifest) -> Snapshot:
+        try:
+            return Snapshot.open(self.folder, manifest, current)
+        except IndexProblem as error:
+            check_unchanged(self.folder, current.manifest)  # or that is the reason
+            raise IndexProblem(
+                f"nothing was changed, because what was written cannot be opened: {error}", error.remedy
+            ) from error
 
     def discard(self, entry: SegmentEntry) -> None:
         """Remove the files of a segment that no manifest names."""

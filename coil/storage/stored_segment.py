@@ -14,7 +14,7 @@ import numpy as np
 from coil.errors import DamagedSegment, IndexProblem, MissingSegment, OutputError
 from coil.lists.segment import Segment
 from coil.lists.segment_file import REMEDY, check_mentions, open_segment, segment_bytes
-from coil.storage.disk import FileFacts, Folder
+from coil.storage.disk import FileFacts, Folder, remedy_for
 from coil.storage.documents import DocumentReader, StoredDocument, write_documents
 from coil.storage.manifest import SEGMENTS_FOLDER, SegmentEntry
 
@@ -120,7 +120,7 @@ def write_stored_segment(
     except OSError as error:
         raise OutputError(
             f"{folder.path / SEGMENTS_FOLDER} cannot be written: {error.strerror or error}",
-            "free some space or choose another place; what was there before is untouched",
+            remedy_for(error, "free some space or choose another place; what was there before is untouched"),
         ) from error
     return SegmentEntry(name, segment.n_rows, segment.n_mentions, count, count, lists, header, texts)
 
