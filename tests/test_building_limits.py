@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from coil.indexes.forecast import forecast
 from coil.indexes.index import Index
 from coil.indexes.opening import create
 from coil.lists import rows
-from coil.storage import writer
+from coil.storage import intake, writer
 from coil.storage.memory import MemoryPlan, parse_size, plan_memory
 from coil.texts import opening
 from coil.texts.corpora import read_documents
@@ -300,3 +302,28 @@ def test_standard_input_is_resumed_as_well(
     assert "is already finished (30 documents)" in capsys.readouterr().err
     assert run(["index", "-", "--out", str(tmp_path / "b.coil"), "--memory", "100M"]) == 1
     assert "raise --memory to at least" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"id": "b", "text": "river", "note": "x" * 2000},
+        {"id": "b", "text": "river " * 400},
+        {"id": "b", "text": "river", "note": "é" * 600},
+        {"id": "b" * 2000, "text": "river"},
+    ],
+)
+def test_a_document_too_large_for_its_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: dict[str, str]
+) -> None:
+    monkeypatch.setattr(intake, "MOST_BYTES", 1000)  # a thousand million would take a while
+    with create(tmp_path / "a.coil", encoder=HashEncoder(), long="truncate") as index:
+        with pytest.raises(InputError, match=r"document 2: its id.* the limit is 1,000"):
+            index.add([{"id": "a", "text": "river", "note": "é" * 400}, large])
+        assert index.add([{"id": "a", "text": "river", "note": "é" * 400}]) == 1
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python does not tell the limit")
+def test_the_limit_on_documents_is_one_that_sqlite_takes() -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        assert connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) > intake.MOST_BYTES

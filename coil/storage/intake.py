@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal, Protocol, get_args
 
-from coil.errors import ChangedCorpus, DuplicateId, how_many
+from coil.errors import ChangedCorpus, DuplicateId, InputError, how_many
 from coil.texts.values import Document
 
 OnDuplicate = Literal["error", "update", "skip"]
 Span = tuple[int, int]
 
 NOTHING_READ = bytes(16)
+MOST_BYTES = 999_000_000  # of a document: SQLite takes a row of a thousand million, its own bytes included
 _MOST_RUNS = 1 << 20
 _AT_ONCE = 256  # documents whose ids are looked up together, and their characters at most
 _CHARACTERS = 1 << 20
@@ -239,6 +240,7 @@ class Intake:
             else:
                 self._positions.note(self._kept, self._mark)
             fields = json.dumps(document.fields, ensure_ascii=False)
+            self._check_size(document, fields)
             self.digest = _digest(self.digest, document.doc_id, document.text, fields)
             if self.number <= self._before.documents:
                 self._compare(document)
@@ -256,6 +258,18 @@ class Intake:
             spans = [] if document.is_empty else self._cut(document, self.here)
             yield Arrival(
                 self.number, self.n_empty, document, spans, self.digest, read.position, 3 * len(fields)
+            )
+
+    def _check_size(self, document: Document, fields: str) -> None:
+        parts = (document.doc_id, document.text, fields)
+        if 4 * sum(map(len, parts)) <= MOST_BYTES:  # no character takes more than four bytes
+            return
+        size = sum(len(part.encode("utf-8", errors="surrogatepass")) for part in parts)
+        if size > MOST_BYTES:
+            raise InputError(
+                f"{self.here(document)}: its id, text and fields take {size:,} bytes; the limit is "
+                f"{MOST_BYTES:,}",
+                "split the document, or leave out its large fields",
             )
 
     @property
