@@ -47,6 +47,9 @@ def test_sizes_are_read_and_too_small_ones_are_refused() -> None:
     for wrong in ("", "4X", "-1G", "G"):
         with pytest.raises(InputError, match="not a size"):
             parse_size(wrong)
+    for huge in ("9" * 400, "9" * 400 + "T", "1048577T"):
+        with pytest.raises(InputError, match="more than any machine has"):
+            parse_size(huge)
     with pytest.raises(TooLittleMemory, match="150M") as caught:
         plan_memory(200 << 20, 150 << 20, 32)
     assert caught.value.remedy == "raise --memory to at least 246M"

@@ -267,3 +267,18 @@ def test_a_build_that_another_process_writes_is_left_alone(
         assert run(["index", str(notes), "--out", str(out), "--resume"]) == 1
     assert "is being written by this process" in capsys.readouterr().err
     assert (out / "manifest.jsonl").is_file()
+
+
+def test_a_closed_standard_input_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run(["index", "-", "--out", str(tmp_path / "a.coil")]) == 1
+    assert "standard input is closed" in capsys.readouterr().err
+    assert not (tmp_path / "a.coil").exists()
+
+
+@pytest.mark.parametrize("verb", [["search", "a.coil", "river"], ["serve", "a.coil"], ["bench"]])
+def test_more_threads_than_there_can_be_are_refused(verb: list[str], capsys: Output) -> None:
+    assert run([*verb, "--threads", "3000000000"]) == 2
+    assert "<=x<=1024" in capsys.readouterr().err

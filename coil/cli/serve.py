@@ -14,6 +14,7 @@ import click
 
 from coil.errors import InputError, how_many, require
 from coil.service.limits import ServiceLimits, ServiceOptions
+from coil.storage.memory import MOST_THREADS
 from coil.vectors.encoder import Encoder
 
 DEFAULTS = ServiceLimits()
@@ -63,7 +64,7 @@ DEFAULTS = ServiceLimits()
 )
 @click.option(
     "--threads",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, MOST_THREADS),
     default=0,
     show_default=True,
     help="Search threads (0 = one per core).",
