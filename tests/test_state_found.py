@@ -79,20 +79,37 @@ def test_a_closed_folder_is_never_written_by_its_path(tmp_path: Path) -> None:
 def test_an_interrupted_read_closes_its_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A handle that is closed twice may be another thread's by then."""
     (tmp_path / "a").write_bytes(b"river")
+    closed: list[int] = []
 
     def interrupt(*given: Any, **named: Any) -> Any:
-        with open(*given, **named):  # it is open, but its caller has not got it yet
-            pass
+        with open(*given, **named) as file:  # it is open, but its caller has not got it yet
+            number = file.fileno()
+        try:
+            os.fstat(number)
+        except OSError:
+            closed.append(number)
         raise KeyboardInterrupt
 
     with Folder.open(tmp_path) as folder:
-        closed: list[int] = []
         monkeypatch.setattr("coil.storage.disk.open", interrupt, raising=False)
         monkeypatch.setattr(os, "close", closed.append)
         with pytest.raises(KeyboardInterrupt):
             folder.read("a", 10)
         monkeypatch.undo()
-    assert closed == []
+    assert len(closed) == 1
+
+
+def test_interruptions_leave_no_file_open(tmp_path: Path) -> None:
+    """Ctrl-C again and again, as in a notebook: neither handles nor locks are kept."""
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": 1, "text": "river"}])
+    arguments = [sys.executable, "-m", "tests.interruptions", tmp_path / "a.coil", "3"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    interrupted, files_before, files_after = map(int, done.stdout.split())
+    assert interrupted > 50, done.stderr
+    assert files_after == files_before
+    with open_index(tmp_path / "a.coil", HashEncoder()) as index:
+        index.verify()
 
 
 def test_the_lock_does_not_live_on_in_a_child(tmp_path: Path) -> None:

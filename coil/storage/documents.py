@@ -266,5 +266,5 @@ def _connect(folder: Folder, name: str, mode: str) -> sqlite3.Connection:
                 f"the path {folder.path / name} has {length:,} bytes; SQLite opens at most {_LONGEST_PATH}",
                 "move the index to a shorter path; nothing in it is damaged",
             ) from error
-        os.close(folder.open_file(name))  # an error that knows its reason, if it is still there
+        folder.open_file(name).close()  # an error that knows its reason, if it is still there
         raise OSError(None, f"{name}: {error}") from error

@@ -37,30 +37,32 @@ def writer_lock(path: Path) -> Iterator[Folder]:
                     "put what it leads to in its place, or link to the whole index instead",
                 )
         try:
-            handle = folder.open_to_lock(LOCK_FILE)
+            file = folder.open_to_lock(LOCK_FILE)
         except OSError as error:
             raise OutputError(
                 f"{path / LOCK_FILE} cannot be written: {error.strerror}",
                 remedy_for(error, "check the rights on the folder"),
             ) from error
         owner = os.getpid()
-        try:
-            if not _try_lock(handle):
-                shown = (
-                    os.pread(handle, 64, 0).decode(errors="replace").strip() if hasattr(os, "pread") else ""
-                )
-                other = "this process" if shown == f"process {owner}" else "another process"
-                raise IndexLocked(
-                    f"{path} is being written by {other}{f' ({shown})' if shown else ''}",
-                    "wait until it is done; searching goes on meanwhile",
-                )
-            with suppress(OSError):  # a full disk: the line only tells others who holds the lock
-                _tell_holder(handle)
-            yield folder
-        finally:
-            if os.getpid() == owner:  # a process that was forked meanwhile has the handle, too
-                _unlock(handle)
-            os.close(handle)
+        with file as handle:
+            try:
+                if not _try_lock(handle):
+                    raise _locked(path, handle)
+                with suppress(OSError):  # a full disk: the line only tells others who holds the lock
+                    _tell_holder(handle)
+                yield folder
+            finally:
+                if os.getpid() == owner:  # a process that was forked meanwhile has the handle, too
+                    _unlock(handle)
+
+
+def _locked(path: Path, handle: int) -> IndexLocked:
+    shown = os.pread(handle, 64, 0).decode(errors="replace").strip() if hasattr(os, "pread") else ""
+    other = "this process" if shown == f"process {os.getpid()}" else "another process"
+    return IndexLocked(
+        f"{path} is being written by {other}{f' ({shown})' if shown else ''}",
+        "wait until it is done; searching goes on meanwhile",
+    )
 
 
 def _tell_holder(handle: int) -> None:

@@ -158,13 +158,11 @@ def _missing(folder: Folder, name: str) -> MissingSegment:
 
 def _map(folder: Folder, entry: SegmentEntry) -> mmap.mmap:
     try:
-        handle = folder.open_file(entry.lists_file)
+        file = folder.open_file(entry.lists_file)
     except FileNotFoundError as error:
         raise _missing(folder, entry.lists_file) from error
-    try:
+    with file as handle:
         size = os.fstat(handle).st_size
         if size != entry.lists.bytes or not size:  # it was right a moment ago
             raise DamagedSegment(f"{folder.path / entry.lists_file} has {size:,} bytes", REMEDY)
         return mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
-    finally:
-        os.close(handle)
