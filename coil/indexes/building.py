@@ -7,7 +7,7 @@ from pathlib import Path
 
 from coil.errors import OptionMismatch, OutputError, UnfinishedBuild, how_many
 from coil.indexes.index import Index
-from coil.indexes.opening import check_free, create, is_index, open_index
+from coil.indexes.opening import check_free, check_path, create, is_index, open_index
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.storage.intake import Consumed, OnDuplicate
@@ -24,7 +24,7 @@ def check_build(
     resume: bool = False,
 ) -> None:
     """Refuse what `open_build` would refuse, without making anything."""
-    folder = Path(path)
+    folder = check_path(path)
     if is_index(folder):
         open_build(folder, model, precision, long, on_duplicate, resume)[0].close()
         return
@@ -51,7 +51,7 @@ def open_build(
     Options that are None are the usual ones, or those that the interrupted build was begun with; others than
     those are an error.
     """
-    folder = Path(path)
+    folder = check_path(path)
     if not is_index(folder):
         made = create(
             folder, model, precision or "int8", long or "chunk", encoder, memory, on_duplicate or "error"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import uuid
 from pathlib import Path
 from typing import Any
 
-from coil.errors import OutputError
+from coil.errors import InputError, OutputError
 from coil.indexes.index import Index, check_choice
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
@@ -32,7 +34,7 @@ def create(
     `memory`: bytes that the process may take while it changes the index. `build_with` marks the index as one
     whose building is not finished, and says what is done with duplicates.
     """
-    folder = Path(path)
+    folder = check_path(path)
     check_choice("precision", precision, Precision)
     check_choice("long", long, Long)
     check_free(folder)
@@ -66,8 +68,31 @@ def open_index(
     while it changes the index, in bytes. `threads` share a search over many documents; `device`, such as
     "cuda", scores with PyTorch there.
     """
-    folder = Path(path)
+    folder = check_path(path)
     return Index(folder, encoder, memory, threads, device, model)
+
+
+def check_path(path: object) -> Path:
+    """The path of an index, whether or not there is one."""
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"the path is a {type(path).__name__}; expected a string or a Path", "name a folder")
+    try:
+        folder = Path(path)
+        folder.absolute()
+    except OSError as error:
+        reason = f"{path} cannot be found: the working directory is gone"
+        raise InputError(reason, "give an absolute path") from error
+    except TypeError as error:
+        raise InputError(f"{path!r:.200} is no path: {error}", "name a folder") from error
+    try:
+        os.stat(folder)
+    except ValueError as error:
+        raise InputError(f"{str(folder)!r:.200} is no path: {error}", "name a folder") from error
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            reason = f"the path {str(folder)!r:.200} is too long for the system"
+            raise InputError(reason, "choose a shorter one") from error
+    return folder
 
 
 def is_index(folder: Path) -> bool:
