@@ -7,6 +7,7 @@ import stat
 import sys
 import webbrowser
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -227,11 +228,12 @@ def serve(
     address = address_of(listening)
 
     def began() -> None:
-        for name, index in served.items():
-            click.echo(f"serving {name}: {how_many(len(index.index), 'document')}")
         reach = "reachable from this machine only" if address.is_loopback else "reachable from other machines"
         writing = "changes need the token" if options.token is not None else "read-only"
-        click.echo(f"open {address.url} ({reach}; {writing}; stop with Ctrl-C)")
+        with suppress(OSError):  # nobody may be reading
+            for name, index in served.items():
+                click.echo(f"serving {name}: {how_many(len(index.index), 'document')}")
+            click.echo(f"open {address.url} ({reach}; {writing}; stop with Ctrl-C)")
         if open_browser and has_desktop():
             webbrowser.open(address.url)
 
