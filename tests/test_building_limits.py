@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from coil.indexes.forecast import forecast
 from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
 from coil.lists import rows
-from coil.storage import writer
+from coil.storage import intake, writer
 from coil.storage.memory import MemoryPlan, parse_size, plan_memory
 from coil.texts import opening
 from coil.texts.corpora import read_documents
@@ -46,6 +48,9 @@ def test_sizes_are_read_and_too_small_ones_are_refused() -> None:
     for wrong in ("", "4X", "-1G", "G"):
         with pytest.raises(InputError, match="not a size"):
             parse_size(wrong)
+    for huge in ("9" * 400, "9" * 400 + "T", "1048577T"):
+        with pytest.raises(InputError, match="more than any machine has"):
+            parse_size(huge)
     with pytest.raises(TooLittleMemory, match="150M") as caught:
         plan_memory(200 << 20, 150 << 20, 32)
     assert caught.value.remedy == "raise --memory to at least 246M"
@@ -324,3 +329,28 @@ def test_a_build_that_a_duplicate_stopped_goes_on_as_the_remedy_says(
         assert len(resumed) == 29
         assert answers(resumed) == answers(at_once)
         assert resumed.document("d3") == at_once.document("d3")
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"id": "b", "text": "river", "note": "x" * 2000},
+        {"id": "b", "text": "river " * 400},
+        {"id": "b", "text": "river", "note": "é" * 600},
+        {"id": "b" * 2000, "text": "river"},
+    ],
+)
+def test_a_document_too_large_for_its_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: dict[str, str]
+) -> None:
+    monkeypatch.setattr(intake, "MOST_BYTES", 1000)  # a thousand million would take a while
+    with create(tmp_path / "a.coil", encoder=HashEncoder(), long="truncate") as index:
+        with pytest.raises(InputError, match=r"document 2: its id.* the limit is 1,000"):
+            index.add([{"id": "a", "text": "river", "note": "é" * 400}, large])
+        assert index.add([{"id": "a", "text": "river", "note": "é" * 400}]) == 1
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python does not tell the limit")
+def test_the_limit_on_documents_is_one_that_sqlite_takes() -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        assert connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) > intake.MOST_BYTES

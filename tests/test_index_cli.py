@@ -267,3 +267,35 @@ def test_a_build_that_another_process_writes_is_left_alone(
         assert run(["index", str(notes), "--out", str(out), "--resume"]) == 1
     assert "is being written by this process" in capsys.readouterr().err
     assert (out / "manifest.jsonl").is_file()
+
+
+def test_a_closed_standard_input_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run(["index", "-", "--out", str(tmp_path / "a.coil")]) == 1
+    assert "standard input is closed" in capsys.readouterr().err
+    assert not (tmp_path / "a.coil").exists()
+
+
+@pytest.mark.parametrize("verb", [["search", "a.coil", "river"], ["serve", "a.coil"], ["bench"]])
+def test_more_threads_than_there_can_be_are_refused(verb: list[str], capsys: Output) -> None:
+    assert run([*verb, "--threads", "3000000000"]) == 2
+    assert "<=x<=1024" in capsys.readouterr().err
+
+
+def test_the_exit_status_tells_what_was_done(tmp_path: Path, capsys: Output) -> None:
+    """Results that cannot be written are a failure; a note that cannot be is none."""
+    corpus, out = tmp_path / "a.jsonl", tmp_path / "a.coil"
+    corpus.write_text(json.dumps({"id": "a", "text": "river bank"}) + "\n")
+
+    def coil(command: str) -> tuple[int, str]:
+        line = f"{sys.executable} -m coil.cli.main {command}"
+        done = subprocess.run(["bash", "-c", line], check=False, capture_output=True, text=True)
+        return done.returncode, done.stderr
+
+    assert coil(f"index {corpus} --out {out} 2>/dev/full")[0] == 0
+    assert coil(f"add {out} {corpus} --on-duplicate update 2>&- >&-")[0] == 0
+    assert run(["verify", str(out)]) == 0
+    assert coil(f"add {out} {corpus} 2>/dev/full")[0] == 1
+    assert coil(f"search {out} river >&-") == (1, "coil: standard output is closed\n")

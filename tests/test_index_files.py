@@ -188,7 +188,7 @@ def test_a_snapshot_does_not_move(small: Path) -> None:
 
 
 def test_strays_of_a_killed_writer_are_removed(small: Path) -> None:
-    strays = [small / "segments" / "0000000099-0123456789abcdef.lists", small / "manifest-0-9.partial"]
+    strays = [small / "segments" / "0000000099-0123456789abcdef.lists", small / "manifest-01234567-9.partial"]
     for stray in strays:
         stray.write_bytes(b"half a file")
     index = open_index(small, encoder=HashEncoder())

@@ -7,6 +7,7 @@ import os
 import random
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 from coil.errors import IndexLocked, IndexProblem, InputError
-from coil.indexes.opening import create
+from coil.indexes.opening import create, open_index
 from coil.storage import writer
 from coil.storage.disk import Folder
 from coil.storage.lock import writer_lock
@@ -78,6 +79,42 @@ def test_a_closed_folder_is_never_written_by_its_path(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="closed"):
             step()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_read_closes_its_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handle that is closed twice may be another thread's by then."""
+    (tmp_path / "a").write_bytes(b"river")
+    closed: list[int] = []
+
+    def interrupt(*given: Any, **named: Any) -> Any:
+        with open(*given, **named) as file:  # it is open, but its caller has not got it yet
+            number = file.fileno()
+        try:
+            os.fstat(number)
+        except OSError:
+            closed.append(number)
+        raise KeyboardInterrupt
+
+    with Folder.open(tmp_path) as folder:
+        monkeypatch.setattr("coil.storage.disk.open", interrupt, raising=False)
+        monkeypatch.setattr(os, "close", closed.append)
+        with pytest.raises(KeyboardInterrupt):
+            folder.read("a", 10)
+        monkeypatch.undo()
+    assert len(closed) == 1
+
+
+def test_interruptions_leave_no_file_open(tmp_path: Path) -> None:
+    """Ctrl-C again and again, as in a notebook: neither handles nor locks are kept."""
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": 1, "text": "river"}])
+    arguments = [sys.executable, "-m", "tests.interruptions", tmp_path / "a.coil", "3"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    interrupted, files_before, files_after = map(int, done.stdout.split())
+    assert interrupted > 50, done.stderr
+    assert files_after == files_before
+    with open_index(tmp_path / "a.coil", HashEncoder()) as index:
+        index.verify()
 
 
 def test_the_lock_does_not_live_on_in_a_child(tmp_path: Path) -> None:
@@ -157,6 +194,96 @@ def test_too_few_file_descriptors_are_told_as_such(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert 10 < int(done.stdout) < 39
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 40
+
+
+def test_a_segment_more_than_can_be_open_is_not_committed(tmp_path: Path) -> None:
+    """Or the index would be lost to everybody whom the system allows no more files."""
+    code = (
+        "import logging, os, resource, sys\n"
+        "from coil.errors import CoilError; from coil.indexes.opening import create, open_index\n"
+        "from coil.storage import merging; from tests.hash_encoder import HashEncoder\n"
+        "merging.FAN = 1000\n"
+        "index = create(sys.argv[1], encoder=HashEncoder())\n"
+        "index.add([{'id': 'a', 'text': 'river'}]); index.search('river')  # imports what it needs\n"
+        "used = len(os.listdir('/proc/self/fd'))\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (used + int(sys.argv[2]), hard))\n"
+        "try:\n"
+        "    for number in range(100): index.add([{'id': number, 'text': 'river'}])\n"
+        "except CoilError as error: print(error.remedy)\n"
+        "assert len(index) == number + 1, (len(index), number)\n"
+        "index.close(); index = open_index(sys.argv[1], HashEncoder())\n"
+        "assert len(index.search('river', k=1000)) == number + 1\n"
+    )
+    for spare in range(38, 44):
+        path = tmp_path / f"{spare}.coil"
+        done = subprocess.run(
+            [sys.executable, "-c", code, path, str(spare)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert "ulimit -n" in done.stdout
+        open_index(path, HashEncoder()).verify()
+
+
+def test_every_verb_may_open_as_many_files_as_the_system_allows(tmp_path: Path) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        for number in range(6):
+            index.add([{"id": number, "text": "river"}])
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (20, 4096))\n"
+        "from coil.cli.main import main; main()\n"
+    )
+    arguments = [sys.executable, "-c", code, "verify", tmp_path / "a.coil"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_file_that_the_system_did_not_open_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may close a file between the failure and our look for its reason."""
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": 1, "text": "river"}])
+    connect, failures = sqlite3.connect, 1
+
+    def fail(*given: Any, **named: Any) -> Any:
+        nonlocal failures
+        failures -= 1
+        if failures < 0:
+            return connect(*given, **named)
+        raise sqlite3.OperationalError("unable to open database file")
+
+    monkeypatch.setattr(sqlite3, "connect", fail)
+    with pytest.raises(IndexProblem, match="unable to open") as raised:
+        open_index(tmp_path / "a.coil", HashEncoder())
+    assert type(raised.value) is IndexProblem
+    assert "ulimit -n" in raised.value.remedy
+    open_index(tmp_path / "a.coil", HashEncoder()).close()
+
+
+def test_a_path_too_long_for_sqlite_is_told_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "a.coil"
+    create(path, encoder=HashEncoder()).close()
+    deep = tmp_path
+    while len(str(deep)) < 500:
+        deep /= "x" * 60
+    deep.mkdir(parents=True)
+    path.rename(deep / "a.coil")
+    with open_index(deep / "a.coil", HashEncoder()) as index:
+        for _ in range(2):
+            with pytest.raises(IndexProblem, match="SQLite opens at most") as raised:
+                index.add([{"id": 1, "text": "river"}])
+            assert "shorter path" in raised.value.remedy
+        assert len(index) == 0
+    (deep / "a.coil").rename(path)
+    with open_index(path, HashEncoder()) as index:
+        index.add([{"id": 1, "text": "river"}])
+    path.rename(deep / "a.coil")
+    with pytest.raises(IndexProblem, match="SQLite opens at most") as raised:
+        open_index(deep / "a.coil", HashEncoder())
+    assert "shorter path" in raised.value.remedy
+    (deep / "a.coil").rename(path)
+    open_index(path, HashEncoder()).verify()
 
 
 def test_verify_goes_on_where_it_was_when_a_writer_merges(

@@ -8,6 +8,8 @@ from dataclasses import asdict
 
 import click
 
+from coil.storage.memory import MOST_THREADS
+
 
 @click.command("bench")
 @click.option(
@@ -15,8 +17,9 @@ import click
     help="Number of synthetic documents to search; 1,000,000 take about 600 MB of memory.",
 )  # fmt: skip
 @click.option(
-    "--threads", type=click.IntRange(min=1), default=2, show_default=True, help="Maximum number of threads."
-)
+    "--threads", type=click.IntRange(1, MOST_THREADS), default=2, show_default=True,
+    help="Maximum number of threads.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 def command(documents: int, threads: int, as_json: bool) -> None:
     """Measure exhaustive search on this machine, beside NumPy and the roofline.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import faulthandler
 import importlib
 import io
+import os
 import signal
 import sys
+from typing import Any
 
 import click
 
@@ -62,10 +65,64 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line. Exit status: 0 done, 1 failed, 2 usage, 130 interrupted, 143 terminated."""
+    _prepare_streams()
     with contextlib.suppress(OSError, ValueError, AttributeError):  # standard error may be closed
         faulthandler.enable()  # a fatal signal, such as SIGBUS from a truncated mapped file, leaves a message
     signal.signal(signal.SIGTERM, _terminate)
+    _allow_many_files()
     sys.exit(run(arguments))
+
+
+def _allow_many_files() -> None:
+    """Allow as many open files as the system lets us: a segment takes three, a connection one."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = hard if hard != resource.RLIM_INFINITY else 1 << 16
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(wanted, 1 << 16)), hard))
+
+
+def _prepare_streams() -> None:
+    """Streams may be closed or full: results that cannot be written are an error, notes are not."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # or the next file that is opened would take its number, and what is printed
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stdout is None:
+        sys.stdout = _ClosedOutput()
+    sys.stderr = _Notes(sys.stderr)  # type: ignore[assignment]  # as far as it is used
+
+
+class _ClosedOutput(io.TextIOBase):
+    """Standard output that was closed: a verb that has something to write there fails."""
+
+    encoding, errors = "utf-8", "replace"
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EBADF, "standard output is closed")
+
+
+class _Notes:
+    """Standard error. What cannot be written there is lost; what the verb has done is done."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class Terminated(KeyboardInterrupt):
@@ -101,7 +158,8 @@ def run(arguments: list[str] | None = None) -> int:
         click.echo("coil: interrupted", err=True)
         return 130
     except BrokenPipeError:  # the reader of our output went away, as in `coil ... | head`
-        sys.stderr.close()
+        with contextlib.suppress(AttributeError):
+            sys.stderr.close()
         return 1
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""

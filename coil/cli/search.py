@@ -14,6 +14,7 @@ from coil.errors import how_many
 from coil.explanations.columns import printable
 from coil.hits.searcher import Hit, SearchStats
 from coil.indexes.opening import open_index
+from coil.storage.memory import MOST_THREADS
 from coil.texts.queries import read_queries
 from coil.texts.runs import write_run
 
@@ -31,7 +32,7 @@ _AT_ONCE = 64
     "--stats", is_flag=True, help="Print to standard error what was scored and skipped, and the time."
 )
 @click.option(
-    "--threads", type=click.IntRange(min=1), default=1, show_default=True,
+    "--threads", type=click.IntRange(1, MOST_THREADS), default=1, show_default=True,
     help="Threads per search; worthwhile from about 100,000 documents.",
 )  # fmt: skip
 @click.option("--device", help="Score with PyTorch on this device, such as cuda (needs the gpu extra).")

@@ -15,6 +15,7 @@ import click
 
 from coil.errors import InputError, how_many, require
 from coil.service.limits import ServiceLimits, ServiceOptions
+from coil.storage.memory import MOST_THREADS
 from coil.vectors.encoder import Encoder
 
 DEFAULTS = ServiceLimits()
@@ -64,7 +65,7 @@ DEFAULTS = ServiceLimits()
 )
 @click.option(
     "--threads",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, MOST_THREADS),
     default=0,
     show_default=True,
     help="Search threads (0 = one per core).",
@@ -227,29 +228,17 @@ def serve(
     address = address_of(listening)
 
     def began() -> None:
-        for name, index in served.items():
-            click.echo(f"serving {name}: {how_many(len(index.index), 'document')}")
         reach = "reachable from this machine only" if address.is_loopback else "reachable from other machines"
         writing = "changes need the token" if options.token is not None else "read-only"
-        click.echo(f"open {address.url} ({reach}; {writing}; stop with Ctrl-C)")
+        with suppress(OSError):  # nobody may be reading
+            for name, index in served.items():
+                click.echo(f"serving {name}: {how_many(len(index.index), 'document')}")
+            click.echo(f"open {address.url} ({reach}; {writing}; stop with Ctrl-C)")
         if open_browser and has_desktop():
             webbrowser.open(address.url)
 
     log_as_json()
-    _allow_many_files()
     run_server(Service(served, options), listening, began)
-
-
-def _allow_many_files() -> None:
-    """Allow as many open files as the system lets us: each connection and segment takes some."""
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = hard if hard != resource.RLIM_INFINITY else 1 << 16
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(wanted, 1 << 16)), hard))
 
 
 def read_token(path: Path) -> str:

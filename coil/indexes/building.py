@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coil.errors import OptionMismatch, OutputError, UnfinishedBuild, how_many
 from coil.indexes.index import Index
-from coil.indexes.opening import check_free, create, is_index, open_index
+from coil.indexes.opening import check_free, check_path, create, is_index, open_index
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.storage.intake import Consumed, OnDuplicate
@@ -25,7 +25,7 @@ def check_build(
     resume: bool = False,
 ) -> None:
     """Refuse what `open_build` would refuse, without making anything."""
-    folder = Path(path)
+    folder = check_path(path)
     if is_index(folder):
         open_build(folder, model, precision, long, on_duplicate, resume)[0].close()
         return
@@ -53,7 +53,7 @@ def open_build(
     those are an error. Only a build that duplicates stop may go on with updating or skipping them: so far
     there was none.
     """
-    folder = Path(path)
+    folder = check_path(path)
     if not is_index(folder):
         made = create(
             folder, model, precision or "int8", long or "chunk", encoder, memory, on_duplicate or "error"

@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from coil.errors import CoilError, OptionMismatch, ReplacedIndex, how_many
+from coil.errors import CoilError, InputError, OptionMismatch, ReplacedIndex, how_many
 from coil.indexes.model import IndexModel
 from coil.indexes.reader import IndexReader, open_holder
 from coil.lists.segment import MOST_ROWS
 from coil.storage.disk import Folder
 from coil.storage.intake import Consumed, OnDuplicate
 from coil.storage.lock import LOCK_FILE, writer_lock
-from coil.storage.manifest import MANIFEST_FILE, SEGMENTS_FOLDER, read_manifest
-from coil.storage.memory import MemoryPlan, default_budget, plan_memory, resident_bytes
+from coil.storage.manifest import MANIFEST_FILE, SEGMENTS_FOLDER, is_segment_file, read_manifest
+from coil.storage.memory import MOST_THREADS, MemoryPlan, default_budget, plan_memory, resident_bytes
 from coil.storage.snapshot import newer_state
 from coil.storage.writer import IndexWriter, Listener
 from coil.texts.given import GivenDocuments, Texts
@@ -46,6 +46,9 @@ class Index(IndexReader):
         model: str | Path | None = None,
     ) -> None:
         """`memory`: bytes that the process may take while it changes the index."""
+        if memory is not None:
+            check_number("memory", memory, 1 << 62)
+        check_number("threads", threads, MOST_THREADS)
         folder = folder.absolute()  # the working directory may change
         holder = open_holder(folder)
         with holder.held() as snapshot:
@@ -73,6 +76,7 @@ class Index(IndexReader):
         hears how many more are encoded, and how many bytes of the corpus, if it is files, are read.
         """
         check_choice("on_duplicate", on_duplicate, OnDuplicate)
+        check_number("commit_every", commit_every, 1 << 62)
         placed = GivenDocuments(documents)
         listener = Listener(committed, encoded, left_out or _warn_of_empty)
         with self._writer(self.encoder) as writer:
@@ -127,7 +131,7 @@ class Index(IndexReader):
                 found = read_manifest(folder)  # others may have added documents since we looked
                 if folder.identity != mine or found.index_id != index_id or found.n_documents:
                     return False
-                for name in folder.names(SEGMENTS_FOLDER):
+                for name in filter(is_segment_file, folder.names(SEGMENTS_FOLDER)):
                     folder.discard(f"{SEGMENTS_FOLDER}/{name}")
                 for name in (MANIFEST_FILE, LOCK_FILE):
                     folder.discard(name)
@@ -183,6 +187,13 @@ def _warn_of_empty(empty: list[str]) -> None:
 def check_choice(name: str, value: object, choices: Any) -> None:
     if value not in get_args(choices):
         raise OptionMismatch(f"{name} is {value!r}", f"choose one of {', '.join(get_args(choices))}")
+
+
+def check_number(name: str, value: object, most: int) -> None:
+    if type(value) is not int or not 1 <= value <= most:
+        raise InputError(
+            f"{name} is {value!r:.80}; expected a whole number, 1 or more, up to {most:,}", f"change {name}"
+        )
 
 
 def _plan(encoder: Encoder | None, memory: int | None, n_t: int) -> MemoryPlan:

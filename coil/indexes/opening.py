@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import uuid
 from pathlib import Path
 from typing import Any
 
-from coil.errors import OutputError
+from coil.errors import InputError, OutputError
 from coil.indexes.index import Index, check_choice
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.storage.disk import make_folders
 from coil.storage.intake import Consumed, OnDuplicate
 from coil.storage.lock import LOCK_FILE, writer_lock
-from coil.storage.manifest import MANIFEST_FILE, Manifest, publish
+from coil.storage.manifest import MANIFEST_FILE, Manifest, is_partial, publish
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
@@ -32,7 +34,7 @@ def create(
     `memory`: bytes that the process may take while it changes the index. `build_with` marks the index as one
     whose building is not finished, and says what is done with duplicates.
     """
-    folder = Path(path)
+    folder = check_path(path)
     check_choice("precision", precision, Precision)
     check_choice("long", long, Long)
     check_free(folder)
@@ -66,8 +68,31 @@ def open_index(
     while it changes the index, in bytes. `threads` share a search over many documents; `device`, such as
     "cuda", scores with PyTorch there.
     """
-    folder = Path(path)
+    folder = check_path(path)
     return Index(folder, encoder, memory, threads, device, model)
+
+
+def check_path(path: object) -> Path:
+    """The path of an index, whether or not there is one."""
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"the path is a {type(path).__name__}; expected a string or a Path", "name a folder")
+    try:
+        folder = Path(path)
+        folder.absolute()
+    except OSError as error:
+        reason = f"{path} cannot be found: the working directory is gone"
+        raise InputError(reason, "give an absolute path") from error
+    except TypeError as error:
+        raise InputError(f"{path!r:.200} is no path: {error}", "name a folder") from error
+    try:
+        os.stat(folder)
+    except ValueError as error:
+        raise InputError(f"{str(folder)!r:.200} is no path: {error}", "name a folder") from error
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            reason = f"the path {str(folder)!r:.200} is too long for the system"
+            raise InputError(reason, "choose a shorter one") from error
+    return folder
 
 
 def is_index(folder: Path) -> bool:
@@ -86,4 +111,4 @@ def check_free(folder: Path) -> None:
 
 def _is_left_over(name: str) -> bool:
     """Of a process that was killed before it had made an index."""
-    return name == LOCK_FILE or (name.startswith("manifest-") and name.endswith(".partial"))
+    return name == LOCK_FILE or is_partial(name)

@@ -9,17 +9,26 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO
 
 from coil.errors import IndexProblem, MissingIndex, OutputError
 
+MORE_FILES = "how many files this process may open (`ulimit -n`)"
 _BLOCK = 1 << 20
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _HAS_HANDLES = os.open in os.supports_dir_fd and os.rename in os.supports_dir_fd
+
+
+def remedy_for(error: OSError, usual: str) -> str:
+    """What to do about an error of the system: the usual, unless it has run out of handles."""
+    out_of_files = error.errno in (errno.EMFILE, errno.ENFILE)
+    return "close other files, or allow this process more of them (`ulimit -n`)" if out_of_files else usual
 
 
 @dataclass(frozen=True)
@@ -30,10 +39,44 @@ class FileFacts:
     sha256: str
 
 
+class Handle:
+    """An open file or folder, closed once, at the latest with this object.
+
+    Ctrl-C may come between any two steps of Python. So a number goes from the system to its owner, and back,
+    within one: `map` asks for it and `extend` keeps it. Otherwise it would be lost, and a lock on it kept.
+    """
+
+    def __init__(self, name: str | Path, flags: int, folder: int | None = None) -> None:
+        self._numbers: list[int] = []
+        opening = partial(os.open, dir_fd=folder)
+        self._numbers.extend(map(opening, (name,), (flags | getattr(os, "O_CLOEXEC", 0),), (0o644,)))
+
+    @property
+    def number(self) -> int:
+        """As the system knows it."""
+        if not self._numbers:
+            raise OSError(errno.EBADF, "the file is closed")
+        return self._numbers[0]
+
+    def close(self) -> None:
+        """Let go of it."""
+        numbers: list[int] = self.__dict__.get("_numbers", [])  # none where `__init__` was interrupted
+        for _ in map(os.close, map(numbers.pop, (-1,) * len(numbers))):
+            pass
+
+    __del__ = close
+
+    def __enter__(self) -> int:
+        return self.number
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 class Folder:
     """An open directory. Names are relative to it, with `/` for its subfolders."""
 
-    def __init__(self, path: Path, handle: int | None) -> None:
+    def __init__(self, path: Path, handle: Handle | None) -> None:
         self.path = path
         self._handle = handle
         self._closed = False
@@ -42,13 +85,13 @@ class Folder:
     def open(cls, path: Path) -> Folder:
         """Open the directory that is at this path now."""
         try:
-            handle = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)) if _HAS_HANDLES else None
+            handle = Handle(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)) if _HAS_HANDLES else None
             if handle is None and not path.is_dir():
                 raise NotADirectoryError
         except (FileNotFoundError, NotADirectoryError) as error:
             raise MissingIndex(f"there is no index at {path}", "check the path") from error
         except OSError as error:
-            remedy = "check the rights on the folder, and how many files this process may open"
+            remedy = f"check the rights on the folder, and {MORE_FILES}"
             raise IndexProblem(f"{path} cannot be opened: {error.strerror}", remedy) from error
         return cls(path, handle)
 
@@ -60,9 +103,9 @@ class Folder:
 
     def close(self) -> None:
         """Let go of the handle."""
-        handle, self._handle, self._closed = self._handle, None, True
-        if handle is not None:
-            os.close(handle)
+        self._closed = True
+        if self._handle is not None:
+            self._handle.close()
 
     # ---- which folder it is
 
@@ -70,7 +113,7 @@ class Folder:
     def identity(self) -> tuple[int, int]:
         """The device and number of the directory, whatever its name is."""
         self._check_open()
-        found = os.stat(self.path) if self._handle is None else os.fstat(self._handle)
+        found = os.stat(self.path) if self._number is None else os.fstat(self._number)
         return found.st_dev, found.st_ino
 
     @property
@@ -85,49 +128,57 @@ class Folder:
     def path_of(self, name: str) -> str:
         """A path for libraries that take no handle; on Linux it leads through the handle."""
         self._check_open()
-        through = f"/proc/self/fd/{self._handle}"
-        if self._handle is not None and sys.platform == "linux" and os.path.exists(through):
+        through = f"/proc/self/fd/{self._number}"
+        if self._number is not None and sys.platform == "linux" and os.path.exists(through):
             return f"{through}/{name}"
         return str(self.path / name)
 
     # ---- reading
 
-    def open_file(self, name: str) -> int:
-        """A handle to read a file."""
+    def open_file(self, name: str) -> Handle:
+        """A file to read."""
         # A pipe in the place of a file must not hold us up.
         return self._open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
 
-    def open_to_lock(self, name: str) -> int:
-        """A handle of a file that is only there to be locked."""
-        return self._open(name, os.O_RDWR | os.O_CREAT)
+    def open_to_lock(self, name: str) -> Handle:
+        """A file that is only there to be locked; not what a link leads to."""
+        return self._open(name, os.O_RDWR | os.O_CREAT | _NO_LINK)
 
     def read(self, name: str, most: int) -> bytes:
         """A file's bytes, at most so many."""
-        with self._reading(name) as file:
-            size = os.fstat(file.fileno()).st_size  # or memory for the most would be asked for
-            return file.read(min(most, size + 1))
+        with self.open_file(name) as handle, open(handle, "rb", closefd=False) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
+            return file.read(min(most, found.st_size + 1))  # or memory for the most would be asked for
 
     def stat(self, name: str) -> os.stat_result:
         """A file's size and dates."""
-        return os.stat(self._name(name), dir_fd=self._handle)
+        return os.stat(self._name(name), dir_fd=self._number)
+
+    def is_link(self, name: str) -> bool:
+        """Whether a name is that of a symbolic link."""
+        try:
+            found = os.stat(self._name(name), dir_fd=self._number, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return stat.S_ISLNK(found.st_mode)
 
     def names(self, subfolder: str) -> list[str]:
         """The files of a subfolder; none where there is no such folder."""
         try:
-            handle = self._open(subfolder, os.O_RDONLY) if _HAS_HANDLES else None
+            handle = self._open(subfolder, os.O_RDONLY | _NO_LINK) if _HAS_HANDLES else None
         except FileNotFoundError:
             return []
         if handle is None:
             return sorted(os.listdir(self.path / subfolder)) if (self.path / subfolder).is_dir() else []
-        try:
-            return sorted(os.listdir(handle))
-        finally:
-            os.close(handle)
+        with handle as number:
+            return sorted(os.listdir(number))
 
     def digest(self, name: str) -> FileFacts:
         """Read every byte of a file."""
         digest, size = sha256(), 0
-        with self._reading(name) as file:
+        with self.open_file(name) as handle, open(handle, "rb", closefd=False) as file:
             while block := file.read(_BLOCK):
                 digest.update(block)
                 size += len(block)
@@ -138,28 +189,28 @@ class Folder:
     def make(self, subfolder: str) -> None:
         """Make a subfolder, if it is not there, and make sure that its name is on the disk."""
         try:
-            os.mkdir(self._name(subfolder), 0o755, dir_fd=self._handle)
+            os.mkdir(self._name(subfolder), 0o755, dir_fd=self._number)
         except FileExistsError:
             return
         self.sync()
 
     def reserve(self, name: str) -> None:
         """Make an empty file; one that is there already is an error, for it is never overwritten."""
-        os.close(self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL).close()
 
     def write(self, name: str, parts: Iterable[bytes | memoryview]) -> FileFacts:
         """Write a new file and make sure that its bytes are on the disk."""
         digest, size = sha256(), 0
-        handle = self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        file = self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
-            with open(handle, "wb", buffering=0) as file:
+            with file as handle:
                 for part in parts:
                     view = memoryview(part).cast("B") if len(part) else memoryview(b"")
                     for begin in range(0, len(view), _BLOCK):
                         block = view[begin : begin + _BLOCK]
                         digest.update(block)
-                        size += self._put(file.fileno(), block)
-                self._sync_handle(file.fileno())
+                        size += self._put(handle, block)
+                self._sync_handle(handle)
         except BaseException:
             self.discard(name)
             raise
@@ -173,11 +224,8 @@ class Folder:
 
     def sync_file(self, name: str) -> None:
         """Make sure that the bytes of a file, which another library has written, are on the disk."""
-        handle = self._open(name, os.O_RDWR)
-        try:
+        with self._open(name, os.O_RDWR) as handle:
             self._sync_handle(handle)
-        finally:
-            os.close(handle)
 
     def _sync_handle(self, handle: int) -> None:
         os.fsync(handle)
@@ -186,35 +234,28 @@ class Folder:
         """Make sure that the names in a folder are on the disk, where the system can."""
         if not _HAS_HANDLES:
             return
-        handle = self._open(subfolder, os.O_RDONLY)
-        try:
+        with self._open(subfolder, os.O_RDONLY | _NO_LINK) as handle:
             os.fsync(handle)
-        finally:
-            os.close(handle)
 
     def replace(self, old: str, new: str) -> None:
         """Give a file another's name in one step; the other is gone."""
-        os.replace(self._name(old), self._name(new), src_dir_fd=self._handle, dst_dir_fd=self._handle)
+        os.replace(self._name(old), self._name(new), src_dir_fd=self._number, dst_dir_fd=self._number)
 
     def discard(self, name: str) -> None:
         """Remove a file, if it is there and the system lets us; what stays is a stray for the next writer."""
         try:
-            os.unlink(self._name(name), dir_fd=self._handle)
+            os.unlink(self._name(name), dir_fd=self._number)
         except OSError:
             return
 
     # ---- inside
 
-    def _reading(self, name: str) -> BinaryIO:
-        handle = self.open_file(name)
-        try:
-            return open(handle, "rb")
-        except BaseException:  # a folder in the place of the file
-            os.close(handle)
-            raise
+    def _open(self, name: str, flags: int) -> Handle:
+        return Handle(self._name(name), flags, self._number)
 
-    def _open(self, name: str, flags: int) -> int:
-        return os.open(self._name(name), flags | getattr(os, "O_CLOEXEC", 0), mode=0o644, dir_fd=self._handle)
+    @property
+    def _number(self) -> int | None:
+        return None if self._handle is None else self._handle.number
 
     def _check_open(self) -> None:
         if self._closed:  # never by path: that may lead elsewhere by now, and the lock is gone

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coil.compiled import compiled_code
-from coil.errors import DamagedSegment, InputError, SearchTimeout
+from coil.errors import DamagedSegment, IndexProblem, InputError, SearchTimeout
 from coil.forks import make_lock
 from coil.lists.segment_file import REMEDY
 from coil.storage.disk import FileFacts, Folder
@@ -33,6 +33,7 @@ StoredDocument = tuple[int, str, str, str, int]
 
 _AT_ONCE = 500  # documents fetched with one statement
 _STEPS = 20_000  # of SQLite's machine between two looks at the clock
+_LONGEST_PATH = 504  # bytes that SQLite takes, after all links; it keeps 8 of 512 for itself
 _DECODER = json.JSONDecoder()
 SCHEMA = """
 CREATE TABLE documents (
@@ -43,6 +44,11 @@ CREATE TABLE documents (
     dropped INTEGER NOT NULL
 );
 """
+_WRITTEN = {
+    ("index", "sqlite_autoindex_documents_1", None),
+    ("table", "documents", SCHEMA.strip().removesuffix(";")),
+}
+_TYPES = (int, str, str, str, int)  # of a StoredDocument: a column of SQLite may hold anything
 
 
 def stored(ordinal: int, document: Document, dropped: int) -> StoredDocument:
@@ -67,7 +73,7 @@ def write_documents(folder: Folder, name: str, documents: Iterable[StoredDocumen
 
     try:
         try:
-            with compiled_code(), closing(_connect(folder.path_of(name), "rw")) as connection:
+            with compiled_code(), closing(_connect(folder, name, "rw")) as connection:
                 connection.execute("PRAGMA journal_mode = OFF")  # it is synced below, or thrown away
                 connection.execute("PRAGMA synchronous = OFF")
                 connection.execute("BEGIN")
@@ -104,17 +110,19 @@ class DocumentReader:
     def _open(self, folder: Folder, name: str) -> sqlite3.Connection:
         try:
             with self._damage_told(), compiled_code():
-                connection = _connect(folder.path_of(name), "ro&immutable=1")
+                connection = _connect(folder, name, "ro&immutable=1")
                 try:
                     connection.execute("PRAGMA trusted_schema = OFF")
                     connection.execute("PRAGMA mmap_size = 0")  # a file that is cut short is then an error
-                    connection.execute("SELECT ordinal, doc_id, text, fields, dropped FROM documents LIMIT 0")
+                    # Not a view, which could give anything, for ever: the table and its index of ids.
+                    found = connection.execute("SELECT type, name, sql FROM sqlite_master LIMIT 3").fetchall()
+                    if len(found) != 2 or set(found) != _WRITTEN:
+                        raise self._damaged("its schema is not the one that is written")
                 except BaseException:
                     connection.close()
                     raise
                 return connection
         except sqlite3.OperationalError as error:
-            os.close(folder.open_file(name))  # an OSError where the system, not the file, is the reason
             raise DamagedSegment(f"{self._where} cannot be opened: {error}", REMEDY) from error
 
     def close(self) -> None:
@@ -134,6 +142,8 @@ class DocumentReader:
             some = ordinals[begin : begin + _AT_ONCE]
             sql = f"SELECT ordinal, doc_id, {columns} FROM documents WHERE ordinal IN ({_marks(some)})"
             for ordinal, doc_id, text, fields in self._read(sql, some):
+                if type(doc_id) is not str or type(text) is not str:
+                    raise self._damaged("an id or a text is none")
                 found[ordinal] = Document(doc_id, text, {} if fields == "{}" else self._fields(fields))
 
     def ordinals_of(self, doc_ids: Sequence[str]) -> dict[str, int]:
@@ -157,6 +167,8 @@ class DocumentReader:
             )
             if len(rows) != len(some):
                 raise self._damaged("a document that the lists mention is missing")
+            if any(tuple(map(type, row)) != _TYPES for row in rows):
+                raise self._damaged("a document has a value of another type")
             yield from rows
 
     def count_truncated(self, alive: NDArray[np.int64] | None) -> int:
@@ -191,13 +203,11 @@ class DocumentReader:
         [(found,)] = self._read("PRAGMA integrity_check(1)")
         if found != "ok":
             raise self._damaged(found)
-        seen = 0
-        for begin in range(0, len(ordinals), _AT_ONCE):
-            some = ordinals[begin : begin + _AT_ONCE].tolist()
-            seen += len(self.fetch(some))
+        for _, _, _, fields, _ in self.stored(ordinals):
+            self._fields(fields)
         [(count,)] = self._read("SELECT count(*) FROM documents")
-        if not seen == count == len(ordinals):
-            raise self._damaged(f"it holds {count:,} documents, {seen:,} of the {len(ordinals):,} expected")
+        if count != len(ordinals):
+            raise self._damaged(f"it holds {count:,} documents; expected {len(ordinals):,}")
 
     def _read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         with self._looking, self._damage_told(), compiled_code():
@@ -244,6 +254,19 @@ def _marks(values: Sequence[Any]) -> str:
     return ", ".join("?" * len(values))
 
 
-def _connect(path: str, mode: str) -> sqlite3.Connection:
-    uri = f"file:{quote(str(Path(path).absolute()))}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=32)
+def _connect(folder: Folder, name: str, mode: str) -> sqlite3.Connection:
+    """An OSError says that the system does not open the file; what is in it is not looked at yet."""
+    uri = f"file:{quote(str(Path(folder.path_of(name)).absolute()))}?mode={mode}"
+    try:
+        return sqlite3.connect(
+            uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=32
+        )
+    except sqlite3.OperationalError as error:
+        length = len(os.fsencode(os.path.realpath(folder.path_of(name))))
+        if length > _LONGEST_PATH:
+            raise IndexProblem(
+                f"the path {folder.path / name} has {length:,} bytes; SQLite opens at most {_LONGEST_PATH}",
+                "move the index to a shorter path; nothing in it is damaged",
+            ) from error
+        folder.open_file(name).close()  # an error that knows its reason, if it is still there
+        raise OSError(None, f"{name}: {error}") from error

@@ -8,15 +8,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
-from coil.errors import ChangedCorpus, DuplicateId, how_many
+from coil.errors import ChangedCorpus, DuplicateId, InputError, how_many
 from coil.texts.values import Document
 
 OnDuplicate = Literal["error", "update", "skip"]
 Span = tuple[int, int]
 
 NOTHING_READ = bytes(16)
+MOST_BYTES = 999_000_000  # of a document: SQLite takes a row of a thousand million, its own bytes included
 _MOST_RUNS = 1 << 20
 _AT_ONCE = 256  # documents whose ids are looked up together, and their characters at most
 _CHARACTERS = 1 << 20
@@ -73,9 +74,22 @@ class Consumed:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Consumed:
-        """Back from the manifest."""
+        """Back from the manifest; a ValueError, KeyError or TypeError where it cannot be."""
+        if value.keys() != cls().to_json().keys():
+            raise ValueError("it has other keys than it should")
         starts = tuple((number, ordinal) for number, ordinal in value["starts"])
+        numbers = [value["documents"], value["empty"], *(number for start in starts for number in start)]
+        if not all(type(number) is int and 0 <= number < 2**62 for number in numbers):
+            raise ValueError("a number is not a count")
+        if value["on_duplicate"] not in get_args(OnDuplicate) or type(value["finished"]) is not bool:
+            raise ValueError("a choice is none")
         digest = bytes.fromhex(value["digest"])
+        if (
+            len(digest) != len(NOTHING_READ)
+            or value["empty"] > value["documents"]
+            or list(starts) != sorted(starts)
+        ):
+            raise ValueError("its parts contradict each other")
         return cls(
             value["documents"], digest, starts, value["on_duplicate"], value["finished"], value["empty"]
         )
@@ -226,6 +240,7 @@ class Intake:
             else:
                 self._positions.note(self._kept, self._mark)
             fields = json.dumps(document.fields, ensure_ascii=False)
+            self._check_size(document, fields)
             self.digest = _digest(self.digest, document.doc_id, document.text, fields)
             if self.number <= self._before.documents:
                 self._compare(document)
@@ -245,6 +260,18 @@ class Intake:
             spans = [] if document.is_empty else self._cut(document, self.here)
             yield Arrival(
                 self.number, self.n_empty, document, spans, self.digest, read.position, 3 * len(fields)
+            )
+
+    def _check_size(self, document: Document, fields: str) -> None:
+        parts = (document.doc_id, document.text, fields)
+        if 4 * sum(map(len, parts)) <= MOST_BYTES:  # no character takes more than four bytes
+            return
+        size = sum(len(part.encode("utf-8", errors="surrogatepass")) for part in parts)
+        if size > MOST_BYTES:
+            raise InputError(
+                f"{self.here(document)}: its id, text and fields take {size:,} bytes; the limit is "
+                f"{MOST_BYTES:,}",
+                "split the document, or leave out its large fields",
             )
 
     @property

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from coil.errors import IndexLocked, OutputError
-from coil.storage.disk import Folder
+from coil.storage.disk import Folder, remedy_for
+from coil.storage.manifest import SEGMENTS_FOLDER
 
 if sys.platform == "win32":
     import msvcrt
@@ -17,6 +19,7 @@ else:
     import fcntl
 
 LOCK_FILE = "writer.lock"
+_HOLDER = re.compile(rb"(process [0-9\n]+)?")  # the rest of a longer line may follow
 
 
 @contextmanager
@@ -27,33 +30,44 @@ def writer_lock(path: Path) -> Iterator[Folder]:
     to its path meanwhile.
     """
     with Folder.open(path) as folder:
+        for name in (LOCK_FILE, SEGMENTS_FOLDER):
+            if folder.is_link(name):
+                raise OutputError(
+                    f"{path / name} is a link; an index is only written where its own files are",
+                    "put what it leads to in its place, or link to the whole index instead",
+                )
         try:
-            handle = folder.open_to_lock(LOCK_FILE)
+            file = folder.open_to_lock(LOCK_FILE)
         except OSError as error:
             raise OutputError(
-                f"{path / LOCK_FILE} cannot be written: {error.strerror}", "check the rights on the folder"
+                f"{path / LOCK_FILE} cannot be written: {error.strerror}",
+                remedy_for(error, "check the rights on the folder"),
             ) from error
         owner = os.getpid()
-        try:
-            if not _try_lock(handle):
-                shown = (
-                    os.pread(handle, 64, 0).decode(errors="replace").strip() if hasattr(os, "pread") else ""
-                )
-                other = "this process" if shown == f"process {owner}" else "another process"
-                raise IndexLocked(
-                    f"{path} is being written by {other}{f' ({shown})' if shown else ''}",
-                    "wait until it is done; searching goes on meanwhile",
-                )
-            with suppress(OSError):  # a full disk: the line only tells others who holds the lock
-                _tell_holder(handle)
-            yield folder
-        finally:
-            if os.getpid() == owner:  # a process that was forked meanwhile has the handle, too
-                _unlock(handle)
-            os.close(handle)
+        with file as handle:
+            try:
+                if not _try_lock(handle):
+                    raise _locked(path, handle)
+                with suppress(OSError):  # a full disk: the line only tells others who holds the lock
+                    _tell_holder(handle)
+                yield folder
+            finally:
+                if os.getpid() == owner:  # a process that was forked meanwhile has the handle, too
+                    _unlock(handle)
+
+
+def _locked(path: Path, handle: int) -> IndexLocked:
+    shown = os.pread(handle, 64, 0).decode(errors="replace").strip() if hasattr(os, "pread") else ""
+    other = "this process" if shown == f"process {os.getpid()}" else "another process"
+    return IndexLocked(
+        f"{path} is being written by {other}{f' ({shown})' if shown else ''}",
+        "wait until it is done; searching goes on meanwhile",
+    )
 
 
 def _tell_holder(handle: int) -> None:
+    if not _HOLDER.fullmatch(os.pread(handle, 64, 0) if hasattr(os, "pread") else b""):
+        return  # it is somebody's file, perhaps by a hard link: it can be locked, but not overwritten
     line = f"process {os.getpid()}\n".encode()
     os.write(handle, line)
     if os.fstat(handle).st_size > len(line):  # cutting costs milliseconds on some file systems

@@ -30,14 +30,23 @@ from coil.errors import (
     ReplacedIndex,
 )
 from coil.lists.segment import MOST_ROWS
-from coil.storage.disk import FileFacts, Folder
+from coil.storage.disk import MORE_FILES, FileFacts, Folder, remedy_for
 
 FORMAT = 4
 MANIFEST_FILE = "manifest.jsonl"
 SEGMENTS_FOLDER = "segments"
-LARGEST = 256 << 20  # bytes of a manifest: hundreds of millions of documents
+LARGEST = 32 << 20  # bytes of a manifest: 190 million documents of which many are deleted, or billions
 _NAME = re.compile(r"[0-9]{10}-[0-9a-f]{16}")
+_FILE = re.compile(rf"{_NAME.pattern}\.(lists|documents)")
+_PARTIAL = re.compile(r"manifest-[0-9a-f]{8}-[0-9]+\.partial")
 _HEX = re.compile(r"[0-9a-f]{64}")
+_INDEX_ID = re.compile(r"[0-9a-f]{32}")
+_MOST_SEGMENTS = 10**10 - 1  # numbers of ten digits, in the names of files
+_MANIFEST = frozenset(
+    ("index_id", "version", "next_ordinal", "next_segment", "settings", "build", "segments")
+)
+_SEGMENT = frozenset(("name", "rows", "mentions", "documents", "living", "lists", "texts"))
+_FACTS = frozenset(("bytes", "sha256"))
 _REMEDY = "restore the index from a backup, or build it again"
 
 
@@ -103,6 +112,7 @@ class SegmentEntry:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SegmentEntry:
         """Back from the manifest; a ValueError where it cannot be."""
+        _check_keys(value, _SEGMENT, "deleted")
         rows = _count(value["rows"], MOST_ROWS)
         _check(rows > 0, "a segment has no rows")
         deleted = b""
@@ -120,7 +130,7 @@ class SegmentEntry:
             _count(value["mentions"]),
             documents,
             living,
-            _facts(value["lists"]),
+            _facts(value["lists"], "header_sha256"),
             _digest(value["lists"]["header_sha256"]),
             _facts(value["texts"]),
             deleted,
@@ -177,17 +187,19 @@ class Manifest:
             body = rest.removesuffix(b"\n")
             _check(begin["sha256"] == sha256(body).hexdigest(), "its digest is another")
             value = json.loads(body)
+            _check_keys(value, _MANIFEST)
             segments = tuple(SegmentEntry.from_json(entry) for entry in value["segments"])
-            build = value["build"]
+            build, index_id = value["build"], value["index_id"]
+            _check(_INDEX_ID.fullmatch(index_id) is not None, "its index_id is not 32 hexadecimal digits")
             _check(isinstance(value["settings"], dict), "its settings are not an object")
             _check(build is None or isinstance(build, dict), "its build state is not an object")
             _check(len({entry.name for entry in segments}) == len(segments), "it names a segment twice")
             return cls(
-                str(value["index_id"]),
+                index_id,
                 value["settings"],
                 _count(value["version"]),
                 _count(value["next_ordinal"]),
-                _count(value["next_segment"]),
+                _count(value["next_segment"], _MOST_SEGMENTS),
                 build,
                 segments,
                 begin["sha256"],
@@ -195,6 +207,16 @@ class Manifest:
         except (ValueError, KeyError, TypeError, RecursionError, binascii.Error, zlib.error) as error:
             reason = f"{type(error).__name__}: {error}" if isinstance(error, KeyError | TypeError) else error
             raise DamagedManifest(f"{where} is damaged: {reason}", _REMEDY) from error
+
+
+def is_segment_file(name: str) -> bool:
+    """Whether a file of the folder of segments has a name that only a writer gives."""
+    return _FILE.fullmatch(name) is not None
+
+
+def is_partial(name: str) -> bool:
+    """Whether a file is a manifest that a writer had not finished when it was killed."""
+    return _PARTIAL.fullmatch(name) is not None
 
 
 def _other_format(where: str, found: int) -> NewerIndex | OlderIndex:
@@ -220,7 +242,12 @@ def _digest(value: Any) -> str:
     return digest
 
 
-def _facts(value: Any) -> FileFacts:
+def _check_keys(value: Any, keys: frozenset[str], optional: str = "") -> None:
+    _check(isinstance(value, dict) and value.keys() - {optional} == keys, "it has other keys than it should")
+
+
+def _facts(value: Any, also: str = "") -> FileFacts:
+    _check_keys(value, _FACTS, also)
     return FileFacts(_count(value["bytes"]), _digest(value["sha256"]))
 
 
@@ -232,12 +259,16 @@ def read_manifest(folder: Folder) -> Manifest:
     except FileNotFoundError as error:
         raise _no_index(folder) from error
     except OSError as error:
-        if error.errno in (errno.EISDIR, errno.EIO):
+        if error.errno in (errno.EISDIR, errno.EIO, errno.EINVAL):
             raise DamagedManifest(f"{where} cannot be read: {error.strerror}", _REMEDY) from error
         raise IndexProblem(
             f"{where} cannot be read: {error.strerror}",
-            "check the rights on the file, and how many files this process may open",
+            f"check the rights on the file, and {MORE_FILES}",
         ) from error
+    return _parse(content, where)
+
+
+def _parse(content: bytes, where: str) -> Manifest:
     if len(content) > LARGEST:
         raise DamagedManifest(f"{where} exceeds the limit of {LARGEST:,} bytes", _REMEDY)
     return Manifest.from_bytes(content, where)
@@ -259,12 +290,13 @@ def publish(folder: Folder, manifest: Manifest, before: Manifest | None) -> Mani
     """
     content = manifest.to_bytes()
     where = str(folder.path / MANIFEST_FILE)
+    written = _check_next(content, where)
     partial = f"manifest-{manifest.index_id[:8]}-{manifest.version}.partial"
     folder.discard(partial)  # of a writer that was killed
     try:
         folder.write(partial, [content])
         try:
-            _check_unchanged(folder, before)
+            check_unchanged(folder, before)
             folder.replace(partial, MANIFEST_FILE)
         except BaseException:
             folder.discard(partial)
@@ -272,7 +304,9 @@ def publish(folder: Folder, manifest: Manifest, before: Manifest | None) -> Mani
     except OSError as error:
         raise OutputError(
             f"{where} cannot be written: {error.strerror or error}",
-            "free some space or check the rights on the folder; the index is as it was before",
+            remedy_for(
+                error, "free some space or check the rights on the folder; the index is as it was before"
+            ),
         ) from error
     try:
         folder.sync()
@@ -281,10 +315,20 @@ def publish(folder: Folder, manifest: Manifest, before: Manifest | None) -> Mani
             f"{folder.path} was changed, but the disk did not confirm it: {error.strerror or error}",
             "check the disk, then look whether the change is there; it may be lost if the power fails now",
         ) from error
-    return replace(manifest, digest=Manifest.from_bytes(content, where).digest)
+    return replace(manifest, digest=written.digest)
 
 
-def _check_unchanged(folder: Folder, before: Manifest | None) -> None:
+def _check_next(content: bytes, where: str) -> Manifest:
+    """Read a manifest before it is written: one that nobody could read would be the end of the index."""
+    try:
+        return _parse(content, where)
+    except DamagedManifest as error:
+        raise IndexProblem(
+            f"the next manifest could not be read: {error}", f"nothing was written; {_REMEDY}"
+        ) from error
+
+
+def check_unchanged(folder: Folder, before: Manifest | None) -> None:
     """Neither the folder nor its manifest was swapped while we held the lock."""
     if not folder.is_at_its_path:
         raise ReplacedIndex(

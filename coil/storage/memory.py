@@ -11,6 +11,7 @@ from pathlib import Path
 from coil.errors import InputError, TooLittleMemory
 
 DEFAULT = 2 << 30
+MOST_THREADS = 1024  # of a search; each takes memory, and none has so many cores
 SLACK = 32 << 20  # SQLite's cache, the allocator's holes
 LEAST_FREE = 64 << 20  # below this, segments are so small that building crawls
 WINDOW_SHARE = 0.15  # of what is free: texts read, being encoded, and their vectors
@@ -22,6 +23,7 @@ MERGING = 6.5
 LONGEST_LINE_SHARE = 1 / 32
 READING_SHARE = 1 / 8  # four such lines: a long one as bytes or characters, its text, its other values
 
+_MOST = 1 << 60
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
@@ -39,8 +41,11 @@ def parse_size(text: str) -> int:
     """`512M` or `4G` in bytes; K, M, G and T are powers of 1024."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise InputError(f"{text!r} is not a size", "write a number and a unit, such as 512M or 4G")
-    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+        raise InputError(f"{text!r:.80} is not a size", "write a number and a unit, such as 512M or 4G")
+    size = float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " ")
+    if size > _MOST:
+        raise InputError(f"{text!r:.80} is more than any machine has", "write a size such as 512M or 4G")
+    return int(size)
 
 
 def show_size(size: int) -> str:

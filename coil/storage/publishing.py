@@ -7,9 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from coil.errors import CoilError, IndexProblem
+from coil.errors import IndexProblem
 from coil.storage.disk import Folder
-from coil.storage.manifest import SEGMENTS_FOLDER, SegmentEntry, publish
+from coil.storage.manifest import (
+    SEGMENTS_FOLDER,
+    Manifest,
+    SegmentEntry,
+    check_unchanged,
+    is_partial,
+    is_segment_file,
+    publish,
+)
 from coil.storage.snapshot import Holder, Snapshot
 
 
@@ -20,23 +28,32 @@ class Publisher:
         self.folder, self.holder = folder, holder
 
     def publish(self, current: Snapshot, entries: Sequence[SegmentEntry], **others: Any) -> None:
-        """Make these the index's segments, and remove the files of others; who has them open keeps them."""
+        """Make these the index's segments, and remove the files of others; who has them open keeps them.
+
+        They are opened first: what cannot be opened, such as one segment more than the system allows open
+        files for, does not become part of the index.
+        """
+        following = self._open(current, current.manifest.changed(entries, **others))
         try:
-            manifest = publish(self.folder, current.manifest.changed(entries, **others), current.manifest)
-            try:
-                self.holder.offer(Snapshot.open(self.folder, manifest, current))
-            except (CoilError, OSError) as error:
-                raise IndexProblem(
-                    f"the change is committed, but {self.folder.path} cannot be opened again: {error}",
-                    "close other indexes; it is seen as soon as it can be opened",
-                ) from error
+            following.manifest = publish(self.folder, following.manifest, current.manifest)
         except BaseException:
+            following.release()
             self.holder.doubt()
             raise
+        self.holder.offer(following)
         kept = {entry.name for entry in entries}
         for entry in current.manifest.segments:
             if entry.name not in kept:
                 self.discard(entry)
+
+    def _open(self, current: Snapshot, manifest: Manifest) -> Snapshot:
+        try:
+            return Snapshot.open(self.folder, manifest, current)
+        except IndexProblem as error:
+            check_unchanged(self.folder, current.manifest)  # or that is the reason
+            raise IndexProblem(
+                f"nothing was changed, because what was written cannot be opened: {error}", error.remedy
+            ) from error
 
     def discard(self, entry: SegmentEntry) -> None:
         """Remove the files of a segment that no manifest names."""
@@ -58,7 +75,10 @@ class Publisher:
         return entries
 
     def remove_strays(self) -> None:
-        """Files of a writer that was killed before it could name them, or before it could remove them."""
+        """Files of a writer that was killed before it could name them, or before it could remove them.
+
+        What has another name than a writer gives was put there by somebody else, and stays.
+        """
         with self.holder.held() as current:
             named = {
                 name
@@ -70,8 +90,8 @@ class Publisher:
         except OSError:  # too few file handles, say: strays do no harm, and another writer will come
             return
         for name in files:
-            if f"{SEGMENTS_FOLDER}/{name}" not in named:
+            if is_segment_file(name) and f"{SEGMENTS_FOLDER}/{name}" not in named:
                 self.folder.discard(f"{SEGMENTS_FOLDER}/{name}")
         for name in others:
-            if name.startswith("manifest-") and name.endswith(".partial"):
+            if is_partial(name):
                 self.folder.discard(name)

@@ -15,12 +15,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.errors import CoilError, DamagedSegment, IndexProblem, InputError, MissingSegment, ReplacedIndex
+from coil.errors import (
+    CoilError,
+    DamagedManifest,
+    DamagedSegment,
+    IndexProblem,
+    InputError,
+    MissingSegment,
+    ReplacedIndex,
+)
 from coil.forks import cached, make_lock
 from coil.hits.searcher import Searcher
 from coil.lists.segment import LiveSegment, Segment
 from coil.lists.segment_file import REMEDY
-from coil.storage.disk import Folder
+from coil.storage.disk import MORE_FILES, Folder
 from coil.storage.filters import parse_filter
 from coil.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
 from coil.storage.stored_segment import StoredSegment, check_sizes
@@ -59,6 +67,7 @@ class Snapshot:
                 for entry, of in zip(manifest.segments, stored, strict=True)
             ]
             self._firsts = self._first_ordinals()
+            self._check_form()
         except BaseException:
             self.release()
             raise
@@ -94,7 +103,7 @@ class Snapshot:
                 if isinstance(error, OSError):
                     raise IndexProblem(
                         f"{folder.path} cannot be read: {error.strerror or error}",
-                        "check the rights on its files, and how many files this process may open",
+                        f"check the rights on its files, and {MORE_FILES}",
                     ) from error
                 superseded = isinstance(error, MissingSegment) and attempt + 1 < _TRIES
                 if superseded and read_manifest(folder).digest != manifest.digest:
@@ -247,6 +256,19 @@ class Snapshot:
         alive = self.segments[place].alive
         return rows.start < rows.stop and (alive is None or bool(alive[rows.start]))
 
+    def _check_form(self) -> None:
+        """Every segment holds vectors of the widths and the precision that the settings tell."""
+        config = self.manifest.settings.get("config")
+        widths = [config.get(name) for name in ("n_t", "n_c")] if isinstance(config, dict) else [None, None]
+        expected = (*widths, self.manifest.settings.get("precision"))
+        for entry, of in zip(self.manifest.segments, self._stored, strict=True):
+            if of.form != expected:
+                raise DamagedManifest(
+                    f"{self.path / entry.lists_file} has n_t, n_c and precision {of.form}, but the settings "
+                    f"of the index tell {expected!r:.80}",
+                    REMEDY,
+                )
+
     def _first_ordinals(self) -> NDArray[np.int64]:
         """The first ordinal of each segment; segments are in order, and no two overlap."""
         last = 0
@@ -366,7 +388,7 @@ def newer_state(folder: Folder, current: Snapshot) -> Snapshot | None:
 
 
 def _is_another(found: Manifest, known: Manifest) -> bool:
-    if found.index_id != known.index_id or found.version < known.version:
+    if (found.index_id, found.settings) != (known.index_id, known.settings) or found.version < known.version:
         return True
     return found.version == known.version and found.digest != known.digest
 

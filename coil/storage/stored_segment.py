@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import stat
 from collections.abc import Iterable
 
 import numpy as np
@@ -13,9 +14,11 @@ from coil.errors import DamagedSegment, IndexProblem, MissingSegment, OutputErro
 from coil.forks import make_lock
 from coil.lists.segment import Segment
 from coil.lists.segment_file import REMEDY, check_mentions, open_segment, segment_bytes
-from coil.storage.disk import FileFacts, Folder
+from coil.storage.disk import FileFacts, Folder, remedy_for
 from coil.storage.documents import DocumentReader, StoredDocument, write_documents
 from coil.storage.manifest import SEGMENTS_FOLDER, SegmentEntry
+
+_FORMS = {"int8": "int8", "float16": "fp16", "float32": "fp32"}
 
 
 class StoredSegment:
@@ -59,6 +62,14 @@ class StoredSegment:
         if self._map.size() < len(self.mapped):
             raise DamagedSegment(f"{self._where} was truncated while it was open", REMEDY)
 
+    @property
+    def form(self) -> tuple[int, int, str]:
+        """The widths of token and sentence vectors, and their precision as the settings name it."""
+        segment = self.segment
+        kept = [segment.vectors, *([segment.precise_vectors] if segment.precise_vectors is not None else [])]
+        precision = "+".join(_FORMS[of.values.dtype.name] for of in kept)
+        return segment.vectors.dim, segment.sentences.dim, precision
+
     def rows_of(self, ordinal: int) -> slice:
         """The rows of a document, none where it is not here."""
         begin, end = np.searchsorted(self.segment.row_documents, [ordinal, ordinal + 1])
@@ -73,16 +84,18 @@ def check_sizes(folder: Folder, entry: SegmentEntry) -> None:
     """
     for name, facts in ((entry.lists_file, entry.lists), (entry.documents_file, entry.texts)):
         try:
-            size = folder.stat(name).st_size
+            found = folder.stat(name)
         except FileNotFoundError as error:
             raise _missing(folder, name) from error
         except OSError as error:
             raise DamagedSegment(
                 f"{folder.path / name} cannot be read: {error.strerror}", "check the disk"
             ) from error
-        if size != facts.bytes:
+        if not stat.S_ISREG(found.st_mode):  # SQLite would wait for what a pipe says
+            raise DamagedSegment(f"{folder.path / name} is no file", REMEDY)
+        if found.st_size != facts.bytes:
             raise DamagedSegment(
-                f"{folder.path / name} has {size:,} bytes, but {facts.bytes:,} were written", REMEDY
+                f"{folder.path / name} has {found.st_size:,} bytes, but {facts.bytes:,} were written", REMEDY
             )
 
 
@@ -107,7 +120,7 @@ def write_stored_segment(
     except OSError as error:
         raise OutputError(
             f"{folder.path / SEGMENTS_FOLDER} cannot be written: {error.strerror or error}",
-            "free some space or choose another place; what was there before is untouched",
+            remedy_for(error, "free some space or choose another place; what was there before is untouched"),
         ) from error
     return SegmentEntry(name, segment.n_rows, segment.n_mentions, count, count, lists, header, texts)
 
@@ -145,13 +158,11 @@ def _missing(folder: Folder, name: str) -> MissingSegment:
 
 def _map(folder: Folder, entry: SegmentEntry) -> mmap.mmap:
     try:
-        handle = folder.open_file(entry.lists_file)
+        file = folder.open_file(entry.lists_file)
     except FileNotFoundError as error:
         raise _missing(folder, entry.lists_file) from error
-    try:
+    with file as handle:
         size = os.fstat(handle).st_size
         if size != entry.lists.bytes or not size:  # it was right a moment ago
             raise DamagedSegment(f"{folder.path / entry.lists_file} has {size:,} bytes", REMEDY)
         return mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
-    finally:
-        os.close(handle)

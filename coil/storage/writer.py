@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from coil.errors import CoilError, InputError
+from coil.errors import InputError
 from coil.lists.precision import Precision
 from coil.lists.rows import Long, Rows, Span, encode_spans, row_spans
 from coil.lists.segment import MOST_ROWS, SegmentBuilder, merge_segments
@@ -316,7 +316,7 @@ class IndexWriter:
     def _merge(self, merge: Callable[[Publisher, int], None]) -> None:
         try:
             merge(self._publisher, self._plan.merged)
-        except (CoilError, OSError, MemoryError) as error:
+        except Exception as error:  # whatever it is: what was committed is no failure
             _log.warning("the documents are in the index, but its segments could not be merged: %s", error)
 
     def _write(

@@ -175,6 +175,8 @@ def make_document(record: Record, where: str = "record", line: int = 1, text: st
 
 def check_document(document: Document, where: str, line: int) -> Document:
     """A document that a program made: as one that was read, or an error that says what is wrong with it."""
+    if document.doc_id == "":
+        raise BadLine(where, line, "the id is empty; expected a string", "give each document its own id")
     parts: list[tuple[str, object, type]] = [
         ("id", document.doc_id, str),
         ("text", document.text, str),

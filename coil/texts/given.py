@@ -8,7 +8,7 @@ from typing import Any
 
 from coil.errors import InputError
 from coil.texts.corpora import Documents, check_document, make_document
-from coil.texts.values import Document
+from coil.texts.values import Document, clean
 
 Texts = Iterable[Document | Mapping[str, Any]]
 
@@ -27,6 +27,8 @@ class GivenDocuments(Iterator[Document]):
     def __next__(self) -> Document:
         found = next(self._stream)
         self._number += 1
+        if self._reading is None:  # in a file, names are text already
+            self._check_names(found.fields if isinstance(found, Document) else found)
         if isinstance(found, Document):
             return check_document(found, "the documents given", self._number)
         if not isinstance(found, Mapping):
@@ -35,6 +37,18 @@ class GivenDocuments(Iterator[Document]):
                 _REMEDY,
             )
         return make_document(dict(found), "documents", self._number)
+
+    def _check_names(self, fields: object) -> None:
+        """Names become text; two that become the same would leave one value."""
+        names: set[str] = set()
+        for name in fields if isinstance(fields, Mapping) else ():
+            text = clean(name if isinstance(name, str) else str(name))
+            if text in names:
+                raise InputError(
+                    f"document {self._number} has the field {text!r:.80} twice, under different keys",
+                    "give each field a name of its own",
+                )
+            names.add(text)
 
     @property
     def mark(self) -> int:

