@@ -94,7 +94,7 @@ def _prepare_streams() -> None:
             os.open(os.devnull, os.O_RDWR)
     if sys.stdout is None:
         sys.stdout = _ClosedOutput()
-    sys.stderr = _Notes(sys.stderr)  # type: ignore[assignment]  # as far as it is used
+    sys.stderr = _Notes(sys.stderr)
 
 
 class _ClosedOutput(io.TextIOBase):

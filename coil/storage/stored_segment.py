@@ -66,8 +66,9 @@ class StoredSegment:
     def form(self) -> tuple[int, int, str]:
         """The widths of token and sentence vectors, and their precision as the settings name it."""
         segment = self.segment
-        kept = [segment.vectors, *([segment.precise_vectors] if segment.precise_vectors is not None else [])]
-        precision = "+".join(_FORMS[of.values.dtype.name] for of in kept)
+        precision = _FORMS[segment.vectors.values.dtype.name]
+        if segment.precise_vectors is not None:
+            precision += f"+{_FORMS[segment.precise_vectors.values.dtype.name]}"
         return segment.vectors.dim, segment.sentences.dim, precision
 
     def rows_of(self, ordinal: int) -> slice:
