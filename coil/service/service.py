@@ -36,6 +36,7 @@ _LOOK_FOR_CLIENT = (
 )
 CHANGES_MAY_TAKE = 20.0  # seconds after the signal to stop; the server waits for 30
 _MANY_HITS = 100  # more take so long to fetch and write that the search is not quick
+_LONG_QUERY = 300  # characters; the language model takes as long for a longer one as for several others
 _HITS_TOGETHER = 320  # of queries that are answered together: what is held as Python values at once
 
 Gone = Callable[[], Awaitable[bool]]
@@ -49,6 +50,7 @@ class _Asking:
     kind: Hashable | None = None
     slow: bool = False
     together: int = MOST_TOGETHER
+    size: int = 0
     end: float | None = None  # None: the limit from now on
     admitted: bool = False
 
@@ -127,10 +129,12 @@ class Service:
             found.reverse()
             return [self._written(found.pop(), deadline) for _ in queries]
 
+        is_long = len(query) > _LONG_QUERY
         job = _Asking(
             (name, asked),
-            slow=asked.filter is not None or asked.matches or asked.k > _MANY_HITS,
+            slow=is_long or asked.filter is not None or asked.matches or asked.k > _MANY_HITS,
             together=max(1, min(MOST_TOGETHER, _HITS_TOGETHER // asked.k)),
+            size=len(query),
         )
         found: Reply = await self._ask(answer, self._query(query), job, gone)
         return found
@@ -381,7 +385,7 @@ class Service:
         gone: Gone | None = None,
     ) -> Any:
         end = how.end or time.monotonic() + self.options.limits.seconds
-        job = Job(how.kind, value, answer, end, how.slow, how.together)
+        job = Job(how.kind, value, answer, end, how.slow, how.together, how.size)
         future = asyncio.wrap_future(self._workers.submit(job, how.admitted))
         while not future.done():
             # The parts of a search that cannot check the time may take a little longer.
