@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
+from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.service import _LONG_QUERY
 from coil.service.workers import MOST_CHARACTERS, Job, Workers
-from tests.raw_http import wait_until
+from tests.hash_encoder import HashEncoder
+from tests.raw_http import connected, is_closed, read_answer, wait_until
+from tests.serving import TOKEN, running
 from tests.test_service import ONE, build
 from tests.test_service_fairness import gated, search
 
@@ -56,3 +62,69 @@ def test_queries_are_answered_together_up_to_so_many_characters() -> None:
     assert [one.result(20) for one in asked] == [1, half, half, 1, 2, 3 * half, 3]
     assert sizes == [1, 2, 2, 1, 1]
     workers.stop()
+
+
+def half_a_body(method: str, path: str, *headers: str, length: int = 100) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {length}", *headers]
+    return ("\r\n".join(lines) + "\r\n\r\n{").encode()
+
+
+JSON = "Content-Type: application/json"
+
+
+@pytest.mark.parametrize("before", [b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+def test_half_bodies_keep_nobody_out(tmp_path: Path, before: bytes) -> None:
+    limits = ServiceLimits(connections=6, upload_seconds=30)
+    options = ServiceOptions(limits=limits, token=TOKEN)
+    token = f"Authorization: Bearer {TOKEN}"
+    with (
+        running([build(tmp_path / "notes.coil", 3)], options, HashEncoder()) as server,
+        ExitStack() as stack,
+    ):
+
+        def connect(sent: bytes) -> socket.socket:
+            connection = stack.enter_context(connected(server))
+            connection.sendall(sent)
+            return connection
+
+        upload = connect(half_a_body("POST", f"{ONE}/documents", token, length=28))
+        wait_until(lambda: server.service.served["notes"].writes_waiting == 1)
+        halves = []
+        for _ in range(60):
+            halves.append(connect(before + half_a_body("POST", f"{ONE}/search", JSON)))
+            assert not before or read_answer(halves[-1]).status == 200  # what is complete is answered
+        for _ in range(3):
+            assert httpx.get(f"{server.url}ready").status_code == 200
+        assert is_closed(halves[0])
+        upload.sendall(b'"id": "a", "text": "river"}')
+        assert read_answer(upload).status == 200  # whoever has the token is not closed for others
+
+
+def test_a_small_body_has_less_time_than_documents(tmp_path: Path) -> None:
+    options = ServiceOptions(limits=ServiceLimits(body_seconds=0.3), token=TOKEN)
+    token = f"Authorization: Bearer {TOKEN}"
+    with running([build(tmp_path / "notes.coil", 3)], options, HashEncoder()) as server:
+        for request in (
+            half_a_body("POST", f"{ONE}/search", JSON),
+            half_a_body("DELETE", f"{ONE}/documents", JSON, token),
+        ):
+            with connected(server) as connection:
+                connection.sendall(request)
+                assert read_answer(connection).status == 408
+        with connected(server) as connection:
+            connection.sendall(half_a_body("POST", f"{ONE}/documents", token, length=28))
+            time.sleep(1)
+            connection.sendall(b'"id": "a", "text": "river"}')
+            assert read_answer(connection).status == 200
+
+
+@pytest.mark.parametrize(("method", "path"), [("DELETE", "documents"), ("POST", "documents")])
+def test_the_token_is_checked_before_the_body_is_read(tmp_path: Path, method: str, path: str) -> None:
+    options = ServiceOptions(token=TOKEN)
+    with (
+        running([build(tmp_path / "notes.coil", 3)], options, HashEncoder()) as server,
+        connected(server) as connection,
+    ):
+        connection.settimeout(5)
+        connection.sendall(half_a_body(method, f"{ONE}/{path}", JSON))
+        assert read_answer(connection).status == 401

@@ -8,14 +8,15 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from coil.service.connections import CROWDED
-from coil.service.limits import ServiceOptions
+from coil.service.connections import ADMIT, CROWDED
+from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.meters import Meters
 from coil.service.problems import MEDIA_TYPE, Problem
 
@@ -75,11 +76,9 @@ class Gate:
                 await send_problem(problem, request_id, answer)
                 note["problem"] = problem.kind
             else:
-                await self._app(
-                    scope,
-                    _Counted(receive, self._most_bytes(scope), self._options.limits.upload_seconds),
-                    answer,
-                )
+                body = Body(receive, self._most_bytes(scope), self._options.limits, scope["state"].get(ADMIT))
+                scope["state"]["body"] = body
+                await self._app(scope, body, answer)
         except ClientDisconnect:
             note["problem"] = "disconnected"
             status = status or 499  # not sent to anyone, only logged and counted
@@ -163,13 +162,23 @@ class Gate:
         _log.info("request", extra=extra)
 
 
-class _Counted:
+class Body:
     """Stops reading a body that exceeds its limits of bytes or time, whatever its Content-Length."""
 
-    def __init__(self, receive: Receive, most: int, seconds: float) -> None:
+    def __init__(
+        self, receive: Receive, most: int, limits: ServiceLimits, admit: Callable[[], object] | None = None
+    ) -> None:
         self._receive, self._most, self._bytes = receive, most, 0
-        self._end = time.monotonic() + seconds
+        self._limits, self._admit = limits, admit
+        self._began = time.monotonic()
+        self._end = self._began + limits.body_seconds
         self._complete = False
+
+    def allow_upload(self) -> None:
+        """This client may change the index: it has longer, and its connection is not closed for others."""
+        self._end = self._began + self._limits.upload_seconds
+        if self._admit is not None and not self._complete:
+            self._admit()
 
     async def __call__(self) -> Message:
         if self._complete:  # from here on there is only the disconnect
