@@ -159,3 +159,23 @@ def test_something_else_in_the_place_of_the_manifest(tmp_path: Path) -> None:
         manifest.unlink()
         manifest.write_bytes(kept)
         assert index.search("river")
+
+
+@pytest.mark.parametrize("zeros", [0, 10, 5000])
+def test_a_content_length_of_thousands_of_digits(tmp_path: Path, zeros: int) -> None:
+    body = b'{"query": "river"}'
+    request = (
+        f"POST {ONE}/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {'0' * zeros}{len(body)}\r\n\r\n"
+    ).encode() + body
+    with (
+        running([build(tmp_path / "notes.coil", 3)], ServiceOptions(), HashEncoder()) as server,
+        connected(server) as connection,
+    ):
+        connection.sendall(request)
+        answer = read_answer(connection)
+        if zeros < 5000:
+            assert answer.status == 200
+        else:
+            assert answer.status == 400
+            assert answer.problem()["detail"] == "the Content-Length has 5,002 characters"

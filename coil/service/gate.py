@@ -22,6 +22,7 @@ from coil.service.problems import MEDIA_TYPE, Problem
 
 _log = logging.getLogger("coil.service")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_LENGTH_DIGITS = 20  # those of the largest number of 64 bits
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:]*)(:\d*)?")
 
 HEADERS = {
@@ -128,6 +129,9 @@ class Gate:
                     "use the address that it printed at its start, or start it with --allow-host NAME",
                 )
         length = headers.get("content-length", "")
+        if len(length) > _LENGTH_DIGITS:  # leading zeros: the parser refuses numbers that are so large
+            detail = f"the Content-Length has {len(length):,} characters"
+            return Problem(400, "bad_http", detail, "send the number of bytes without leading zeros")
         if length.isdecimal() and int(length) > self._most_bytes(scope):
             return too_large(self._most_bytes(scope))
         return None
