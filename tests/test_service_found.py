@@ -14,9 +14,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from coil.errors import DamagedManifest
+from coil.cli import serve
+from coil.cli.main import run
+from coil.errors import DamagedManifest, InputError
 from coil.indexes.opening import create, open_index
-from coil.service import service, uploads
+from coil.service import names, service, uploads
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.problems import Problem
 from coil.vectors.token_vectors import TokenVectors
@@ -179,3 +181,37 @@ def test_a_content_length_of_thousands_of_digits(tmp_path: Path, zeros: int) -> 
         else:
             assert answer.status == 400
             assert answer.problem()["detail"] == "the Content-Length has 5,002 characters"
+
+
+def test_hosts_are_allowed_by_name_in_any_case_and_with_any_port() -> None:
+    for given, expected in {
+        "Example.ORG": "example.org",
+        "a-b.c_d": "a-b.c_d",
+        "::1": "[::1]",
+        "[FE80:0::1]": "[fe80::1]",
+        "10.0.0.1": "10.0.0.1",
+    }.items():
+        assert names.host_name(given) == expected
+    with pytest.raises(InputError, match="has a port") as found:
+        names.host_name("example.org:8080")
+    assert found.value.remedy == "write --allow-host example.org"
+    for given in ("https://example.org", "*", "*.example.org", "", "a b", "example.org/", "[::1]:80", "a..b"):
+        with pytest.raises(InputError):
+            names.host_name(given)
+
+
+def options_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> ServiceOptions:
+    """The options of a server that would be started so."""
+    found: list[ServiceOptions] = []
+    monkeypatch.setattr(serve, "serve", lambda folders, host, port, options, models: found.append(options))
+    assert run(["serve", "notes.coil", *arguments]) == 0
+    return found[0]
+
+
+def test_an_allowed_host_is_accepted_on_every_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = options_of(monkeypatch, "--host", "0.0.0.0", "--allow-host", "Example.org")
+    with running([build(tmp_path / "notes.coil", 3)], options, HashEncoder()) as server:
+        for host, status in (("example.org", 200), ("EXAMPLE.ORG:8080", 200), ("other.org", 421)):
+            assert server.client.get("/health", headers={"Host": host}).status_code == status
