@@ -215,3 +215,32 @@ def test_an_allowed_host_is_accepted_on_every_address(
     with running([build(tmp_path / "notes.coil", 3)], options, HashEncoder()) as server:
         for host, status in (("example.org", 200), ("EXAMPLE.ORG:8080", 200), ("other.org", 421)):
             assert server.client.get("/health", headers={"Host": host}).status_code == status
+
+
+def test_pages_of_allowed_origins_can_read_refusals(tmp_path: Path) -> None:
+    options = ServiceOptions(limits=ServiceLimits(body_bytes=10), origins=("https://page.example",))
+    with running([build(tmp_path / "notes.coil", 3)], options, HashEncoder()) as server:
+        for host, body, status in (("localhost", b" " * 11, 413), ("other.example", b"", 421)):
+            for origin, seen in (("https://page.example", "https://page.example"), ("https://evil", None)):
+                headers = {"Host": host, "Origin": origin}
+                got = server.client.post(f"{ONE}/search", content=body, headers=headers)
+                assert got.status_code == status
+                assert got.headers.get("access-control-allow-origin") == seen
+                if seen:
+                    assert got.headers["access-control-expose-headers"] == "X-Request-Id, Retry-After"
+                    assert got.headers["vary"] == "Origin"
+
+
+def test_origins_are_written_as_browsers_send_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given, expected in {
+        "https://A.example/": "https://a.example",
+        "HTTPS://a.example:443": "https://a.example",
+        "http://a.example:8080": "http://a.example:8080",
+        "http://[::1]:3000": "http://[::1]:3000",
+        "*": "*",
+        "null": "null",
+    }.items():
+        assert options_of(monkeypatch, "--allow-origin", given).origins == (expected,)
+    for given in ("a.example", "https://a.example/page", "https://*.example", "https://", "http://a:b", "/x"):
+        with pytest.raises(InputError, match="is not the origin of a page"):
+            names.origin(given)

@@ -15,7 +15,7 @@ import click
 
 from coil.errors import InputError, how_many, require
 from coil.service.limits import ServiceLimits, ServiceOptions
-from coil.service.names import host_name
+from coil.service.names import host_name, origin
 from coil.vectors.encoder import Encoder
 
 DEFAULTS = ServiceLimits()
@@ -189,7 +189,7 @@ def command(
         threads=threads,
         token=read_token(token_file) if token_file is not None else None,
         hosts=tuple(host_name(name) for name in hosts),
-        origins=origins,
+        origins=tuple(origin(name) for name in origins),
         log_queries=log_queries,
     )
     serve(indexes, host, port, options, models=models)

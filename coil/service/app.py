@@ -19,7 +19,7 @@ from coil import __version__
 from coil.errors import CoilError, InputError, SearchTimeout
 from coil.service.answers import Asked
 from coil.service.api_page import render_api_page
-from coil.service.gate import Gate
+from coil.service.gate import EXPOSED, Gate
 from coil.service.mistakes import problem_of_mistakes
 from coil.service.page_files import PageFile, read_page
 from coil.service.problems import (
@@ -86,7 +86,7 @@ def make_app(service: Service) -> FastAPI:
             allow_origins=list(service.options.origins),
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
-            expose_headers=["X-Request-Id", "Retry-After"],
+            expose_headers=list(EXPOSED),
         )
     app.add_middleware(Gate, options=service.options, meters=service.meters)
     return app

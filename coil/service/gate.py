@@ -25,6 +25,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LENGTH_DIGITS = 20  # those of the largest number of 64 bits
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:]*)(:\d*)?")
 
+EXPOSED = ("X-Request-Id", "Retry-After")  # headers that pages of allowed origins can read
 HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": (
@@ -55,6 +56,7 @@ class Gate:
         given = headers.get("x-request-id", "")
         request_id = given if _ID.fullmatch(given) else uuid.uuid4().hex
         note: dict[str, Any] = {}
+        allowed = self._allowed(headers.get("origin", ""))
         scope.setdefault("state", {}).update(request_id=request_id, note=note)
         status = 0
 
@@ -65,6 +67,8 @@ class Gate:
                 out = MutableHeaders(scope=message)
                 out["X-Request-Id"] = request_id
                 for name, value in HEADERS.items():
+                    out.setdefault(name, value)
+                for name, value in allowed.items():
                     out.setdefault(name, value)
             elif method == "HEAD":
                 message = {**message, "body": b""}
@@ -135,6 +139,17 @@ class Gate:
         if length.isdecimal() and int(length) > self._most_bytes(scope):
             return too_large(self._most_bytes(scope))
         return None
+
+    def _allowed(self, origin: str) -> dict[str, str]:
+        """What lets pages of an allowed origin read answers that are made here, before the application."""
+        origins = self._options.origins
+        if not origin or not {origin, "*"} & set(origins):
+            return {}
+        return {
+            "Access-Control-Allow-Origin": "*" if "*" in origins else origin,
+            "Access-Control-Expose-Headers": ", ".join(EXPOSED),
+            "Vary": "Origin",
+        }
 
     def _most_bytes(self, scope: Scope) -> int:
         limits = self._options.limits

@@ -1,14 +1,16 @@
-"""Names of hosts as browsers send them: written otherwise, they would never match."""
+"""Names of hosts and origins as browsers send them: written otherwise, they would never match."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
+from urllib.parse import urlsplit
 
 from coil.errors import InputError
 
 _NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 _WITH_PORT = re.compile(r"([^:]+|\[.*\]):\d*")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def host_name(given: str) -> str:
@@ -24,6 +26,31 @@ def host_name(given: str) -> str:
             f"{given!r} is not the name of a host", "write it as in an address: --allow-host example.org"
         )
     return name
+
+
+def origin(given: str) -> str:
+    """The origin of pages, as an Origin header has it; `*` is any."""
+    if given in ("*", "null"):
+        return given
+    try:
+        parts = urlsplit(given.lower())
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    name = _host(parts.hostname or "")
+    if (
+        not parts.scheme
+        or name is None
+        or parts.path not in ("", "/")
+        or "@" in given
+        or set("?#") & set(given)
+    ):
+        raise InputError(
+            f"{given!r} is not the origin of a page",
+            "write scheme and host, and a port if there is one: --allow-origin https://example.org",
+        )
+    shown = "" if port in (None, _DEFAULT_PORTS.get(parts.scheme)) else f":{port}"
+    return f"{parts.scheme}://{name}{shown}"
 
 
 def _host(name: str) -> str | None:
