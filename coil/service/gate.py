@@ -87,7 +87,7 @@ class Gate:
         except ClientDisconnect:
             note["problem"] = "disconnected"
             status = status or 499  # not sent to anyone, only logged and counted
-        except asyncio.CancelledError:
+        except asyncio.CancelledError:  # not passed on: uvicorn would log a traceback
             note["problem"] = "stopped"
             if not status:
                 problem = Problem(
@@ -97,7 +97,6 @@ class Gate:
                     "check whether the change was made",
                 )
                 await send_problem(problem, request_id, answer)
-            raise
         except Exception:
             _log.exception("failed", extra={"request_id": request_id})
             note["problem"] = "failure"

@@ -78,10 +78,11 @@ class Service:
         """Whether documents can be changed at all."""
         return self.options.token is not None
 
-    def begin_to_stop(self) -> None:
-        """From here on the server is not ready, and uploads have some seconds to be finished."""
+    def begin_to_stop(self, at_once: bool = False) -> None:
+        """From here on the server is not ready, and uploads have some seconds to be finished, or none."""
         self._stopping = True
-        self._give_up_at = time.monotonic() + CHANGES_MAY_TAKE
+        until = time.monotonic() + (0.0 if at_once else CHANGES_MAY_TAKE)
+        self._give_up_at = min(self._give_up_at, until)
 
     def stop(self) -> None:
         """Finish running requests and writes, then close the indexes."""
