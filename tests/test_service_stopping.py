@@ -59,3 +59,19 @@ def is_listening(client: socket.socket) -> bool:
     except ConnectionError:
         return False
     return True
+
+
+def test_a_server_started_with_nohup_outlives_its_terminal(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does; it is inherited
+    try:
+        with with_an_upload(tmp_path) as (process, client):
+            process.send_signal(signal.SIGHUP)
+            assert is_listening(client)
+            client.sendall(b'"id": "a", "text": "river"}')
+            assert read_answer(client).status == 200
+            assert is_listening(client)
+            process.terminate()
+            process.communicate(timeout=60)
+        assert process.returncode == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)

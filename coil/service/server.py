@@ -78,18 +78,23 @@ def address_of(listening: socket.socket) -> Address:
 
 
 def run_server(service: Service, listening: socket.socket, began: Callable[[], object] | None = None) -> None:
-    """Serve until SIGTERM or Ctrl-C; running requests are finished first.
+    """Serve until SIGTERM, SIGHUP or Ctrl-C; running requests are finished first.
 
     `began` is called when clients can connect.
     """
     server = make_server(service, began)
     # uvicorn handles the signal once it has begun, and raises it again after it has stopped: that must not
     # end the process with another status. A signal before that stops the server as soon as it has begun.
-    before = signal.signal(signal.SIGTERM, server.handle_exit)
+    numbers = [signal.SIGTERM]
+    # A terminal that is closed sends SIGHUP; `nohup` has it ignored, and so do we then. Windows has none.
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, server.handle_exit) for number in numbers}
     try:
         server.run(sockets=[listening])
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def make_server(service: Service, began: Callable[[], object] | None = None) -> uvicorn.Server:
