@@ -6,18 +6,24 @@ import json
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+import pytest
 
-from coil.indexes.opening import create
-from tests.hash_encoder import HashEncoder
+from coil.indexes.opening import create, open_index
+from coil.service import service
+from coil.service.limits import ServiceOptions
+from coil.texts.values import Document
+from coil.tokens.chunks import chunk_spans
+from coil.vectors.token_vectors import TokenVectors
+from tests.hash_encoder import HashEncoder, answers
 from tests.raw_http import read_answer, wait_until
-from tests.serving import TOKEN
-from tests.test_service import ONE
+from tests.serving import TOKEN, running
+from tests.test_service import ONE, WRITE, build
 from tests.test_service_concurrency import start
 
 
@@ -75,3 +81,59 @@ def test_a_server_started_with_nohup_outlives_its_terminal(tmp_path: Path) -> No
         assert process.returncode == 0
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+class Stopping(HashEncoder):
+    """Lets the server stop while it encodes the first text of a document."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stop: Callable[[], object] | None = None
+        self.encoded = 0
+
+    def encode_documents(self, texts: Iterable[str]) -> Iterator[TokenVectors]:
+        for vectors in super().encode_documents(texts):
+            if self.stop is not None:
+                self.stop()
+                self.encoded += 1
+            yield vectors
+
+
+def test_one_long_document_does_not_hold_up_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "CHANGES_MAY_TAKE", 0.0)
+    folder, encoder = build(tmp_path / "notes.coil", 3), Stopping()
+    text = "river bank " * 40_000
+    chunks = len(chunk_spans(encoder.tokenizer, text, encoder.config.profile.document_length))
+    with running([folder], ServiceOptions(token=TOKEN), encoder) as server:
+        encoder.stop = server.service.begin_to_stop
+        line = json.dumps({"id": "long", "text": text})
+        answer = server.client.post(f"{ONE}/documents", content=line, headers=WRITE)
+        assert answer.status_code == 503
+        assert "stopping" in answer.json()["detail"]
+    assert 0 < encoder.encoded < chunks / 4
+    with open_index(folder, HashEncoder()) as index:
+        assert not index.has("long")
+
+
+def test_cutting_a_long_document_can_be_ended() -> None:
+    asked = 0
+
+    def go_on() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            raise InterruptedError
+
+    encoder = HashEncoder()
+    with pytest.raises(InterruptedError):
+        chunk_spans(encoder.tokenizer, "river bank " * 100_000, 32, go_on)
+
+
+def test_vectors_are_the_same_when_they_are_made_in_parts(tmp_path: Path) -> None:
+    given = [Document(f"d{i}", "river bank money loan " * (i * i)) for i in range(60)]
+    found = []
+    for name, go_on in (("a", None), ("b", lambda: None)):
+        with create(tmp_path / name, encoder=HashEncoder()) as index:
+            assert index.update(given, lambda empty: None, go_on) == 59
+            found.append(answers(index))
+    assert found[0] == found[1]

@@ -9,7 +9,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
@@ -28,7 +28,7 @@ from coil.service.problems import PUT_BACK, Problem, busy, unknown_document, unk
 from coil.service.replies import Reply, UnsentBytes, large_answer
 from coil.service.served import ServedIndex
 from coil.service.workers import MOST_TOGETHER, Job, Workers
-from coil.texts.values import Document, clean
+from coil.texts.values import clean
 
 _log = logging.getLogger("coil.service")
 _LOOK_FOR_CLIENT = (
@@ -283,8 +283,9 @@ class Service:
             def change(index: Index) -> bytes:
                 empty: list[str] = []
                 with received:
+                    self._go_on()
                     uploads.check(received)
-                    added = index.update(self._until_stopped(uploads.read(received)), empty.extend)
+                    added = index.update(uploads.read(received), empty.extend, self._go_on)
                 self.meters.count_written(name, "add", added)
                 return _json({"added": added, "empty": empty, "documents": len(index)})
 
@@ -318,11 +319,10 @@ class Service:
 
     # ---- inside
 
-    def _until_stopped(self, documents: Iterator[Document]) -> Iterator[Document]:
-        for document in documents:
-            if time.monotonic() > self._give_up_at:
-                raise busy("the server is stopping; this change is not complete: send it again", seconds=5)
-            yield document
+    def _go_on(self) -> None:
+        """Give up a change that takes too long for a server that stops."""
+        if time.monotonic() > self._give_up_at:
+            raise busy("the server is stopping; this change is not complete: send it again", seconds=5)
 
     def _index(self, name: str) -> ServedIndex:
         if name not in self.served:
