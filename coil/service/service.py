@@ -24,7 +24,7 @@ from coil.service.answers import Answered, Asked, answer_queries, answer_with_bm
 from coil.service.batches import BatchTurns, PinnedIndex, slice_size
 from coil.service.limits import ServiceOptions
 from coil.service.meters import Meters
-from coil.service.problems import PUT_BACK, Problem, busy, unknown_document, unknown_index
+from coil.service.problems import PUT_BACK, RESTORE, Problem, busy, unknown_document, unknown_index
 from coil.service.replies import Reply, UnsentBytes, large_answer
 from coil.service.served import ServedIndex
 from coil.service.workers import MOST_TOGETHER, Job, Workers
@@ -96,18 +96,17 @@ class Service:
         """Whether queries can be answered; otherwise a Problem says why."""
 
         def answer(_: float) -> bytes:
-            for served in self.served.values():
-                served.look()
-            stale = [
-                f"the index {name!r} {served.trouble}"
-                for name, served in self.served.items()
-                if served.trouble
-            ]
-            if stale:
-                raise _unready(
-                    f"{'; '.join(stale)}: queries are answered from the last snapshot, changes fail",
-                    PUT_BACK,
-                )
+            wrong, remedy = [], PUT_BACK
+            for name, served in self.served.items():
+                served.check()
+                if served.damage:
+                    wrong.append(f"the index {name!r} {served.damage}: queries fail")
+                    remedy = RESTORE
+                elif served.trouble:
+                    told = "queries are answered from the last snapshot, changes fail"
+                    wrong.append(f"the index {name!r} {served.trouble}: {told}")
+            if wrong:
+                raise _unready("; ".join(wrong), remedy)
             return _json({"status": "ready"})
 
         if self._stopping:
