@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,9 +14,11 @@ from typing import Any
 import httpx
 import pytest
 
+from coil.indexes.opening import create
 from coil.service.limits import ServiceLimits, ServiceOptions
-from coil.service.service import _LONG_QUERY
+from coil.service.service import _LARGE_DOCUMENT, _LONG_QUERY
 from coil.service.workers import MOST_CHARACTERS, Job, Workers
+from coil.texts.values import Document
 from tests.hash_encoder import HashEncoder
 from tests.raw_http import connected, is_closed, read_answer, wait_until
 from tests.serving import TOKEN, running
@@ -128,3 +131,41 @@ def test_the_token_is_checked_before_the_body_is_read(tmp_path: Path, method: st
         connection.settimeout(5)
         connection.sendall(half_a_body(method, f"{ONE}/{path}", JSON))
         assert read_answer(connection).status == 401
+
+
+def test_large_documents_are_no_quick_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "notes.coil"
+    half = "é" * (_LARGE_DOCUMENT // 4)  # two bytes each
+    with create(folder, encoder=HashEncoder()) as index:
+        index.add(
+            [Document("small", "river"), Document("text", half * 3), Document("fields", "a", {"b": half * 3})]
+        )
+        index.add([Document("below", half)])
+        assert index.size_of("small") == len(b"river{}")
+        assert index.size_of("fields") == len(b'a{"b": ""}') + 6 * len(half)
+        assert index.size_of("none") is None
+    with running([folder], encoder=HashEncoder()) as server:
+        wait_until(lambda: server.client.get("/ready").status_code == 200)
+        workers, queued = server.service._workers, []
+        real = workers.submit
+        monkeypatch.setattr(workers, "submit", lambda job, *more: queued.append(job.slow) or real(job, *more))
+        for doc_id, slow in (("small", False), ("below", False), ("text", True), ("fields", True)):
+            queued.clear()
+            assert server.client.get(f"{ONE}/documents/{doc_id}").json()["doc_id"] == doc_id
+            assert queued == ([False, True] if slow else [False])
+        assert server.client.get(f"{ONE}/documents/none").status_code == 404
+
+
+def test_sizes_without_a_way_to_open_a_value(tmp_path: Path) -> None:
+    class Older:  # Python 3.10
+        def __init__(self, connection: sqlite3.Connection) -> None:
+            self.execute = connection.execute
+
+    with create(tmp_path / "notes.coil", encoder=HashEncoder()) as index:
+        index.add([Document("a", "é"), Document("b", "river", {"c": 1})])
+        with index._holder.held() as snapshot:
+            reader = snapshot.stored[0].documents
+            new = [reader.size_of(ordinal) for ordinal in (1, 2)]
+            reader._lookups, kept = Older(reader._lookups), reader._lookups
+            assert [reader.size_of(ordinal) for ordinal in (1, 2)] == new == [4, 13]
+            reader._lookups = kept

@@ -224,6 +224,13 @@ class IndexReader:
         with self._holder.held() as snapshot:
             return snapshot.document(snapshot.ordinal_of(doc_id))
 
+    def size_of(self, doc_id: str) -> int | None:
+        """The bytes of a document's text and fields, None where no document has this id."""
+        with self._holder.held() as snapshot:
+            for place, ordinal in snapshot.places_of([doc_id]).values():
+                return snapshot.stored[place].documents.size_of(ordinal)
+            return None
+
     def refresh(self) -> bool:
         """See what other processes have committed; returns whether there was anything new.
 

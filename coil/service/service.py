@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect
@@ -37,6 +38,7 @@ _LOOK_FOR_CLIENT = (
 CHANGES_MAY_TAKE = 20.0  # seconds after the signal to stop; the server waits for 30
 _MANY_HITS = 100  # more take so long to fetch and write that the search is not quick
 _LONG_QUERY = 300  # characters; the language model takes as long for a longer one as for several others
+_LARGE_DOCUMENT = 256 << 10  # bytes; a larger one takes longer than a search
 _HITS_TOGETHER = 320  # of queries that are answered together: what is held as Python values at once
 
 Gone = Callable[[], Awaitable[bool]]
@@ -215,15 +217,22 @@ class Service:
         """A document by its id."""
         served = self._index(name)
 
-        def answer(seconds: float) -> Reply:
+        def answer(seconds: float, slow: bool = False) -> Reply | None:
             reply = self._new_reply(time.monotonic() + seconds)
             with served.reading() as index:
-                if not index.has(clean(doc_id)):
+                size = index.size_of(clean(doc_id))
+                if size is None:
                     raise unknown_document(doc_id)
+                if size > _LARGE_DOCUMENT and not slow:
+                    return None
                 reply.add(asdict(index.document(clean(doc_id))))
             return reply.finish()
 
-        return await self._ask_alone(answer)
+        reply = await self._ask_alone(answer)
+        if reply is None:  # it is known only now that this takes long
+            reply = await self._ask_alone(partial(answer, slow=True), slow=True)
+            assert reply is not None
+        return reply
 
     async def describe(self, name: str) -> bytes:
         """Sizes and settings of an index."""
