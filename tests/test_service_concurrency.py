@@ -238,7 +238,7 @@ def start(*arguments: str) -> tuple[subprocess.Popen[str], str]:
     raise AssertionError(process.stderr.read() if process.stderr else "")
 
 
-@pytest.mark.parametrize(("how", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("how", "status"), [(signal.SIGTERM, 0), (signal.SIGHUP, 0), (signal.SIGINT, 130)])
 def test_a_stop_finishes_what_was_begun(tmp_path: Path, how: signal.Signals, status: int) -> None:
     folder = tmp_path / "notes.coil"
     create(folder, encoder=HashEncoder()).close()

@@ -17,6 +17,7 @@ from tests.hash_encoder import HashEncoder
 from tests.raw_http import connected, errors, is_closed, read_all, read_answer, wait_until
 from tests.serving import TOKEN, Running, running
 from tests.test_service import ONE, WRITE, build
+from tests.test_service_fairness import gated
 
 HOST = b"Host: localhost\r\n"
 HEALTH = b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -158,16 +159,14 @@ def test_idle_connections_do_not_keep_others_out(tmp_path: Path) -> None:
 
 
 def test_requests_on_too_many_connections_are_sent_away(tmp_path: Path) -> None:
-    limits = ServiceLimits(connections=6)
-    head = f"POST {ONE}/search HTTP/1.1\r\n".encode() + HOST + b"Content-Length: 18\r\n"
-    options = ServiceOptions(limits=limits)
+    head = f"POST {ONE}/search HTTP/1.1\r\n".encode() + HOST + b"Content-Length: 17\r\n"
     with (
-        running([build(tmp_path / "notes.coil", 3)], options, HashEncoder()) as server,
+        gated(build(tmp_path / "notes.coil", 3), threads=2, connections=6) as (server, encoder),
         ExitStack() as stack,
     ):
         slow = [stack.enter_context(connected(server)) for _ in range(6)]
         for connection in slow:
-            connection.sendall(head + b"Content-Type: application/json\r\n\r\n")
+            connection.sendall(head + b'Content-Type: application/json\r\n\r\n{"query": "slow"}')
         wait_until(lambda: "coil_requests_in_flight 7.0" in refused_or_metrics(server))
         with connected(server) as connection:
             connection.sendall(b"GET /v1/indexes HTTP/1.1\r\n" + HOST + b"\r\n")
@@ -179,8 +178,8 @@ def test_requests_on_too_many_connections_are_sent_away(tmp_path: Path) -> None:
         for _ in range(SPARE):
             connection = stack.enter_context(connected(server))
             connection.sendall(head + b"\r\n")
+        encoder.allowed.release(100)
         for connection in slow:
-            connection.sendall(b'{"query": "river"}')
             assert read_answer(connection).status == 200
         wait_until(lambda: server.client.get("/v1/indexes").status_code == 200)
 

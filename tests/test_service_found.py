@@ -14,9 +14,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from coil.errors import DamagedManifest
+from coil.cli import serve
+from coil.cli.main import run
+from coil.errors import DamagedManifest, InputError
 from coil.indexes.opening import create, open_index
-from coil.service import service, uploads
+from coil.service import names, service, uploads
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.problems import Problem
 from coil.storage.lock import writer_lock
@@ -216,3 +218,86 @@ def test_a_locked_index_is_no_error_of_the_server(tmp_path: Path, caplog: pytest
         answer = server.client.delete(f"{ONE}/documents/d/1", headers=WRITE)
         assert answer.status_code == 409
     assert [record.levelname for record in caplog.records if record.msg == "refused"] == ["INFO"]
+
+
+@pytest.mark.parametrize("zeros", [0, 10, 5000])
+def test_a_content_length_of_thousands_of_digits(tmp_path: Path, zeros: int) -> None:
+    body = b'{"query": "river"}'
+    request = (
+        f"POST {ONE}/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {'0' * zeros}{len(body)}\r\n\r\n"
+    ).encode() + body
+    with (
+        running([build(tmp_path / "notes.coil", 3)], ServiceOptions(), HashEncoder()) as server,
+        connected(server) as connection,
+    ):
+        connection.sendall(request)
+        answer = read_answer(connection)
+        if zeros < 5000:
+            assert answer.status == 200
+        else:
+            assert answer.status == 400
+            assert answer.problem()["detail"] == "the Content-Length has 5,002 characters"
+
+
+def test_hosts_are_allowed_by_name_in_any_case_and_with_any_port() -> None:
+    for given, expected in {
+        "Example.ORG": "example.org",
+        "a-b.c_d": "a-b.c_d",
+        "::1": "[::1]",
+        "[FE80:0::1]": "[fe80::1]",
+        "10.0.0.1": "10.0.0.1",
+    }.items():
+        assert names.host_name(given) == expected
+    with pytest.raises(InputError, match="has a port") as found:
+        names.host_name("example.org:8080")
+    assert found.value.remedy == "write --allow-host example.org"
+    for given in ("https://example.org", "*", "*.example.org", "", "a b", "example.org/", "[::1]:80", "a..b"):
+        with pytest.raises(InputError):
+            names.host_name(given)
+
+
+def options_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> ServiceOptions:
+    """The options of a server that would be started so."""
+    found: list[ServiceOptions] = []
+    monkeypatch.setattr(serve, "serve", lambda folders, host, port, options, models: found.append(options))
+    assert run(["serve", "notes.coil", *arguments]) == 0
+    return found[0]
+
+
+def test_an_allowed_host_is_accepted_on_every_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = options_of(monkeypatch, "--host", "0.0.0.0", "--allow-host", "Example.org")
+    with running([build(tmp_path / "notes.coil", 3)], options, HashEncoder()) as server:
+        for host, status in (("example.org", 200), ("EXAMPLE.ORG:8080", 200), ("other.org", 421)):
+            assert server.client.get("/health", headers={"Host": host}).status_code == status
+
+
+def test_pages_of_allowed_origins_can_read_refusals(tmp_path: Path) -> None:
+    options = ServiceOptions(limits=ServiceLimits(body_bytes=10), origins=("https://page.example",))
+    with running([build(tmp_path / "notes.coil", 3)], options, HashEncoder()) as server:
+        for host, body, status in (("localhost", b" " * 11, 413), ("other.example", b"", 421)):
+            for origin, seen in (("https://page.example", "https://page.example"), ("https://evil", None)):
+                headers = {"Host": host, "Origin": origin}
+                got = server.client.post(f"{ONE}/search", content=body, headers=headers)
+                assert got.status_code == status
+                assert got.headers.get("access-control-allow-origin") == seen
+                if seen:
+                    assert got.headers["access-control-expose-headers"] == "X-Request-Id, Retry-After"
+                    assert got.headers["vary"] == "Origin"
+
+
+def test_origins_are_written_as_browsers_send_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given, expected in {
+        "https://A.example/": "https://a.example",
+        "HTTPS://a.example:443": "https://a.example",
+        "http://a.example:8080": "http://a.example:8080",
+        "http://[::1]:3000": "http://[::1]:3000",
+        "*": "*",
+        "null": "null",
+    }.items():
+        assert options_of(monkeypatch, "--allow-origin", given).origins == (expected,)
+    for given in ("a.example", "https://a.example/page", "https://*.example", "https://", "http://a:b", "/x"):
+        with pytest.raises(InputError, match="is not the origin of a page"):
+            names.origin(given)

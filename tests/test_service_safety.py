@@ -39,6 +39,7 @@ SMALL = ServiceLimits(
     batch_queries=3,
     body_bytes=500,
     upload_bytes=2000,
+    body_seconds=1.0,
     upload_seconds=1.0,
 )
 

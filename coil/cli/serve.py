@@ -15,6 +15,7 @@ import click
 
 from coil.errors import InputError, how_many, require
 from coil.service.limits import ServiceLimits, ServiceOptions
+from coil.service.names import host_name, origin
 from coil.storage.memory import MOST_THREADS
 from coil.vectors.encoder import Encoder
 
@@ -61,7 +62,7 @@ DEFAULTS = ServiceLimits()
     "hosts",
     multiple=True,
     metavar="NAME",
-    help="Also accept requests for this host name, such as a proxy's; may be repeated.",
+    help="Also accept requests for this host name, such as a proxy's, with any port; may be repeated.",
 )
 @click.option(
     "--threads",
@@ -188,8 +189,8 @@ def command(
         limits=limits,
         threads=threads,
         token=read_token(token_file) if token_file is not None else None,
-        hosts=hosts,
-        origins=origins,
+        hosts=tuple(host_name(name) for name in hosts),
+        origins=tuple(origin(name) for name in origins),
         log_queries=log_queries,
     )
     serve(indexes, host, port, options, models=models)
@@ -221,8 +222,8 @@ def serve(
     from coil.service.service import Service
 
     if is_loopback(host):
-        names = tuple(name.lower() for name in (*LOOPBACK_NAMES, *options.hosts))
-        options = replace(options, hosts=(*names, f"[{host}]" if ":" in host else host.lower()))
+        own = f"[{host}]" if ":" in host else host.lower()
+        options = replace(options, hosts=(*LOOPBACK_NAMES, *options.hosts, own))
     served = open_all(folders, options.limits.writes_waiting, encoder, models)
     listening = listen(host, port)
     address = address_of(listening)

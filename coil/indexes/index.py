@@ -22,6 +22,7 @@ from coil.storage.snapshot import newer_state
 from coil.storage.writer import IndexWriter, Listener
 from coil.texts.given import GivenDocuments, Texts
 from coil.texts.questions import check_ids
+from coil.tokens.chunks import GoOn
 from coil.vectors.encoder import Encoder
 
 Encoded = Callable[[int, int], object]
@@ -65,6 +66,7 @@ class Index(IndexReader):
         commit_every: int = MOST_ROWS,
         encoded: Encoded | None = None,
         left_out: LeftOut | None = None,
+        go_on: GoOn | None = None,
     ) -> int:
         """Add documents: `Document`s or dicts with an id and a text, from any iterable; returns how many.
 
@@ -74,11 +76,14 @@ class Index(IndexReader):
 
         `committed` hears how many more are safe on disk, at least every `commit_every` documents; `encoded`
         hears how many more are encoded, and how many bytes of the corpus, if it is files, are read.
+
+        `go_on` is called every few seconds, also within a long document. An exception from it ends the call;
+        what is not committed by then is not added.
         """
         check_choice("on_duplicate", on_duplicate, OnDuplicate)
         check_number("commit_every", commit_every, 1 << 62)
         placed = GivenDocuments(documents)
-        listener = Listener(committed, encoded, left_out or _warn_of_empty)
+        listener = Listener(committed, encoded, left_out or _warn_of_empty, go_on)
         with self._writer(self.encoder) as writer:
             return writer.add(placed, on_duplicate, listener, commit_every, placed.are_files)
 
@@ -102,9 +107,9 @@ class Index(IndexReader):
                 placed.are_files,
             )
 
-    def update(self, documents: Texts, left_out: LeftOut | None = None) -> int:
+    def update(self, documents: Texts, left_out: LeftOut | None = None, go_on: GoOn | None = None) -> int:
         """Add documents; one whose id is there already takes its place."""
-        return self.add(documents, on_duplicate="update", left_out=left_out)
+        return self.add(documents, on_duplicate="update", left_out=left_out, go_on=go_on)
 
     def delete(self, doc_ids: Iterable[str], missing: Callable[[list[str]], object] | None = None) -> int:
         """Take documents out; returns how many of the ids were there, and `missing` hears of those that were

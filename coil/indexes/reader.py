@@ -23,7 +23,7 @@ from coil.storage.facts import IndexFacts, NameList, gather_facts
 from coil.storage.intake import Consumed
 from coil.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
 from coil.storage.snapshot import Holder, Snapshot, newer_state, open_snapshot
-from coil.storage.stored_segment import check_stored
+from coil.storage.stored_segment import check_sizes, check_stored
 from coil.texts.questions import check_filter, check_k, check_queries, check_query
 from coil.texts.values import Document
 from coil.tokens.list_keys import NO_LIST
@@ -225,6 +225,13 @@ class IndexReader:
         with self._holder.held() as snapshot:
             return snapshot.document(snapshot.ordinal_of(doc_id))
 
+    def size_of(self, doc_id: str) -> int | None:
+        """The bytes of a document's text and fields, None where no document has this id."""
+        with self._holder.held() as snapshot:
+            for place, ordinal in snapshot.places_of([doc_id]).values():
+                return snapshot.stored[place].documents.size_of(ordinal)
+            return None
+
     def refresh(self) -> bool:
         """See what other processes have committed; returns whether there was anything new.
 
@@ -278,6 +285,12 @@ class IndexReader:
                         raise
                 finally:
                     snapshot.release()
+
+    def check_sizes(self) -> None:
+        """Notice files that are gone or have another length than was written, without reading them."""
+        with self._holder.held() as snapshot, Folder.open(self.folder) as folder:
+            for entry in snapshot.manifest.segments:
+                check_sizes(folder, entry)
 
     def disk_use(self) -> tuple[int, int]:
         """How many segments there are, and how many bytes they take."""

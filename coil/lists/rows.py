@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 from coil.errors import InputError
 from coil.lists.segment import MOST_ROWS
 from coil.texts.values import Document
-from coil.tokens.chunks import chunk_spans
+from coil.tokens.chunks import GoOn, chunk_spans
 from coil.vectors.encoder import Encoder
 from coil.vectors.token_vectors import TokenVectors
 
@@ -19,6 +19,7 @@ Rows = list[tuple[Span, TokenVectors]]
 """The characters and the vectors of every chunk of a document."""
 
 T = TypeVar("T")
+_PART = 32_000  # characters that are encoded between two calls of `go_on`: some seconds on a slow machine
 
 
 def encode_rows(
@@ -30,9 +31,12 @@ def encode_rows(
 
 
 def encode_spans(
-    encoder: Encoder, texts: Iterable[tuple[T, str, Sequence[Span]]]
+    encoder: Encoder, texts: Iterable[tuple[T, str, Sequence[Span]]], go_on: GoOn | None = None
 ) -> Iterator[tuple[T, Rows]]:
-    """What each text belongs to, with the rows of its spans, in order; a text without spans has no rows."""
+    """What each text belongs to, with the rows of its spans, in order; a text without spans has no rows.
+
+    `go_on` is called again and again, however many rows one text has; what it raises is passed on.
+    """
     waiting: deque[tuple[T, Sequence[Span]]] = deque()
 
     def pieces() -> Iterator[str]:
@@ -41,7 +45,7 @@ def encode_spans(
             for start, end in spans:
                 yield text[start:end]
 
-    vectors = encoder.encode_documents(pieces())
+    vectors = _encode_in_parts(encoder, pieces(), go_on) if go_on else encoder.encode_documents(pieces())
     for first in vectors:
         while not waiting[0][1]:
             yield waiting.popleft()[0], []
@@ -51,8 +55,27 @@ def encode_spans(
         yield waiting.popleft()[0], []
 
 
+def _encode_in_parts(encoder: Encoder, texts: Iterable[str], go_on: GoOn) -> Iterator[TokenVectors]:
+    """The same vectors, with a call of `go_on` before each part."""
+    part: list[str] = []
+    characters = 0
+    for text in texts:
+        part.append(text)
+        characters += len(text)
+        if characters >= _PART:
+            go_on()
+            yield from encoder.encode_documents(part)
+            part, characters = [], 0
+    go_on()
+    yield from encoder.encode_documents(part)
+
+
 def row_spans(
-    encoder: Encoder, document: Document, long: Long, place: Callable[[Document], str] | None = None
+    encoder: Encoder,
+    document: Document,
+    long: Long,
+    place: Callable[[Document], str] | None = None,
+    go_on: GoOn | None = None,
 ) -> list[Span]:
     """The characters of each row: the text, which the encoder truncates, or the chunks of a long one.
 
@@ -60,7 +83,7 @@ def row_spans(
     """
     if long == "truncate":
         return [(0, len(document.text))]
-    spans = chunk_spans(encoder.tokenizer, document.text, encoder.config.profile.document_length)
+    spans = chunk_spans(encoder.tokenizer, document.text, encoder.config.profile.document_length, go_on)
     if len(spans) > MOST_ROWS:
         where = f"document {document.doc_id!r:.80}" if place is None else place(document)
         raise InputError(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
@@ -19,7 +19,7 @@ from coil import __version__
 from coil.errors import CoilError, IndexLocked, InputError, SearchTimeout
 from coil.service.answers import Asked
 from coil.service.api_page import render_api_page
-from coil.service.gate import Gate
+from coil.service.gate import EXPOSED, Gate
 from coil.service.mistakes import problem_of_mistakes
 from coil.service.page_files import PageFile, read_page
 from coil.service.problems import (
@@ -86,7 +86,7 @@ def make_app(service: Service) -> FastAPI:
             allow_origins=list(service.options.origins),
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
-            expose_headers=["X-Request-Id", "Retry-After"],
+            expose_headers=list(EXPOSED),
         )
     app.add_middleware(Gate, options=service.options, meters=service.meters)
     return app
@@ -103,6 +103,20 @@ async def _service(request: Request) -> Service:
 async def _authorise(request: Request) -> None:
     service: Service = request.app.state.service
     service.authorise(request.headers.get("authorization"))
+
+
+class _Change(APIRoute):
+    """Checks the token before a body is read, where dependencies are checked after it."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """What FastAPI calls for a request."""
+        handle = super().get_route_handler()
+
+        async def check_and_handle(request: Request) -> Response:
+            await _authorise(request)
+            return await handle(request)
+
+        return check_and_handle
 
 
 async def _check_parameters(request: Request) -> None:
@@ -126,7 +140,6 @@ async def _check_content_type(request: Request) -> None:
 
 
 Served = Annotated[Service, Depends(_service)]
-MayWrite = Depends(_authorise)
 KnownParameters = Depends(_check_parameters)
 JsonBody = Depends(_check_content_type)
 
@@ -247,6 +260,7 @@ async def add_documents(name: str, request: Request, service: Served) -> Respons
     _note(request, service, name)
     if request.headers.get("content-encoding", "identity") != "identity":
         raise Problem(415, "encoded", "the body is compressed", "send plain JSON lines")
+    request.state.body.allow_upload()
     return _reply(await service.add(name, request.stream()))
 
 
@@ -321,11 +335,11 @@ def _add_routes(app: FastAPI) -> None:
     app.get(f"{one}/explain", **reads)(explain)
     app.post(f"{one}/explain", **asks)(post_explain)
     app.get(f"{one}/documents/{{doc_id:path}}", responses=_shape(DocumentOut), **reads)(get_document)
-    writes: dict[str, Any] = {"dependencies": [MayWrite, KnownParameters]}
-    app.post(f"{one}/documents", responses=_shape(AddedOut), openapi_extra=lines, **writes)(add_documents)
-    deletes: dict[str, Any] = {"dependencies": [*writes["dependencies"], JsonBody]}
-    app.delete(f"{one}/documents", responses=_shape(DeletedOut), **deletes)(delete_documents)
-    app.delete(f"{one}/documents/{{doc_id:path}}", responses=_shape(DeletedOut), **writes)(delete_document)
+    writes = APIRouter(route_class=_Change)
+    writes.post(f"{one}/documents", responses=_shape(AddedOut), openapi_extra=lines, **reads)(add_documents)
+    writes.delete(f"{one}/documents", responses=_shape(DeletedOut), **asks)(delete_documents)
+    writes.delete(f"{one}/documents/{{doc_id:path}}", responses=_shape(DeletedOut), **reads)(delete_document)
+    app.include_router(writes)
     app.get("/health")(health)
     app.get("/ready")(ready)
     app.get("/metrics", include_in_schema=False)(metrics)

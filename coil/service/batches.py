@@ -10,7 +10,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 
 from starlette.requests import ClientDisconnect
 
-from coil.errors import SearchTimeout
+from coil.errors import DamagedSegment, SearchTimeout
 from coil.indexes.reader import IndexReader
 from coil.service.answers import Asked
 from coil.service.problems import busy
@@ -38,6 +38,7 @@ class PinnedIndex:
         self._index: IndexReader | None = None
         self._turn = threading.Lock()
         self._used = self._closed = False
+        self._damage: DamagedSegment | None = None  # what a job came upon, for whoever serves the index
 
     @contextmanager
     def use(self) -> Iterator[IndexReader]:
@@ -50,6 +51,9 @@ class PinnedIndex:
             if self._index is None:
                 self._index = self._pin.enter_context(self._served.reading())
             yield self._index
+        except DamagedSegment as error:
+            self._damage = error
+            raise
         finally:
             self._leave()
 
@@ -57,7 +61,7 @@ class PinnedIndex:
         with self._turn:
             self._used, release = False, self._closed
         if release:
-            self._pin.close()
+            self._release()
 
     def close(self) -> None:
         """No further job will use it."""
@@ -65,7 +69,11 @@ class PinnedIndex:
             release = not self._closed and not self._used
             self._closed = True
         if release:
-            self._pin.close()
+            self._release()
+
+    def _release(self) -> None:
+        kind = None if self._damage is None else type(self._damage)
+        self._pin.__exit__(kind, self._damage, None)
 
 
 class BatchTurns:

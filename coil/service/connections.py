@@ -22,6 +22,7 @@ from coil.service.problems import MEDIA_TYPE, Problem, busy
 
 SPARE = 16  # connections beyond the limit, on which only /health is answered
 CROWDED = "crowded"  # in the state of a request: more connections than allowed have a request
+ADMIT = "admit"  # in the state of a request: counts it from here on, although its body is still arriving
 _LINGER = (
     1.0  # seconds to read on after a refusal: closing at once could discard it before the client reads it
 )
@@ -46,7 +47,8 @@ class Connections:
     def __init__(self, limits: ServiceLimits, count_error: Callable[[str], object]) -> None:
         self.limits, self.count_error = limits, count_error
         self.open = 0
-        self.without_request: dict[Connection, None] = {}  # the one that has waited longest comes first
+        # Nothing was asked on these, or not completely; the one that has been so for longest comes first.
+        self.without_request: dict[Connection, None] = {}
 
     @property
     def crowded(self) -> bool:
@@ -211,10 +213,12 @@ class Connection(HttpToolsProtocol):
         self._all.without_request.pop(self, None)
         if self._all.crowded:
             self.scope["state"][CROWDED] = True
+        self.scope["state"][ADMIT] = self._admit
         first = self.cycle is None or self.cycle.response_complete
         super().on_headers_complete()
         if first:
             self._answering = self.cycle
+            self._all.without_request[self] = None  # until its body has arrived, which may never happen
 
     def on_body(self, body: bytes) -> None:
         """A part of a body."""
@@ -226,7 +230,9 @@ class Connection(HttpToolsProtocol):
         self._in_head, self._in_body = True, False
         self._disarm("body")
         super().on_message_complete()
-        if self.cycle.response_complete:  # the answer did not wait for the body
+        if not self.cycle.response_complete:
+            self._all.without_request.pop(self, None)
+        else:  # the answer did not wait for the body
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
@@ -246,6 +252,12 @@ class Connection(HttpToolsProtocol):
             self._all.without_request[self] = None
             if self._in_body:  # the rest is discarded, and cannot go on for ever
                 self._arm("body", self._limits.idle_seconds, self._close)
+        elif self._in_body and self._answering is self.cycle:  # the next in turn, not completely here
+            self._all.without_request[self] = None
+
+    def _admit(self) -> None:
+        """Do not close this connection for others while the body of its request arrives."""
+        self._all.without_request.pop(self, None)
 
     # ---- refusing and closing
 

@@ -8,21 +8,24 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from coil.service.connections import CROWDED
-from coil.service.limits import ServiceOptions
+from coil.service.connections import ADMIT, CROWDED
+from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.meters import Meters
 from coil.service.problems import MEDIA_TYPE, Problem
 
 _log = logging.getLogger("coil.service")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_LENGTH_DIGITS = 20  # those of the largest number of 64 bits
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:]*)(:\d*)?")
 
+EXPOSED = ("X-Request-Id", "Retry-After")  # headers that pages of allowed origins can read
 HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": (
@@ -53,6 +56,7 @@ class Gate:
         given = headers.get("x-request-id", "")
         request_id = given if _ID.fullmatch(given) else uuid.uuid4().hex
         note: dict[str, Any] = {}
+        allowed = self._allowed(headers.get("origin", ""))
         scope.setdefault("state", {}).update(request_id=request_id, note=note)
         status = 0
 
@@ -63,6 +67,8 @@ class Gate:
                 out = MutableHeaders(scope=message)
                 out["X-Request-Id"] = request_id
                 for name, value in HEADERS.items():
+                    out.setdefault(name, value)
+                for name, value in allowed.items():
                     out.setdefault(name, value)
             elif method == "HEAD":
                 message = {**message, "body": b""}
@@ -75,15 +81,13 @@ class Gate:
                 await send_problem(problem, request_id, answer)
                 note["problem"] = problem.kind
             else:
-                await self._app(
-                    scope,
-                    _Counted(receive, self._most_bytes(scope), self._options.limits.upload_seconds),
-                    answer,
-                )
+                body = Body(receive, self._most_bytes(scope), self._options.limits, scope["state"].get(ADMIT))
+                scope["state"]["body"] = body
+                await self._app(scope, body, answer)
         except ClientDisconnect:
             note["problem"] = "disconnected"
             status = status or 499  # not sent to anyone, only logged and counted
-        except asyncio.CancelledError:
+        except asyncio.CancelledError:  # not passed on: uvicorn would log a traceback
             note["problem"] = "stopped"
             if not status:
                 problem = Problem(
@@ -93,7 +97,6 @@ class Gate:
                     "check whether the change was made",
                 )
                 await send_problem(problem, request_id, answer)
-            raise
         except Exception:
             _log.exception("failed", extra={"request_id": request_id})
             note["problem"] = "failure"
@@ -129,9 +132,23 @@ class Gate:
                     "use the address that it printed at its start, or start it with --allow-host NAME",
                 )
         length = headers.get("content-length", "")
+        if len(length) > _LENGTH_DIGITS:  # leading zeros: the parser refuses numbers that are so large
+            detail = f"the Content-Length has {len(length):,} characters"
+            return Problem(400, "bad_http", detail, "send the number of bytes without leading zeros")
         if length.isdecimal() and int(length) > self._most_bytes(scope):
             return too_large(self._most_bytes(scope))
         return None
+
+    def _allowed(self, origin: str) -> dict[str, str]:
+        """What lets pages of an allowed origin read answers that are made here, before the application."""
+        origins = self._options.origins
+        if not origin or not {origin, "*"} & set(origins):
+            return {}
+        return {
+            "Access-Control-Allow-Origin": "*" if "*" in origins else origin,
+            "Access-Control-Expose-Headers": ", ".join(EXPOSED),
+            "Vary": "Origin",
+        }
 
     def _most_bytes(self, scope: Scope) -> int:
         limits = self._options.limits
@@ -163,13 +180,23 @@ class Gate:
         _log.info("request", extra=extra)
 
 
-class _Counted:
+class Body:
     """Stops reading a body that exceeds its limits of bytes or time, whatever its Content-Length."""
 
-    def __init__(self, receive: Receive, most: int, seconds: float) -> None:
+    def __init__(
+        self, receive: Receive, most: int, limits: ServiceLimits, admit: Callable[[], object] | None = None
+    ) -> None:
         self._receive, self._most, self._bytes = receive, most, 0
-        self._end = time.monotonic() + seconds
+        self._limits, self._admit = limits, admit
+        self._began = time.monotonic()
+        self._end = self._began + limits.body_seconds
         self._complete = False
+
+    def allow_upload(self) -> None:
+        """This client may change the index: it has longer, and its connection is not closed for others."""
+        self._end = self._began + self._limits.upload_seconds
+        if self._admit is not None and not self._complete:
+            self._admit()
 
     async def __call__(self) -> Message:
         if self._complete:  # from here on there is only the disconnect

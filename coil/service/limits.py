@@ -23,7 +23,8 @@ class ServiceLimits:
     header_bytes: int = 64 << 10  # request line and headers; a query of the allowed length fits in any script
     header_fields: int = 100
     header_seconds: float = 10.0  # until the request line and all headers have arrived
-    upload_seconds: float = 120.0  # until the body of a request has arrived
+    body_seconds: float = 10.0  # until the body of a request has arrived
+    upload_seconds: float = 120.0  # until documents have arrived from a client that may change the index
     answer_seconds: float = 60.0  # until a client has read its answer
     idle_seconds: int = 5  # between two requests of a connection
     pipelined: int = 16  # requests sent ahead of the answer to the first

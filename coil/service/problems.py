@@ -20,6 +20,7 @@ from coil.texts.opening import shorten
 
 MEDIA_TYPE = "application/problem+json"
 PUT_BACK = "put the index back; the server then recovers without a restart (details are in its log)"
+RESTORE = "restore the index from a backup; the server then recovers without a restart (see its log)"
 TITLES = {
     400: "bad request",
     401: "not authorised",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 
 from coil.errors import (
     CoilError,
+    DamagedSegment,
     IndexLocked,
     IndexProblem,
     InputError,
@@ -25,10 +27,13 @@ from coil.indexes.index import Index
 from coil.indexes.opening import open_index
 from coil.indexes.reader import IndexReader
 from coil.service.problems import busy, unwritable
+from coil.storage.manifest import SEGMENTS_FOLDER
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
 _log = logging.getLogger("coil.service")
+_File = tuple[str, int, int, int]
+"""name, inode, bytes, time of the last change"""
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -38,6 +43,8 @@ class ServedIndex:
     def __init__(self, name: str, index: Index, writes_waiting: int) -> None:
         self.name, self.index = name, index
         self.trouble = ""  # why others' commits cannot be read at the moment, in words fit for a client
+        self.damage = ""  # why queries fail, in such words
+        self._damaged_files: frozenset[_File] = frozenset()
         self._looking = threading.Lock()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"write-{name}")
         self._writes_waiting, self._writes = writes_waiting, 0
@@ -45,12 +52,23 @@ class ServedIndex:
 
     @contextmanager
     def reading(self) -> Iterator[IndexReader]:
-        """The index at this moment, others' commits included, for as long as it is needed."""
+        """The index at this moment, others' commits included, for as long as it is needed.
+
+        Damage that its reader comes upon is remembered, so that the server is not ready.
+        """
         with ExitStack() as stack:
             with self._looking:  # or another thread could close the index that we have just found
                 self._look()
-                pinned = stack.enter_context(self.index.pinned())
-            yield pinned
+                index = self.index
+                pinned = stack.enter_context(index.pinned())
+                version = pinned.version
+            try:
+                yield pinned
+            except DamagedSegment as error:
+                with self._looking:
+                    if self.index is index and _version_of(index) in (version, None):
+                        self._remember(error)
+                raise
 
     @contextmanager
     def place_to_write(self) -> Iterator[None]:
@@ -77,7 +95,10 @@ class ServedIndex:
         except IndexLocked:
             raise
         except CoilError as error:
-            self.look()
+            with self._looking:
+                self._look()
+                if self.index is index and isinstance(error, DamagedSegment):
+                    self._remember(error)
             if self.index is not index:
                 raise busy("the index was replaced while it was being changed", seconds=1) from error
             if not isinstance(error, OutputError | IndexProblem):
@@ -94,7 +115,7 @@ class ServedIndex:
         except CoilError:
             newer.close()
             raise
-        older, self.index = self.index, newer
+        older, self.index, self.damage = self.index, newer, ""
         older.close()  # when those who read it are done
 
     @property
@@ -116,18 +137,60 @@ class ServedIndex:
         with self._looking:
             self._look()
 
+    def check(self) -> None:
+        """Look, and notice files that were truncated: what is wrong is in `trouble` and `damage`."""
+        with self._looking:
+            self._look()
+            if not self.trouble and not self.damage:
+                try:
+                    self.index.check_sizes()
+                except DamagedSegment as error:
+                    self._remember(error)
+                except (CoilError, OSError):  # a file may be gone because another process has just merged it
+                    pass
+
+    def _remember(self, error: DamagedSegment) -> None:
+        if not self.damage:
+            _log.error("damaged", extra={"index": self.name, "reason": str(error)})
+            files = self._files()
+            named = frozenset(file for file in files if file[0] in str(error))
+            self.damage, self._damaged_files = "is damaged", named or files
+
+    def _files(self) -> frozenset[_File]:
+        """The files of all segments. COIL never changes one: a change means that it was restored."""
+        try:
+            with os.scandir(self.index.folder / SEGMENTS_FOLDER) as entries:
+                found = [(entry.name, entry.stat()) for entry in entries]
+        except OSError:
+            return frozenset()
+        return frozenset((name, of.st_ino, of.st_size, of.st_mtime_ns) for name, of in found)
+
     def _look(self) -> None:
         try:
             try:
-                self.index.refresh()
+                if self.damage and not self._damaged_files <= self._files():
+                    self._take_over()
+                else:
+                    self.index.refresh()
             except ReplacedIndex:
                 self._take_over()
             self.trouble = ""
         except (CoilError, OSError) as error:  # we go on with what we have
+            if isinstance(error, DamagedSegment) and _version_of(self.index) is None:
+                self._remember(error)
+                return
             if not self.trouble:
                 _log.error("cannot reload", extra={"index": self.name, "reason": str(error)})
             gone = isinstance(error, MissingIndex)
             self.trouble = "is no longer where it was" if gone else "cannot be read as it is now"
+
+
+def _version_of(index: Index) -> int | None:
+    """The version of an index, None where its files are known to be damaged."""
+    try:
+        return index.version
+    except DamagedSegment:
+        return None
 
 
 def open_all(

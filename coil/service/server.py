@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import signal
 import socket
@@ -77,18 +78,23 @@ def address_of(listening: socket.socket) -> Address:
 
 
 def run_server(service: Service, listening: socket.socket, began: Callable[[], object] | None = None) -> None:
-    """Serve until SIGTERM or Ctrl-C; running requests are finished first.
+    """Serve until SIGTERM, SIGHUP or Ctrl-C; running requests are finished first.
 
     `began` is called when clients can connect.
     """
     server = make_server(service, began)
     # uvicorn handles the signal once it has begun, and raises it again after it has stopped: that must not
     # end the process with another status. A signal before that stops the server as soon as it has begun.
-    before = signal.signal(signal.SIGTERM, server.handle_exit)
+    numbers = [signal.SIGTERM]
+    # A terminal that is closed sends SIGHUP; `nohup` has it ignored, and so do we then. Windows has none.
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, server.handle_exit) for number in numbers}
     try:
         server.run(sockets=[listening])
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def make_server(service: Service, began: Callable[[], object] | None = None) -> uvicorn.Server:
@@ -113,15 +119,32 @@ class _Server(uvicorn.Server):
         self,
         config: uvicorn.Config,
         began: Callable[[], object] | None,
-        stopping: Callable[[], object],
+        stopping: Callable[[bool], object],
     ) -> None:
         super().__init__(config)
         self._began, self._stopping = began, stopping
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal to stop: changes that would take longer than the wait for them are given up."""
-        self._stopping()
-        super().handle_exit(sig, frame)
+        """A signal to stop: changes that would take longer than the wait for them are given up.
+
+        After a second Ctrl-C nothing is waited for.
+        """
+        again = self.should_exit and sig == signal.SIGINT
+        self._stopping(again)
+        if again:  # uvicorn would raise it a second time at the end, in the middle of the event loop
+            self.force_exit = True
+        else:
+            super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, finish or give up what is under way, and close the indexes in any case."""
+        await super().shutdown(sockets)
+        if self.force_exit:
+            tasks = list(self.server_state.tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.lifespan.shutdown()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

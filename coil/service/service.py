@@ -9,9 +9,10 @@ import logging
 import math
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect
@@ -24,11 +25,11 @@ from coil.service.answers import Answered, Asked, answer_queries, answer_with_bm
 from coil.service.batches import BatchTurns, PinnedIndex, slice_size
 from coil.service.limits import ServiceOptions
 from coil.service.meters import Meters
-from coil.service.problems import PUT_BACK, Problem, busy, unknown_document, unknown_index
+from coil.service.problems import PUT_BACK, RESTORE, Problem, busy, unknown_document, unknown_index
 from coil.service.replies import Reply, UnsentBytes, large_answer
 from coil.service.served import ServedIndex
 from coil.service.workers import MOST_TOGETHER, Job, Workers
-from coil.texts.values import Document, clean
+from coil.texts.values import clean
 
 _log = logging.getLogger("coil.service")
 _LOOK_FOR_CLIENT = (
@@ -36,6 +37,8 @@ _LOOK_FOR_CLIENT = (
 )
 CHANGES_MAY_TAKE = 20.0  # seconds after the signal to stop; the server waits for 30
 _MANY_HITS = 100  # more take so long to fetch and write that the search is not quick
+_LONG_QUERY = 300  # characters; the language model takes as long for a longer one as for several others
+_LARGE_DOCUMENT = 256 << 10  # bytes; a larger one takes longer than a search
 _HITS_TOGETHER = 320  # of queries that are answered together: what is held as Python values at once
 
 Gone = Callable[[], Awaitable[bool]]
@@ -49,6 +52,7 @@ class _Asking:
     kind: Hashable | None = None
     slow: bool = False
     together: int = MOST_TOGETHER
+    size: int = 0
     end: float | None = None  # None: the limit from now on
     admitted: bool = False
 
@@ -76,10 +80,11 @@ class Service:
         """Whether documents can be changed at all."""
         return self.options.token is not None
 
-    def begin_to_stop(self) -> None:
-        """From here on the server is not ready, and uploads have some seconds to be finished."""
+    def begin_to_stop(self, at_once: bool = False) -> None:
+        """From here on the server is not ready, and uploads have some seconds to be finished, or none."""
         self._stopping = True
-        self._give_up_at = time.monotonic() + CHANGES_MAY_TAKE
+        until = time.monotonic() + (0.0 if at_once else CHANGES_MAY_TAKE)
+        self._give_up_at = min(self._give_up_at, until)
 
     def stop(self) -> None:
         """Finish running requests and writes, then close the indexes."""
@@ -93,18 +98,17 @@ class Service:
         """Whether queries can be answered; otherwise a Problem says why."""
 
         def answer(_: float) -> bytes:
-            for served in self.served.values():
-                served.look()
-            stale = [
-                f"the index {name!r} {served.trouble}"
-                for name, served in self.served.items()
-                if served.trouble
-            ]
-            if stale:
-                raise _unready(
-                    f"{'; '.join(stale)}: queries are answered from the last snapshot, changes fail",
-                    PUT_BACK,
-                )
+            wrong, remedy = [], PUT_BACK
+            for name, served in self.served.items():
+                served.check()
+                if served.damage:
+                    wrong.append(f"the index {name!r} {served.damage}: queries fail")
+                    remedy = RESTORE
+                elif served.trouble:
+                    told = "queries are answered from the last snapshot, changes fail"
+                    wrong.append(f"the index {name!r} {served.trouble}: {told}")
+            if wrong:
+                raise _unready("; ".join(wrong), remedy)
             return _json({"status": "ready"})
 
         if self._stopping:
@@ -127,10 +131,12 @@ class Service:
             found.reverse()
             return [self._written(found.pop(), deadline) for _ in queries]
 
+        is_long = len(query) > _LONG_QUERY
         job = _Asking(
             (name, asked),
-            slow=asked.filter is not None or asked.matches or asked.k > _MANY_HITS,
+            slow=is_long or asked.filter is not None or asked.matches or asked.k > _MANY_HITS,
             together=max(1, min(MOST_TOGETHER, _HITS_TOGETHER // asked.k)),
+            size=len(query),
         )
         found: Reply = await self._ask(answer, self._query(query), job, gone)
         return found
@@ -211,15 +217,22 @@ class Service:
         """A document by its id."""
         served = self._index(name)
 
-        def answer(seconds: float) -> Reply:
+        def answer(seconds: float, slow: bool = False) -> Reply | None:
             reply = self._new_reply(time.monotonic() + seconds)
             with served.reading() as index:
-                if not index.has(clean(doc_id)):
+                size = index.size_of(clean(doc_id))
+                if size is None:
                     raise unknown_document(doc_id)
+                if size > _LARGE_DOCUMENT and not slow:
+                    return None
                 reply.add(asdict(index.document(clean(doc_id))))
             return reply.finish()
 
-        return await self._ask_alone(answer)
+        reply = await self._ask_alone(answer)
+        if reply is None:  # it is known only now that this takes long
+            reply = await self._ask_alone(partial(answer, slow=True), slow=True)
+            assert reply is not None
+        return reply
 
     async def describe(self, name: str) -> bytes:
         """Sizes and settings of an index."""
@@ -278,8 +291,9 @@ class Service:
             def change(index: Index) -> bytes:
                 empty: list[str] = []
                 with received:
+                    self._go_on()
                     added = uploads.check(received)
-                    index.update(self._until_stopped(uploads.read(received)), empty.extend)
+                    index.update(uploads.read(received), empty.extend, self._go_on)
                 self.meters.count_written(name, "add", added)
                 return _json({"added": added, "empty": empty, "documents": len(index)})
 
@@ -313,11 +327,10 @@ class Service:
 
     # ---- inside
 
-    def _until_stopped(self, documents: Iterator[Document]) -> Iterator[Document]:
-        for document in documents:
-            if time.monotonic() > self._give_up_at:
-                raise busy("the server is stopping; this change is not complete: send it again", seconds=5)
-            yield document
+    def _go_on(self) -> None:
+        """Give up a change that takes too long for a server that stops."""
+        if time.monotonic() > self._give_up_at:
+            raise busy("the server is stopping; this change is not complete: send it again", seconds=5)
 
     def _index(self, name: str) -> ServedIndex:
         if name not in self.served:
@@ -381,7 +394,7 @@ class Service:
         gone: Gone | None = None,
     ) -> Any:
         end = how.end or time.monotonic() + self.options.limits.seconds
-        job = Job(how.kind, value, answer, end, how.slow, how.together)
+        job = Job(how.kind, value, answer, end, how.slow, how.together, how.size)
         future = asyncio.wrap_future(self._workers.submit(job, how.admitted))
         while not future.done():
             # The parts of a search that cannot check the time may take a little longer.

@@ -1,6 +1,7 @@
 """Workers: threads that answer jobs from a bounded queue, several at once where they fit together.
 
 Jobs are quick (a plain search, a document) or slow (a filter, BM25, an explanation, a slice of a batch).
+A search for a long text is slow as well.
 Quick jobs come first, and slow ones never occupy all threads, so that a plain search does not wait for them.
 """
 
@@ -19,12 +20,15 @@ from coil.errors import SearchTimeout
 from coil.service.problems import busy
 
 MOST_TOGETHER = 32
+MOST_CHARACTERS = 4_000  # of the queries that are answered by one call: long ones take long, and others wait
 _PATIENCE = 0.5  # seconds after which a slow job takes turns with quick ones, so that it is answered at all
 
 
 @dataclass(eq=False)
 class Job:
     """One question. Up to `together` jobs of one `kind` are answered by one call; None stays alone.
+
+    `size` is the characters to be read, of which a call has at most MOST_CHARACTERS, unless one job has more.
 
     `answer` gets the jobs' values and the seconds that are left, and returns as many results; an exception
     among them is the result of that job alone.
@@ -36,6 +40,7 @@ class Job:
     deadline: float
     slow: bool = False
     together: int = MOST_TOGETHER
+    size: int = 0
     asked: float = field(default_factory=time.monotonic)
     future: Future[Any] = field(default_factory=Future)
 
@@ -120,8 +125,10 @@ class Workers:
             together = [first]
             if first.kind is not None:
                 share = -(-(len(queue) + 1) // free)
-                most = min(share, first.together)
+                most, room = min(share, first.together), MOST_CHARACTERS - first.size
                 for job in [job for job in queue if job.kind == first.kind][: most - 1]:
+                    if (room := room - job.size) < 0:
+                        break
                     queue.remove(job)
                     together.append(job)
             self._slow_running += first.slow

@@ -32,6 +32,7 @@ from coil.storage.publishing import Publisher
 from coil.storage.snapshot import Holder, Snapshot
 from coil.storage.stored_segment import write_stored_segment
 from coil.texts.values import Document
+from coil.tokens.chunks import GoOn
 from coil.vectors.encoder import Encoder
 
 WINDOW = 512  # texts encoded at a time: progress shows every other second, batches are still well filled
@@ -49,6 +50,7 @@ class Listener:
     committed: Callable[[int], object] | None = None  # so many more documents are safe on disk
     encoded: Callable[[int, int], object] | None = None  # so many more are encoded; bytes of the corpus read
     left_out: Callable[[list[str]], object] | None = None  # these, if any, were empty
+    go_on: GoOn | None = None  # is asked before each part, also within a document
 
 
 @dataclass
@@ -178,7 +180,8 @@ class IndexWriter:
     ) -> int:
         added = 0
         with ExitStack() as stack:
-            intake = Intake(documents, _Known(self._holder), self._spans, before)
+            cut = partial(self._spans, listener.go_on)
+            intake = Intake(documents, _Known(self._holder), cut, before)
             windows = self._windows(intake)
             if reads_ahead:
                 windows = read_ahead(windows)
@@ -194,7 +197,7 @@ class IndexWriter:
             settled = True  # whether an interruption finds everything in its place
             try:
                 for window in windows:
-                    for arrival, rows in self._encode(window):
+                    for arrival, rows in self._encode(window, listener.go_on):
                         settled = False
                         crowded = len(pending.builder) + len(rows) > MOST_ROWS
                         full = crowded or pending.bytes > self._plan.collected
@@ -253,14 +256,13 @@ class IndexWriter:
         if window:
             yield window
 
-    def _encode(self, window: list[Arrival]) -> Iterator[tuple[Arrival, Rows]]:
+    def _encode(self, window: list[Arrival], go_on: GoOn | None) -> Iterator[tuple[Arrival, Rows]]:
         """Each document with its rows."""
-        return encode_spans(
-            self._encoder, ((arrival, arrival.document.text, arrival.spans) for arrival in window)
-        )
+        texts = ((arrival, arrival.document.text, arrival.spans) for arrival in window)
+        return encode_spans(self._encoder, texts, go_on)
 
-    def _spans(self, document: Document, place: Callable[[Document], str]) -> list[Span]:
-        spans = row_spans(self._encoder, document, self._long, place)
+    def _spans(self, go_on: GoOn | None, document: Document, place: Callable[[Document], str]) -> list[Span]:
+        spans = row_spans(self._encoder, document, self._long, place, go_on)
         config = self._encoder.config
         size = sum({"int8": 1, "fp16": 2, "fp32": 4}[form] for form in self._precision.split("+"))
         needed = len(spans) * (config.profile.document_length * (config.n_t * size + 10) + _ROW_BYTES)

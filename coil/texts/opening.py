@@ -279,11 +279,13 @@ def read_object(line: str, where: str, number: int) -> dict[str, Any]:
         value = json.loads(line)
     except RecursionError as error:
         raise BadLine(where, number, "the JSON is nested too deeply", "flatten it") from error
-    except ValueError as error:  # JSONDecodeError, and numbers of more digits than Python converts
+    except json.JSONDecodeError as error:
         # Its own text says "line 1", which here is never the line that is meant.
-        what = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+        what = f"invalid JSON: {error.msg} at column {error.colno}: {shorten(line)}"
+        raise BadLine(where, number, what, "write one JSON object per line") from error
+    except ValueError as error:  # Python does not convert so many digits, and would name a setting of its own
         raise BadLine(
-            where, number, f"invalid JSON: {what}: {shorten(line)}", "write one JSON object per line"
+            where, number, "a number has thousands of digits", "write it as a text, in quotes"
         ) from error
     if not isinstance(value, dict):
         raise BadLine(

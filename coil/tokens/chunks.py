@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,15 +11,19 @@ from numpy.typing import NDArray
 from coil.tokens.tokenizer import PIECE, Tokenizer
 
 OVERLAP = 0.25  # share of a chunk that the next one repeats, so that no passage is cut apart in both
+GoOn = Callable[[], object]
+"""Called before each part of long work; what it raises ends the work."""
 _SPACE = re.compile(r"\s")
 
 
-def chunk_spans(tokenizer: Tokenizer, text: str, length: int) -> list[tuple[int, int]]:
+def chunk_spans(
+    tokenizer: Tokenizer, text: str, length: int, go_on: GoOn | None = None
+) -> list[tuple[int, int]]:
     """The characters of each chunk; one chunk, the whole text, where `length` tokens hold it."""
     room = length - len(tokenizer.prefix) - len(tokenizer.suffix)
     if len(text) <= room:  # a token has at least one character
         return [(0, len(text))]
-    token_spans = _token_spans(tokenizer, text)
+    token_spans = _token_spans(tokenizer, text, go_on)
     if len(token_spans) <= room:
         return [(0, len(text))]
     starts_word = np.concatenate([[True], token_spans[1:, 0] > token_spans[:-1, 1]])
@@ -37,11 +42,13 @@ def chunk_spans(tokenizer: Tokenizer, text: str, length: int) -> list[tuple[int,
         begin = max(_at_word(starts_word, begin + step, begin), begin + 1)
 
 
-def _token_spans(tokenizer: Tokenizer, text: str) -> NDArray[np.int32]:
+def _token_spans(tokenizer: Tokenizer, text: str, go_on: GoOn | None) -> NDArray[np.int32]:
     """The characters of every token, [tokens, 2]; very long texts are cut in pieces, at spaces."""
     pieces = []
     begin = 0
     while begin < len(text):
+        if go_on is not None:
+            go_on()
         end = begin + PIECE
         space = _SPACE.search(text, end, end + PIECE)
         end = space.start() if space else end

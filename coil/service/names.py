@@ -1,0 +1,61 @@
+"""Names of hosts and origins as browsers send them: written otherwise, they would never match."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from urllib.parse import urlsplit
+
+from coil.errors import InputError
+
+_NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
+_WITH_PORT = re.compile(r"([^:]+|\[.*\]):\d*")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def host_name(given: str) -> str:
+    """The name of a host without a port, as a Host header has it."""
+    if (found := _WITH_PORT.fullmatch(given)) is not None:
+        raise InputError(
+            f"the host {given!r} has a port; requests are accepted whatever their port",
+            f"write --allow-host {found.group(1)}",
+        )
+    name = _host(given.lower())
+    if name is None:
+        raise InputError(
+            f"{given!r} is not the name of a host", "write it as in an address: --allow-host example.org"
+        )
+    return name
+
+
+def origin(given: str) -> str:
+    """The origin of pages, as an Origin header has it; `*` is any."""
+    if given in ("*", "null"):
+        return given
+    try:
+        parts = urlsplit(given.lower())
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    name = _host(parts.hostname or "")
+    if (
+        not parts.scheme
+        or name is None
+        or parts.path not in ("", "/")
+        or "@" in given
+        or set("?#") & set(given)
+    ):
+        raise InputError(
+            f"{given!r} is not the origin of a page",
+            "write scheme and host, and a port if there is one: --allow-origin https://example.org",
+        )
+    shown = "" if port in (None, _DEFAULT_PORTS.get(parts.scheme)) else f":{port}"
+    return f"{parts.scheme}://{name}{shown}"
+
+
+def _host(name: str) -> str | None:
+    try:
+        address = ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return name if _NAME.fullmatch(name) else None
+    return f"[{address}]" if address.version == 6 else str(address)

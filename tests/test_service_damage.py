@@ -1,0 +1,104 @@
+"""Files that are damaged under a running server: it says so, and recovers when they are restored."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from coil.service.limits import ServiceOptions
+from tests.hash_encoder import HashEncoder
+from tests.raw_http import wait_until
+from tests.serving import TOKEN, Running, running
+from tests.test_service import ONE, WRITE, build
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def zero(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(bytes(path.stat().st_size - 4096))
+
+
+def scramble(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(bytes(range(1, 256)) * (path.stat().st_size // 255))
+
+
+def search(server: Running) -> httpx.Response:
+    return server.client.get(f"{ONE}/search", params={"q": "river", "k": 100})
+
+
+def search_batch(server: Running) -> httpx.Response:
+    return server.client.post(f"{ONE}/search_batch", json={"queries": ["river"] * 20, "k": 100})
+
+
+def get(server: Running) -> httpx.Response:
+    return server.client.get(f"{ONE}/documents/d/399")
+
+
+def upload(server: Running) -> httpx.Response:
+    return server.client.post(f"{ONE}/documents", content=b'{"id": "d/399", "text": "x"}', headers=WRITE)
+
+
+@pytest.mark.parametrize("ask", [search, search_batch, get, upload])
+@pytest.mark.parametrize("harm", [zero, scramble])
+def test_a_server_is_not_ready_once_a_request_came_upon_damage(
+    tmp_path: Path, harm: Callable[[Path], None], ask: Callable[[Running], httpx.Response]
+) -> None:
+    folder = build(tmp_path / "notes.coil", 400)
+    shutil.copytree(folder, tmp_path / "backup")
+    [documents] = (folder / "segments").glob("*.documents")
+    with running([folder], ServiceOptions(token=TOKEN), HashEncoder()) as server:
+        wait_until(lambda: server.client.get("/ready").status_code == 200)
+        harm(documents)
+        assert ask(server).status_code == 503
+        for _ in range(3):
+            unready = server.client.get("/ready")
+            assert unready.status_code == 503
+            assert unready.json()["detail"] == "the index 'notes' is damaged: queries fail"
+            assert "restore the index from a backup" in unready.json()["remedy"]
+            assert str(tmp_path) not in unready.text
+        shutil.copyfile(tmp_path / "backup" / "segments" / documents.name, documents)
+        assert server.client.get("/ready").status_code == 200
+        assert ask(server).status_code == 200
+        assert server.client.get("/ready").status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["documents", "lists"])
+def test_a_truncated_file_is_noticed_before_anybody_asks(tmp_path: Path, kind: str) -> None:
+    folder = build(tmp_path / "notes.coil", 400)
+    shutil.copytree(folder, tmp_path / "backup")
+    [file] = (folder / "segments").glob(f"*.{kind}")
+    with running([folder], ServiceOptions(), HashEncoder()) as server:
+        wait_until(lambda: server.client.get("/ready").status_code == 200)
+        truncate(file)
+        for _ in range(2):
+            unready = server.client.get("/ready")
+            assert unready.status_code == 503
+            assert unready.json()["detail"] == "the index 'notes' is damaged: queries fail"
+        shutil.copyfile(tmp_path / "backup" / "segments" / file.name, file)
+        wait_until(lambda: server.client.get("/ready").status_code == 200)
+        assert search(server).status_code == 200
+
+
+def test_a_commit_does_not_hide_damage(tmp_path: Path) -> None:
+    folder = build(tmp_path / "notes.coil", 400)
+    [documents] = (folder / "segments").glob("*.documents")
+    with running([folder], ServiceOptions(token=TOKEN), HashEncoder()) as server:
+        wait_until(lambda: server.client.get("/ready").status_code == 200)
+        assert server.client.post(
+            f"{ONE}/documents", content=b'{"id": "new", "text": "money"}', headers=WRITE
+        ).is_success
+        zero(documents)
+        assert search(server).status_code == 503
+        deleted = server.client.delete(f"{ONE}/documents/new", headers=WRITE)
+        assert deleted.status_code in (200, 503)
+        assert server.client.get("/ready").status_code == 503

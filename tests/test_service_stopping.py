@@ -1,0 +1,139 @@
+"""How a server stops: what it finishes, what it gives up, and what it says."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from coil.indexes.opening import create, open_index
+from coil.service import service
+from coil.service.limits import ServiceOptions
+from coil.texts.values import Document
+from coil.tokens.chunks import chunk_spans
+from coil.vectors.token_vectors import TokenVectors
+from tests.hash_encoder import HashEncoder, answers
+from tests.raw_http import read_answer, wait_until
+from tests.serving import TOKEN, running
+from tests.test_service import ONE, WRITE, build
+from tests.test_service_concurrency import start
+
+
+@contextmanager
+def with_an_upload(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], socket.socket]]:
+    """A server in a process of its own that is receiving documents."""
+    folder = tmp_path / "notes.coil"
+    create(folder, encoder=HashEncoder()).close()
+    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "token").chmod(0o600)
+    process, url = start(str(folder), "--token-file", str(tmp_path / "token"))
+    address = urlsplit(url)
+    with socket.create_connection((address.hostname, address.port), timeout=60) as client:
+        client.sendall(
+            f"POST {ONE}/documents HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+            f"Content-Length: 28\r\n\r\n{{".encode()
+        )
+        wait_until(lambda: "coil_requests_in_flight 2.0" in httpx.get(f"{url}metrics", timeout=20).text)
+        yield process, client
+
+
+def test_a_second_interruption_gives_up_at_once_and_leaves_no_traceback(tmp_path: Path) -> None:
+    with with_an_upload(tmp_path) as (process, client):
+        process.send_signal(signal.SIGINT)
+        wait_until(lambda: not is_listening(client))
+        process.send_signal(signal.SIGINT)
+        assert read_answer(client).status == 503
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    *logged, last = [line for line in err.splitlines() if line]
+    assert last == "coil: interrupted"
+    assert {json.loads(line)["level"] for line in logged} == {"info"}, err
+
+
+def is_listening(client: socket.socket) -> bool:
+    """Whether the server at the other end of a connection takes further ones."""
+    try:
+        socket.create_connection(client.getpeername(), timeout=20).close()
+    except ConnectionError:
+        return False
+    return True
+
+
+def test_a_server_started_with_nohup_outlives_its_terminal(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does; it is inherited
+    try:
+        with with_an_upload(tmp_path) as (process, client):
+            process.send_signal(signal.SIGHUP)
+            assert is_listening(client)
+            client.sendall(b'"id": "a", "text": "river"}')
+            assert read_answer(client).status == 200
+            assert is_listening(client)
+            process.terminate()
+            process.communicate(timeout=60)
+        assert process.returncode == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+class Stopping(HashEncoder):
+    """Lets the server stop while it encodes the first text of a document."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stop: Callable[[], object] | None = None
+        self.encoded = 0
+
+    def encode_documents(self, texts: Iterable[str]) -> Iterator[TokenVectors]:
+        for vectors in super().encode_documents(texts):
+            if self.stop is not None:
+                self.stop()
+                self.encoded += 1
+            yield vectors
+
+
+def test_one_long_document_does_not_hold_up_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "CHANGES_MAY_TAKE", 0.0)
+    folder, encoder = build(tmp_path / "notes.coil", 3), Stopping()
+    text = "river bank " * 40_000
+    chunks = len(chunk_spans(encoder.tokenizer, text, encoder.config.profile.document_length))
+    with running([folder], ServiceOptions(token=TOKEN), encoder) as server:
+        encoder.stop = server.service.begin_to_stop
+        line = json.dumps({"id": "long", "text": text})
+        answer = server.client.post(f"{ONE}/documents", content=line, headers=WRITE)
+        assert answer.status_code == 503
+        assert "stopping" in answer.json()["detail"]
+    assert 0 < encoder.encoded < chunks / 4
+    with open_index(folder, HashEncoder()) as index:
+        assert not index.has("long")
+
+
+def test_cutting_a_long_document_can_be_ended() -> None:
+    asked = 0
+
+    def go_on() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            raise InterruptedError
+
+    encoder = HashEncoder()
+    with pytest.raises(InterruptedError):
+        chunk_spans(encoder.tokenizer, "river bank " * 100_000, 32, go_on)
+
+
+def test_vectors_are_the_same_when_they_are_made_in_parts(tmp_path: Path) -> None:
+    given = [Document(f"d{i}", "river bank money loan " * (i * i)) for i in range(60)]
+    found = []
+    for name, go_on in (("a", None), ("b", lambda: None)):
+        with create(tmp_path / name, encoder=HashEncoder()) as index:
+            assert index.update(given, lambda empty: None, go_on) == 59
+            found.append(answers(index))
+    assert found[0] == found[1]
