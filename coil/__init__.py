@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from coil.errors import CoilError
     from coil.explanations.explanation import Explanation, Match, explain
-    from coil.hits.searcher import Hit, Searcher
+    from coil.hits.hit import Hit
+    from coil.hits.searcher import Searcher
     from coil.indexes.index import Index
     from coil.indexes.opening import create
     from coil.indexes.opening import open_index as open
@@ -30,7 +31,7 @@ _HOMES = {
     "Document": "coil.texts.values",
     "Encoder": "coil.vectors.encoder",
     "Explanation": "coil.explanations.explanation",
-    "Hit": "coil.hits.searcher",
+    "Hit": "coil.hits.hit",
     "Index": "coil.indexes.index",
     "Match": "coil.explanations.explanation",
     "ModelConfig": "coil.vectors.config",

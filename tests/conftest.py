@@ -48,7 +48,6 @@ def sharp(full: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
 
     from coil.vectors.export import export_model
-    from coil.vectors.model_files import ModelFiles
     from coil.vectors.torch_model import CoilModel
 
     folder = tmp_path_factory.mktemp("sharp") / "model"
@@ -57,7 +56,7 @@ def sharp(full: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, weight in model.backbone.named_parameters():
             if name.endswith("weight") and "LayerNorm" not in name and "embeddings" not in name:
                 weight.mul_(10)
-    model.save_pretrained(folder, ModelFiles.load(full).keys)
+    model.save_pretrained(folder)
     shutil.copy(full / "tokenizer.json", folder)
     export_model(folder)
     return folder

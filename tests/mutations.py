@@ -144,7 +144,7 @@ def use(folder: Path) -> None:
             lambda: index.search_many(QUERIES, k=1000),
             lambda: index.search("river bank", filter="year >= 3"),
             lambda: index.explain("river bank", "d5"),
-            lambda: index.search_with_bm25("river bank"),
+            lambda: index.search("river bank", by="bm25"),
             lambda: index.rerank("river bank", ["d5", "d6"]),
             index.inspect,
             index.verify,

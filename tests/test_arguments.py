@@ -28,7 +28,7 @@ def _short(value: object) -> str:
 WITH_QUERY: dict[str, Ask] = {
     "search": lambda index, query: index.search(query),
     "search_many": lambda index, query: index.search_many([query]),
-    "search_with_bm25": lambda index, query: index.search_with_bm25(query),
+    "search by bm25": lambda index, query: index.search(query, by="bm25"),
     "rerank": lambda index, query: index.rerank(query, ["a"]),
     "rerank_many": lambda index, query: index.rerank_many([query], [["a"]]),
     "explain": lambda index, query: index.explain(query, "a"),
@@ -38,13 +38,13 @@ WITH_QUERY: dict[str, Ask] = {
 WITH_K: dict[str, Ask] = {
     "search": lambda index, k: index.search("bank", k),
     "search_many": lambda index, k: index.search_many(["bank"], k)[0],
-    "search_with_bm25": lambda index, k: index.search_with_bm25("bank", k),
+    "search by bm25": lambda index, k: index.search("bank", k, by="bm25"),
     "Searcher.search": lambda index, k: index.searcher.search("bank", k),
 }
 WITH_FILTER: dict[str, Ask] = {
     "search": lambda index, filter: index.search("bank", filter=filter),
     "search_many": lambda index, filter: index.search_many(["bank"], filter=filter),
-    "search_with_bm25": lambda index, filter: index.search_with_bm25("bank", filter=filter),
+    "search by bm25": lambda index, filter: index.search("bank", filter=filter, by="bm25"),
 }
 WITH_ID: dict[str, Ask] = {
     "explain": lambda index, doc_id: index.explain("bank", doc_id),

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from coil.hits.hit import Hit
 from coil.indexes.index import Index
 from coil.indexes.opening import create
-from coil.tokens.list_keys import NO_LIST
 from tests.hash_encoder import HashEncoder
-from tests.tiny import WORDS
+from tests.tiny import WEIGHED, WORDS
 
 bm25s = pytest.importorskip("bm25s")
 
@@ -22,22 +23,25 @@ def texts(n: int, seed: int = 3, longest: int = 30) -> list[str]:
     return [" ".join(rng.choices(WORDS, k=rng.randint(1, longest))) for _ in range(n)]
 
 
-def lists_of(encoder: HashEncoder, text: str) -> list[int]:
-    [tokens] = encoder.tokenizer.cut([text], 10_000)
-    lists = encoder.keys.of(tokens.input_ids[1:-1])
-    return lists[lists != NO_LIST].tolist()
+def lists_of(encoder: HashEncoder, text: str) -> list[str]:
+    [keyed] = encoder.keys.of_texts([text], 10_000)
+    return [key for key in keyed.keys if key is not None]
+
+
+def bm25(index: Index, query: str, k: int = 10, filter: str | None = None) -> list[Hit]:
+    return index.search(query, k, filter, by="bm25")
 
 
 def oracle(encoder: HashEncoder, documents: list[str], query: str) -> np.ndarray:
     """The score of every document for a query, from bm25s."""
-    corpus = [[str(i) for i in lists_of(encoder, text)] for text in documents]
+    corpus = [lists_of(encoder, text) for text in documents]
     retriever = bm25s.BM25(method="lucene", k1=0.9, b=0.4, dtype="float64")
     retriever.index(corpus, show_progress=False)
     known = set(retriever.vocab_dict)
     total = np.zeros(len(documents))
     for token in lists_of(encoder, query):  # one by one: each occurrence counts
-        if str(token) in known:
-            total += retriever.get_scores([str(token)])
+        if token in known:
+            total += retriever.get_scores([token])
     return total
 
 
@@ -54,7 +58,7 @@ def expect(index: Index, kept: dict[str, str], encoder: HashEncoder) -> None:
         scores = oracle(encoder, list(kept.values()), query)
         ids = list(kept)
         ranked = sorted((i for i in range(len(ids)) if scores[i] > 0), key=lambda i: -scores[i])
-        hits = index.search_with_bm25(query, k=len(ids))
+        hits = bm25(index, query, k=len(ids))
         assert len(hits) == len(ranked)
         assert [hit.rank for hit in hits] == list(range(1, len(hits) + 1))
         found = {hit.doc_id: hit.score for hit in hits}
@@ -65,7 +69,7 @@ def expect(index: Index, kept: dict[str, str], encoder: HashEncoder) -> None:
         assert [hit.doc_id for hit in hits] == [
             hit.doc_id for hit in sorted(hits, key=lambda hit: (-hit.score, ids.index(hit.doc_id)))
         ]
-        assert index.search_with_bm25(query, k=3) == hits[:3]
+        assert bm25(index, query, k=3) == hits[:3]
 
 
 def test_equals_bm25s_over_several_segments_and_deletions(index: Index) -> None:
@@ -85,10 +89,10 @@ def test_equals_bm25s_over_several_segments_and_deletions(index: Index) -> None:
     expect(index, kept, encoder)
 
 
-def test_a_wrong_parameter_would_be_noticed(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_parameter_would_be_noticed(index: Index) -> None:
     kept = {f"d{i}": text for i, text in enumerate(texts(30))}
     index.add({"id": i, "text": text} for i, text in kept.items())
-    monkeypatch.setattr("coil.scores.bm25.B", 0.5)
+    index.use(HashEncoder(profile=replace(WEIGHED, b=0.5)))
     with pytest.raises(AssertionError):
         expect(index, kept, HashEncoder())
 
@@ -97,15 +101,15 @@ def test_a_long_document_scores_what_its_best_chunk_scores(index: Index) -> None
     long = " ".join(["water flow"] * 60 + ["river bank river bank"] + ["kitchen wood"] * 60)
     index.add([{"id": "long", "text": long}, {"id": "short", "text": "river water"}])
     assert index.inspect().rows > 3
-    hit = next(h for h in index.search_with_bm25("river bank") if h.doc_id == "long")
+    hit = next(h for h in bm25(index, "river bank") if h.doc_id == "long")
     assert "river bank" in long[slice(*hit.chunk)]
     assert hit.chunk != (0, len(long))
 
 
 def test_filters_and_nothing_to_find(index: Index) -> None:
-    assert index.search_with_bm25("river") == []
+    assert bm25(index, "river") == []
     index.add({"id": f"{i}", "text": "river bank", "year": 2000 + i} for i in range(5))
-    assert [h.doc_id for h in index.search_with_bm25("river", filter="year >= 2003")] == ["3", "4"]
-    assert index.search_with_bm25("") == []
-    assert index.search_with_bm25("mountain") == []
-    assert index.search_with_bm25("river", k=0) == []
+    assert [h.doc_id for h in bm25(index, "river", filter="year >= 2003")] == ["3", "4"]
+    assert bm25(index, "") == []
+    assert bm25(index, "mountain") == []
+    assert bm25(index, "river", k=0) == []

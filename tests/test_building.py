@@ -342,3 +342,32 @@ def test_a_build_commits_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert len(index) == 40
     assert len(set(seen)) > 3
     assert 0 < seen[30] < 40
+
+
+def test_a_window_is_no_longer_than_a_slow_model_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model gives the vectors of a window when all are done: what came before must be safe by then."""
+    monkeypatch.setattr(writer, "COMMIT_SECONDS", 0.2)
+    monkeypatch.setattr(writer, "WINDOW_SECONDS", 0.1)
+    monkeypatch.setattr(writer, "WINDOW", 512)
+    read = 0
+
+    class Slow(HashEncoder):
+        def encode_documents(self, texts: Iterable[str]) -> Iterator[TokenVectors]:
+            nonlocal read
+            finished = []
+            for vectors in super().encode_documents(texts):
+                time.sleep(0.005)
+                finished.append(vectors)
+                read += 1
+                if read == 300:
+                    raise Stop
+            return iter(finished)
+
+    corpus = write_corpus(tmp_path / "c.jsonl", some_documents(600))
+    index, _ = open_build(tmp_path / "a.coil", encoder=Slow(), memory=2 << 30)
+    with index, pytest.raises(Stop):
+        index.build(read_documents(corpus), "error", None, 10**6)
+    with open_index(tmp_path / "a.coil", HashEncoder()) as kept:
+        assert len(kept) > 100

@@ -68,6 +68,10 @@ def test_fetching_stops_between_slices(searcher: Searcher) -> None:
     with pytest.raises(SearchTimeout):
         searcher.answer_many(["river"], k=4 * FETCH_SLICE, deadline=time.monotonic() + 0.1)
     assert collection.fetched == FETCH_SLICE
+    collection.seconds = 0.0005
+    with pytest.raises(SearchTimeout):
+        searcher.answer_many(["river"], k=FETCH_SLICE, deadline=time.monotonic() + 0.8, texts=True)
+    assert collection.fetched < 3 * FETCH_SLICE
 
 
 def test_slices_change_nothing(searcher: Searcher) -> None:

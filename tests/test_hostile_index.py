@@ -145,7 +145,7 @@ def test_values_of_other_types_are_found(tmp_path: Path, change: str) -> None:
         with pytest.raises(DamagedSegment):
             index.verify()
         for step in (
-            lambda: index.search("river"),
+            lambda: [hit.text for hit in index.search("river")],
             lambda: index.document("d1"),
             lambda: index.explain("river", "d1"),
         ):

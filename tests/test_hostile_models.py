@@ -20,7 +20,7 @@ from coil.vectors.torch_encoder import TorchEncoder
 
 ROUNDS = int(os.environ.get("COIL_FUZZ_ROUNDS", "300"))
 JSON_FILES = ("coil.json", "config.json", "tokenizer.json")
-TENSOR_FILES = ("list_keys.safetensors", "heads.safetensors", "model.safetensors")
+TENSOR_FILES = ("heads.safetensors", "model.safetensors")
 ALL_FILES = (*JSON_FILES, *TENSOR_FILES, "model.int8.onnx")
 ODD = (
     None,
@@ -66,7 +66,7 @@ def _edit(path: Path, change: Callable[[dict[str, np.ndarray]], None]) -> None:
 def _huge(name: str) -> Callable[[Path], None]:
     """A header that declares terabytes."""
     entry = {"dtype": "F32", "shape": [2**20, 2**20], "data_offsets": [0, 2**42]}
-    return lambda folder: _header(folder / name, list_of_token=entry)
+    return lambda folder: _header(folder / name, **{"tok_proj.weight": entry})
 
 
 def _loop(folder: Path, name: str) -> None:
@@ -113,10 +113,9 @@ CASES: dict[str, Callable[[Path], object]] = {
     **{f"{name} is deep": lambda f, n=name: (f / n).write_text("[" * 10**5) for name in JSON_FILES},  # type: ignore[misc]
     **{f"{name} is Latin-1": lambda f, n=name: (f / n).write_bytes(b'{"a": "\xe9"}') for name in JSON_FILES},  # type: ignore[misc]
     **{f"{name} is huge": _huge(name) for name in TENSOR_FILES},
-    **{f"{name} is not a number": _not_a_number(name) for name in TENSOR_FILES[1:]},
+    **{f"{name} is not a number": _not_a_number(name) for name in TENSOR_FILES},
     "a sparse coil.json": lambda f: os.truncate(f / "coil.json", 1 << 36),
     "a sparse tokenizer.json": lambda f: os.truncate(f / "tokenizer.json", 1 << 36),
-    "a sparse list table": lambda f: os.truncate(f / "list_keys.safetensors", 1 << 36),
     "n_t huge": _set("coil.json", n_t=2**40),
     "n_c negative": _set("coil.json", n_c=-5),
     "n_t true": _set("coil.json", n_t=True),
@@ -124,6 +123,13 @@ CASES: dict[str, Callable[[Path], object]] = {
     "length huge": _set_profile(document_length=10**12),
     "length beyond": _set_profile(query_length=10**40),
     "list_key a dict": _set_profile(list_key={}),
+    "list_key of another version": _set_profile(list_key="stem"),
+    "alpha huge": _set_profile(alpha=1e300),
+    "beta infinite": _set_profile(beta=float("inf")),
+    "gamma a list": _set_profile(gamma=[8]),
+    "k1 not a number": _set_profile(k1=float("nan")),
+    "b above 1": _set_profile(b=1.5),
+    "weight without floor": _set_profile(weight="bm25", floor=False),
     "hidden huge": _set("config.json", hidden_size=2**40),
     "hidden negative": _set("config.json", hidden_size=-32),
     "hidden text": _set("config.json", hidden_size="32"),
@@ -134,12 +140,6 @@ CASES: dict[str, Callable[[Path], object]] = {
     "positions text": _set("config.json", max_position_embeddings="80"),
     "model type a list": _set("config.json", model_type=["bert"]),
     "foreign code": _set("config.json", auto_map={"AutoModel": "evil.Evil"}, model_type="evil"),
-    "list table of floats": lambda f: save_file(
-        {"list_of_token": np.zeros(10, np.float32)}, f / "list_keys.safetensors"
-    ),
-    "list table of two rows": lambda f: save_file(
-        {"list_of_token": np.zeros((2, 5), np.int32)}, f / "list_keys.safetensors"
-    ),
 }
 
 

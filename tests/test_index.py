@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -24,6 +23,7 @@ from coil.indexes.opening import create, open_index
 from coil.scores import oracle
 from coil.texts.values import Document
 from coil.tokens.chunks import chunk_spans
+from coil.tokens.profile import By
 from coil.tokens.tokenizer import Tokenizer
 from coil.vectors.onnx_encoder import OnnxEncoder
 from tests.hash_encoder import QUERIES, HashEncoder, answers
@@ -158,19 +158,24 @@ def test_scores_are_the_oracles_within_the_stated_error(tmp_path: Path, precisio
     vectors = list(encoder.encode_documents(texts))
     for query in QUERIES:
         [q] = encoder.encode_queries([query])
-        bound = 1e-4 + facts.token_error * float(np.linalg.norm(q.vectors, axis=1).sum())
-        bound += facts.sentence_error * float(np.linalg.norm(q.sentence)) if q.sentence is not None else 0.0
-        exact = {
-            str(i): oracle.score(q, d, encoder.config.profile, encoder.keys) for i, d in enumerate(vectors)
-        }
+        profile, collection = encoder.config.profile, oracle.CountedRows(vectors)
+        rarest = profile.beta * np.log1p(len(texts) + 0.5)  # no weight is larger
+        bound = 1e-4 + rarest * facts.token_error * float(np.linalg.norm(q.vectors, axis=1).sum())
+        if q.sentence is not None:
+            bound += profile.gamma_of(len(q)) * facts.sentence_error * float(np.linalg.norm(q.sentence))
+        exact = {str(i): oracle.score(q, d, profile, collection) for i, d in enumerate(vectors)}
         for hit in index.search(query, k=100):
             assert abs(hit.score - exact[hit.doc_id]) <= bound
 
 
 def test_int8_takes_three_bytes_more_than_the_vector(tmp_path: Path) -> None:
     index = create(tmp_path / "a.coil", encoder=HashEncoder(n_t=32))
-    index.add({"id": i, "text": text} for i, text in enumerate(random_texts(50)))
-    assert index.inspect().bytes_a_mention == 35.0
+    index.add({"id": i, "text": text} for i, text in enumerate(random_texts(1000)))
+    facts = index.inspect()
+    a_row = 20 * facts.rows / facts.mentions  # much, because the rows of these texts are short
+    assert facts.bytes_a_mention <= 35.0 + a_row  # dictionary and bounds included
+    rows = facts.rows * (3 + 2 + 1)  # sentence vectors with their scales, and the length of the tail
+    assert facts.bytes_lists == pytest.approx(facts.mentions * facts.bytes_a_mention + rows, abs=64)
 
 
 # ---- long documents
@@ -194,7 +199,7 @@ def test_a_hit_says_which_chunk_matched_and_is_explained_there(tmp_path: Path) -
     text = " ".join([*(["water flow"] * 80), "cabinet government", *(["water flow"] * 80)])
     index = create(tmp_path / "a.coil", encoder=encoder)
     index.add([{"id": "long", "text": text}])
-    hit = index.search("cabinet government", tok_only=True)[0]
+    hit = index.search("cabinet government", by="tokens")[0]
     start, end = hit.chunk
     assert "cabinet government" in text[start:end]
     assert end - start < len(text)
@@ -206,7 +211,7 @@ def test_a_hit_says_which_chunk_matched_and_is_explained_there(tmp_path: Path) -
     assert explanation.score == pytest.approx(full.score, abs=1e-4)
     cut = create(tmp_path / "b.coil", encoder=encoder, long="truncate")
     cut.add([{"id": "long", "text": text}])
-    assert cut.search("cabinet government", tok_only=True) == []
+    assert cut.search("cabinet government", by="tokens") == []
     assert cut.inspect().truncated_documents == 1
 
 
@@ -251,12 +256,14 @@ def test_ids_are_kept_apart_letter_by_letter(tmp_path: Path) -> None:
 def test_hits_without_texts_are_the_same_hits(tmp_path: Path) -> None:
     with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
         index.add([{"id": str(n), "text": f"river bank {n}", "year": n} for n in range(30)])
-        for tok_only in (False, True):
-            [[whole], [bare]] = (
-                index.answer_many(["river"], 20, tok_only=tok_only, texts=texts) for texts in (True, False)
+        for by in get_args(By):
+            [[whole], [lazy]] = (
+                index.answer_many(["river"], 20, by=by, texts=texts) for texts in (True, False)
             )
             assert len(whole.hits) > 10
-            assert bare.hits == [replace(hit, text="", fields={}) for hit in whole.hits]
+            assert lazy.hits == whole.hits
+            assert [hit.text for hit in lazy.hits] == [hit.text for hit in whole.hits]
+            assert [hit.fields for hit in lazy.hits] == [{"year": int(hit.doc_id)} for hit in whole.hits]
 
 
 def test_a_closed_index_says_so(tmp_path: Path) -> None:

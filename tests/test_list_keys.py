@@ -2,73 +2,139 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from coil.tokens.list_keys import NO_LIST, build_list_keys
-from coil.tokens.profile import PAPER, ScoringProfile
+import pytest
+from tokenizers import Tokenizer as RustTokenizer
+from tokenizers import models, normalizers, pre_tokenizers, processors
+
+from coil.tokens.list_keys import LONGEST_KEY, STOP_WORDS, ListKeys, shorten
+from coil.tokens.profile import PAPER, WORDS, ScoringProfile
 from coil.tokens.tokenizer import Tokenizer
 from tests.tiny import make_tokenizer, random_texts
 
-WORD_PIECES = [
-    "[PAD]",
-    "[UNK]",
-    "bank",
-    "banks",
-    "##s",
-    "the",
-    ".",
-    "##.",
-    "banking",
-    "##ing",
-    "run",
-    "running",
-    "1",
-]
-BYTE_PAIRS = ["<s>", "<unk>", "Ġbank", "Ġbanks", "s", "Ġthe", "the", "able", "Ġable", "in", "Ġin", "."]
+PIECES = replace(PAPER, unlisted="stopwords")
+ALL_WORDS = replace(WORDS, unlisted="nothing")
 
 
-def lists(vocabulary: list[str], profile: ScoringProfile) -> dict[str, str | None]:
-    table = build_list_keys(profile, vocabulary, [0], 1).table.tolist()
-    return {
-        token: None if key == NO_LIST else vocabulary[key]
-        for token, key in zip(vocabulary, table, strict=True)
-    }
+def keys_of(text: str, profile: ScoringProfile, length: int = 64) -> tuple[str | None, ...]:
+    tokenizer = Tokenizer(make_tokenizer(), "tiny")
+    [keyed] = ListKeys(profile, tokenizer).of_texts([text], length)
+    assert len(keyed.keys) == len(keyed.places) == len(keyed.spans)
+    return keyed.keys
+
+
+# By wordpiece
 
 
 def test_in_the_papers_profile_every_token_has_its_own_list() -> None:
-    found = lists(WORD_PIECES, PAPER)
-    assert found.pop("[PAD]") is None
-    assert all(key == token for token, key in found.items())
+    expected = ("the", "bank", "##s", "[UNK]", "runs", "running", ".")
+    assert keys_of("the banks \u6771 runs running.", PAPER) == expected
 
 
-def test_whole_words_of_one_stem_share_a_list() -> None:
-    found = lists(WORD_PIECES, ScoringProfile(list_key="stem"))
-    assert found["banks"] == found["banking"] == found["bank"] == "bank"
-    assert found["running"] == "run"
-    assert (found["##s"], found["##ing"], found["1"], found["the"]) == ("##s", "##ing", "1", "the")
+def test_stop_words_punctuation_and_the_unknown_have_none_by_wordpiece() -> None:
+    assert keys_of("the banks \u6771 runs.", PIECES) == (None, "bank", "##s", None, "runs", None)
 
 
-def test_stop_words_punctuation_and_the_unknown_have_none() -> None:
-    found = lists(WORD_PIECES, ScoringProfile(list_key="stem", unlisted="stopwords"))
-    assert [token for token, key in found.items() if key is None] == ["[PAD]", "[UNK]", "the", ".", "##."]
+def test_special_tokens_have_none() -> None:
+    tokenizer = Tokenizer(make_tokenizer(), "tiny")
+    names = ListKeys(PAPER, tokenizer)._token_keys()
+    assert [tokenizer.token(i) for i, name in enumerate(names) if name is None] == [
+        "[PAD]", "[CLS]", "[SEP]", "[MASK]",
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize("token", ["s", "the", "able", "in"])
-def test_pieces_of_a_byte_pair_vocabulary_are_no_words(token: str) -> None:
-    found = lists(BYTE_PAIRS, ScoringProfile(list_key="stem", unlisted="stopwords"))
-    assert found[token] == token
-    assert (found["Ġthe"], found["Ġin"]) == (None, None)
-    assert found["Ġbanks"] == "Ġbank"
+def byte_pairs() -> Tokenizer:
+    """A byte-pair vocabulary, in which the start of a word is marked, not its continuation."""
+    vocabulary = {
+        token: i for i, token in enumerate(["<s>", "<unk>", "Ġbank", "Ġthe", "a", "s", "in", "Ġin"])
+    }
+    rust = RustTokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    rust.add_special_tokens(["<s>", "<unk>"])
+    rust.pre_tokenizer = pre_tokenizers.Whitespace()
+    rust.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    return Tokenizer(rust, "byte pairs")
 
 
-def test_long_texts_are_cut_in_pieces_without_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_of_a_byte_pair_vocabulary_are_stop_words_only_with_their_mark() -> None:
+    tokenizer = byte_pairs()
+    names = dict(zip(tokenizer.vocabulary, ListKeys(PIECES, tokenizer)._token_keys(), strict=True))
+    assert (names["Ġthe"], names["Ġin"], names["Ġbank"]) == (None, None, "Ġbank")
+    assert names["<s>"] is names["<unk>"] is None
+
+
+# By word
+
+
+def test_forms_of_a_word_share_a_list() -> None:
+    assert keys_of("Banks, banking BANK banked", ALL_WORDS) == ("bank", ",", "bank", "bank", "bank")
+    assert keys_of("runs running run", WORDS) == ("run", "run", "run")
+
+
+def test_a_word_that_nobody_trained_on_has_a_list_of_its_own() -> None:
+    """Spelt in pieces or not in the vocabulary at all, it is one mention, and matches only itself."""
+    assert keys_of("kubernetes libxml2 E0277", WORDS) == ("kubernet", "libxml2", "e0277")
+    assert keys_of("\u6771\u4eac", WORDS) == ("\u6771", "\u4eac")  # the pre-tokenizer parts these
+
+
+def test_stop_words_and_punctuation_have_none_by_word() -> None:
+    assert keys_of("the bank, of money!", WORDS) == (None, "bank", None, None, "money", None)
+    assert all(key is None for key in keys_of(" ".join(sorted(STOP_WORDS)), WORDS, 10**4))
+    assert keys_of("the bank", ALL_WORDS) == ("the", "bank")
+
+
+def test_case_and_accents_are_the_models_own() -> None:
+    assert keys_of("Caf\u00e9 CAFE cafe\u0301", WORDS) == ("cafe", "cafe", "cafe")
+    tokenizer = make_tokenizer()
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
+    [keyed] = ListKeys(WORDS, Tokenizer(tokenizer, "cased")).of_texts(["Caf\u00e9 caf\u00e9"], 64)
+    assert keyed.keys == ("caf\u00e9", "caf\u00e9")
+
+
+def test_a_word_cut_off_at_the_end_keeps_its_list() -> None:
+    """Where only the first pieces of the last word fit, its key is still that of all of it."""
+    tokenizer = Tokenizer(make_tokenizer(), "tiny")
+    text = "bank kubernetes"
+    [keyed] = ListKeys(WORDS, tokenizer).of_texts([text], 5)  # two of them special, three pieces left
+    assert keyed.keys == ("bank", "kubernet")
+    assert [text[start:end] for start, end in keyed.spans.tolist()] == ["bank", "kubernetes"]
+
+
+def test_a_very_long_word_has_a_short_key_of_its_own() -> None:
+    first, second = "x" * 5000, "x" * 4999 + "y"
+    one, other = keys_of(f"{first} {second}", WORDS, 10**5)
+    assert one != other
+    assert one is not None
+    assert len(one.encode()) <= LONGEST_KEY
+    assert shorten("\u6771" * 40) != shorten("\u6771" * 41)
+    assert len(shorten("\u6771" * 40).encode()) <= LONGEST_KEY
+
+
+def test_a_text_without_words_has_no_mentions() -> None:
+    assert keys_of("", WORDS) == ()
+    assert keys_of(" \t\n", PAPER) == ()
+
+
+# Cutting
+
+
+@pytest.mark.parametrize("profile", [PAPER, WORDS])
+def test_long_texts_are_cut_in_pieces_without_a_difference(
+    monkeypatch: pytest.MonkeyPatch, profile: ScoringProfile
+) -> None:
     """A tokenizer takes some 170 bytes a token, so a text of megabytes is never cut all at once."""
     tokenizer = Tokenizer(make_tokenizer(), "tiny")
+    keys = ListKeys(profile, tokenizer)
     texts = [" ".join(random_texts(40, seed=seed)) for seed in range(3)] + ["", "river\n\n bank " * 50]
     whole = tokenizer.cut(texts, 300) + tokenizer.cut(texts, 10**6)
+    whole_keys = [keys.of(text, tokens) for text, tokens in zip(texts * 2, whole, strict=True)]
     monkeypatch.setattr("coil.tokens.tokenizer.PIECE", 100)
     pieces = tokenizer.cut(texts, 300) + tokenizer.cut(texts, 10**6)
     for one, other in zip(whole, pieces, strict=True):
         assert one.input_ids.tolist() == other.input_ids.tolist()
         assert one.spans.tolist() == other.spans.tolist()
         assert one.dropped == other.dropped
+    for keyed, text, tokens in zip(whole_keys, texts * 2, pieces, strict=True):
+        again = keys.of(text, tokens)
+        assert keyed.keys == again.keys
+        assert keyed.spans.tolist() == again.spans.tolist()

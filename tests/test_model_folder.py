@@ -22,9 +22,7 @@ from coil.errors import (
     TokenizerMismatch,
     WrongShape,
 )
-from coil.tokens.list_keys import ListKeys
 from coil.vectors.export import export_model
-from coil.vectors.model_files import ModelFiles, save_list_keys
 from coil.vectors.onnx_encoder import OnnxEncoder
 from coil.vectors.torch_encoder import TorchEncoder
 from coil.vectors.torch_model import CoilModel
@@ -34,8 +32,7 @@ from tests.tiny import difference, make_tokenizer, random_texts
 
 
 def test_a_saved_model_comes_back_the_same(full: Path, tmp_path: Path) -> None:
-    files = ModelFiles.load(full)
-    CoilModel.from_pretrained(full).save_pretrained(tmp_path / "again", files.keys)
+    CoilModel.from_pretrained(full).save_pretrained(tmp_path / "again")
     shutil.copy(full / "tokenizer.json", tmp_path / "again")
     texts = random_texts(5, seed=6)
     first, second = (TorchEncoder(folder) for folder in (full, tmp_path / "again"))
@@ -79,7 +76,8 @@ CHANGES = {
     "pooling": lambda f: _edit_json(f / "coil.json", pooling="cls"),
     "profile": lambda f: _edit_profile(f, floor=False),
     "tokenizer": _other_tokenizer,
-    "list keys": lambda f: save_list_keys(ListKeys(np.full_like(ModelFiles.load(f).keys.table, -1)), f),
+    "list key": lambda f: _edit_profile(f, list_key="word"),
+    "gamma": lambda f: _edit_profile(f, gamma=2.0),
 }
 
 
@@ -147,12 +145,7 @@ BROKEN = {
     ),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), MissingModelFile, "tokenizer.json"),
     "damaged tokenizer": (lambda f: _truncate(f / "tokenizer.json"), TokenizerMismatch, "tokenizer.json"),
-    "larger tokenizer": (_larger_tokenizer, TokenizerMismatch, "list_keys.safetensors.*tokenizer.json"),
-    "no list keys": (
-        lambda f: (f / "list_keys.safetensors").unlink(),
-        MissingModelFile,
-        "list_keys.safetensors",
-    ),
+    "larger tokenizer": (_larger_tokenizer, TokenizerMismatch, "tokenizer.json.*config.json"),
     "no coil.json": (lambda f: (f / "coil.json").unlink(), MissingModelFile, "coil.json"),
     "no config.json": (lambda f: (f / "config.json").unlink(), MissingModelFile, "config.json"),
     "coil.json is no JSON": (lambda f: _truncate(f / "coil.json"), ModelError, "coil.json"),
@@ -172,11 +165,8 @@ BROKEN = {
     "too long": (lambda f: _edit_profile(f, document_length=81), OptionMismatch, "config.json.*80"),
     "truncated heads": (lambda f: _truncate(f / "heads.safetensors"), ModelError, "heads.safetensors"),
     "truncated backbone": (lambda f: _truncate(f / "model.safetensors"), ModelError, "model.safetensors"),
-    "truncated list keys": (
-        lambda f: _truncate(f / "list_keys.safetensors"),
-        ModelError,
-        "list_keys.safetensors",
-    ),
+    "alpha is text": (lambda f: _edit_profile(f, alpha="1"), OptionMismatch, "coil.json.*alpha"),
+    "gamma is negative": (lambda f: _edit_profile(f, gamma=-1.0), OptionMismatch, "coil.json.*gamma"),
 }
 
 

@@ -52,12 +52,13 @@ def test_a_stopped_build_is_kept_and_resumed(
     _, told = process.communicate(timeout=60)
     assert process.returncode == status
     assert word in told
-    assert b"512 documents kept" in told
+    kept = int(told.partition(b" documents kept")[0].split()[-1])
+    assert 0 < kept < 700
     assert b"--resume" in told
     assert b"Traceback" not in told
     assert run(["verify", str(out)]) == 0
     assert run(["index", str(corpus), "--out", str(out), "--resume"]) == 0
-    assert "188 documents added" in capsys.readouterr().err
+    assert f"{700 - kept} documents added" in capsys.readouterr().err
 
 
 def test_a_fatal_signal_leaves_a_message() -> None:

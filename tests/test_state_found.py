@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 import resource
@@ -20,7 +19,7 @@ import pytest
 
 from coil.errors import IndexLocked, IndexProblem, InputError
 from coil.indexes.opening import create, open_index
-from coil.storage import writer
+from coil.storage import publishing, writer
 from coil.storage.disk import Folder
 from coil.storage.lock import writer_lock
 from coil.storage.manifest import Manifest, read_manifest
@@ -315,7 +314,7 @@ def _fail_to_open(monkeypatch: pytest.MonkeyPatch, when: Callable[[int, Manifest
         if manifest is not None:
             opened[0] += 1
             if when(opened[0], manifest):
-                raise OSError(errno.EMFILE, "too many open files")
+                raise IndexProblem("too many open files", "close some")
         found: Snapshot = real(cls, folder, manifest, earlier)
         return found
 
@@ -323,16 +322,34 @@ def _fail_to_open(monkeypatch: pytest.MonkeyPatch, when: Callable[[int, Manifest
     return opened
 
 
-def test_a_commit_that_could_not_be_opened_is_seen_by_the_next_read(
+def test_what_cannot_be_opened_is_not_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": "a", "text": "river"}])
+        _fail_to_open(monkeypatch, lambda number, _: number == 1)
+        with pytest.raises(IndexProblem, match="nothing was changed"):
+            index.add([{"id": "b", "text": "river"}])
+        assert not index.has("b")
+        assert index.version == read_manifest(Folder.open(tmp_path / "a.coil")).version
+        index.add([{"id": "c", "text": "river"}])
+        assert {hit.doc_id for hit in index.search("river", by="bm25")} == {"a", "c"}
+
+
+def test_a_commit_that_is_interrupted_at_its_end_is_seen_by_the_next_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
         index.add([{"id": "a", "text": "river"}])
-        _fail_to_open(monkeypatch, lambda number, _: number == 1)
-        with pytest.raises(IndexProblem, match="the change is committed, but"):
+        real = publishing.publish
+
+        def interrupted(*given: Any) -> Manifest:
+            real(*given)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(publishing, "publish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
             index.add([{"id": "b", "text": "river"}])
+        monkeypatch.undo()
         assert index.has("b")
-        assert [hit.doc_id for hit in index.search("river")] == ["a", "b"]
         assert index.version == read_manifest(Folder.open(tmp_path / "a.coil")).version
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from coil.tokens.list_keys import ListKeys, build_list_keys
+from coil.tokens.list_keys import ListKeys
 from coil.tokens.profile import ScoringProfile
 from coil.tokens.tokenizer import Tokenizer
 from coil.vectors.config import ModelConfig
@@ -21,6 +21,17 @@ runs running time wait stop file read write line text token tokens what how why 
 rate rates cabinet government wood kitchen pass mountain airport lounge
 """.split()
 PROFILE = ScoringProfile(query_length=16, document_length=64)
+WEIGHED = ScoringProfile(
+    list_key="word",
+    unlisted="stopwords",
+    weight="bm25",
+    alpha=1.0,
+    beta=0.2,
+    gamma=2.0,
+    gamma_rule="root",
+    query_length=16,
+    document_length=64,
+)
 LETTERS = [*"abcdefghijklmnopqrstuvwxyz0123456789", *".,!?'-:;()"]
 
 
@@ -113,22 +124,21 @@ def make_model(folder: Path, config: ModelConfig, kind: str = "bert", seed: int 
     base = make_base(folder.with_name(folder.name + "-base"), kind, seed)
     torch.manual_seed(seed + 1)
     model = CoilModel.from_base(config, base)
-    model.save_pretrained(folder, make_keys(config))
+    model.save_pretrained(folder)
     shutil.copy(base / "tokenizer.json", folder / "tokenizer.json")
     return folder
 
 
 def make_keys(config: ModelConfig) -> ListKeys:
     """The list keys of the tiny vocabulary."""
-    tokenizer = Tokenizer(make_tokenizer(), "tiny")
-    return build_list_keys(config.profile, tokenizer.vocabulary, tokenizer.special_ids, tokenizer.unknown_id)
+    return ListKeys(config.profile, Tokenizer(make_tokenizer(), "tiny"))
 
 
 def make_vectors(
-    rng: np.random.Generator, token_ids: list[int], n_t: int, n_c: int, whole_numbers: bool = False
+    rng: np.random.Generator, lists: list[int], n_t: int, n_c: int, whole_numbers: bool = False
 ) -> TokenVectors:
-    """Vectors for given tokens; whole numbers make ties and exact sums."""
-    n = len(token_ids)
+    """Vectors for mentions of given lists (-1: none); whole numbers make ties and exact sums."""
+    n = len(lists)
 
     def draw(*shape: int) -> np.ndarray:
         if whole_numbers:
@@ -136,7 +146,7 @@ def make_vectors(
         return rng.standard_normal(shape).astype(np.float32)
 
     return TokenVectors(
-        token_ids=np.array(token_ids, dtype=np.int32),
+        keys=tuple(None if number < 0 else f"w{number}" for number in lists),
         positions=np.arange(1, n + 1, dtype=np.int32),
         spans=np.stack([np.arange(n), np.arange(n) + 1], axis=1).astype(np.int32).reshape(n, 2),
         vectors=draw(n, n_t),
@@ -149,7 +159,7 @@ def difference(first: list[TokenVectors], second: list[TokenVectors]) -> float:
     largest = 0.0
     assert len(first) == len(second)
     for a, b in zip(first, second, strict=True):
-        np.testing.assert_array_equal(a.token_ids, b.token_ids)
+        assert a.keys == b.keys
         np.testing.assert_array_equal(a.positions, b.positions)
         np.testing.assert_array_equal(a.spans, b.spans)
         assert a.dropped == b.dropped

@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from coil.errors import DuplicateId, InputError
+from coil.forks import cached
+from coil.lists.building import SegmentBuilder
 from coil.lists.precision import Precision
-from coil.lists.segment import MOST_ROWS, LiveSegment, Segment, SegmentBuilder
+from coil.lists.segment import MOST_ROWS, LiveSegment, Segment
+from coil.scores.prepared import KnowsCollection
+from coil.scores.statistics import Statistics
 from coil.texts.values import Document
-from coil.tokens.list_keys import ListKeys
+from coil.vectors.config import ModelConfig
 from coil.vectors.encoder import Encoder
 from coil.vectors.token_vectors import TokenVectors
 
@@ -22,6 +26,11 @@ class Collection(Protocol):
     @property
     def segments(self) -> Sequence[LiveSegment]:
         """The lists, in blocks."""
+        ...
+
+    @property
+    def statistics(self) -> KnowsCollection:
+        """What weights are made of."""
         ...
 
     def document(self, ordinal: int) -> Document:
@@ -69,9 +78,14 @@ class MemoryCollection:
 
         vectors = report(encoder.encode_documents(document.text for document in kept))
         config = encoder.config
-        found = build_segments(vectors, encoder.keys, config.n_t, config.n_c, precision)
+        found = build_segments(vectors, config, precision)
         collection.segments = [LiveSegment(segment, None) for segment in found]
         return collection
+
+    @cached
+    def statistics(self) -> Statistics:
+        """What weights are made of."""
+        return Statistics(self.segments)
 
     def document(self, ordinal: int) -> Document:
         """A document by its inside number."""
@@ -87,21 +101,25 @@ class MemoryCollection:
         if doc_id not in self._ordinals:
             raise InputError(
                 f"no document has the id {doc_id!r} among the {len(self.documents)} documents here",
-                "copy the id from a hit; ids are compared letter by letter",
+                "ids are case-sensitive; copy one from a result",
             )
         return self._ordinals[doc_id]
 
 
 def build_segments(
-    texts: Iterable[TokenVectors], keys: ListKeys, n_t: int, n_c: int, precision: Precision = "fp32"
+    texts: Iterable[TokenVectors], config: ModelConfig, precision: Precision = "fp32"
 ) -> list[Segment]:
     """The segments of encoded texts, one row a document, the ordinal its place."""
+
+    def fresh() -> SegmentBuilder:
+        return SegmentBuilder(config.profile, config.n_t, config.n_c, precision)
+
     segments: list[Segment] = []
-    builder = SegmentBuilder(keys, n_t, n_c, precision)
+    builder = fresh()
     for ordinal, text in enumerate(texts):
         if len(builder) == MOST_ROWS:
             segments.append(builder.finish())
-            builder = SegmentBuilder(keys, n_t, n_c, precision)
+            builder = fresh()
         end = int(text.spans[-1, 1]) if len(text) else 0
         builder.add(ordinal, (0, end), text)
     return [*segments, builder.finish()] if len(builder) else segments

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +20,17 @@ from coil.hits.collection import Collection, MemoryCollection
 from coil.hits.rankers import Selection
 from coil.hits.ranking import Ranked, Ranking
 from coil.hits.searcher import Searcher
+from coil.lists.building import SegmentBuilder, merge_segments
 from coil.lists.precision import Precision
-from coil.lists.rows import Long, encode_rows
-from coil.lists.segment import MOST_ROWS, LiveSegment, Segment, SegmentBuilder, merge_segments
-from coil.scores.prepared import PreparedQuery, prepare
+from coil.lists.rows import Long, encode_rows, row_spans
+from coil.lists.segment import MOST_ROWS, LiveSegment, Segment
+from coil.lists.segment_file import open_segment, segment_bytes
+from coil.scores.prepared import KnowsCollection, PreparedQuery
+from coil.scores.statistics import Tally
 from coil.texts.corpora import Documents
 from coil.texts.questions import check_ids, check_list
 from coil.texts.values import Document
+from coil.tokens.profile import By
 from coil.vectors.encoder import Encoder
 
 AT_ONCE = 64  # queries encoded and scored together
@@ -50,11 +56,18 @@ class Reranked:
 
 
 class _Part:
-    """Some of a collection's segments."""
+    """Some of a collection's segments, with the statistics of all of it."""
 
-    def __init__(self, collection: Collection, segments: Sequence[LiveSegment]) -> None:
+    def __init__(
+        self,
+        collection: Collection,
+        segments: Sequence[LiveSegment],
+        statistics: KnowsCollection | None = None,
+    ) -> None:
         self._collection = collection
         self.segments = segments
+        # Or weights would depend on the candidates.
+        self.statistics = collection.statistics if statistics is None else statistics
 
     def document(self, ordinal: int) -> Document:
         return self._collection.document(ordinal)
@@ -71,15 +84,16 @@ def rank_candidates(
     collection: Collection,
     queries: Sequence[str],
     candidates: Sequence[Sequence[int]],
-    tok_only: bool = False,
+    by: By = "coil",
 ) -> list[list[Candidate]]:
     """All candidates of each query, given by their ordinals: score descending, then ordinal.
 
     No candidate is dropped: one that has nothing in common with the query scores 0, and so do all candidates
     of a blank query.
     """
-    encoded = list(encoder.encode_queries(queries))
-    prepared = [prepare(encoder, of_query, tok_only) for of_query in encoded]
+    asker = Searcher(encoder, collection)
+    encoded = asker.encode(queries, by)
+    prepared = asker.prepare(encoded, by)
     wanted = [np.unique(np.array(of_query, dtype=np.int64)) for of_query in candidates]
     asked = [bool(text.strip()) and len(v) > 0 for text, v in zip(queries, encoded, strict=True)]
     segments = _narrow(collection.segments, wanted, prepared)
@@ -123,7 +137,7 @@ def _narrow(
             mine &= live.alive
         # What the queries would read for nothing, counted in mentions, against what there is to copy from.
         read = sum(
-            sum(_length(segment.mentions_of(list_id)) for list_id in query.lists.tolist())
+            sum(_length(segment.mentions_at(segment.find(key))) for key in query.keys)
             + (segment.n_rows * segment.sentences.dim / max(segment.vectors.dim, 1))
             * (query.sentence is not None)
             for query, ordinals in zip(queries, wanted, strict=True)
@@ -180,38 +194,51 @@ def rerank(
     documents: Iterable[Document],
     precision: Precision = "int8",
     long: Long = "chunk",
-    tok_only: bool = False,
+    by: By = "coil",
     block_rows: int = MOST_ROWS,
     encoded: Callable[[int], object] | None = None,
     scored: Callable[[int], object] | None = None,
 ) -> Reranked:
     """Rank the candidates of each query, `query_id` → `doc_id`s, by encoding only them from a corpus.
 
-    `queries` has the text of each. The documents are read once and encoded once; at most a block of
-    `block_rows` rows is in memory, everything else that is kept are ids and scores. `encoded` hears how many
-    more documents are encoded, `scored` how many more candidates have a score.
+    `queries` has the text of each. The documents are read once, and all are counted, so that scores are those
+    of an index of them; only candidates are encoded. At most a block of `block_rows` rows is in memory; the
+    others wait in a temporary folder. `encoded` hears how many more documents are encoded, `scored` how many
+    more candidates have a score.
     """
     names = list(candidates)
     askers = _askers(queries, candidates)
     doc_ids: list[str] = []  # by ordinal: the place among the candidates, in the corpus's order
     scores: list[list[tuple[float, int]]] = [[] for _ in names]
-    chosen = _chosen(documents, askers)
-    for in_block, segment in _blocks(encoder, chosen, precision, long, block_rows, encoded):
-        by_query: dict[int, list[int]] = {}
-        for ordinal, doc_id in enumerate(in_block, start=len(doc_ids)):
-            for number in askers[doc_id]:
-                by_query.setdefault(number, []).append(ordinal)
-        doc_ids += in_block
-        collection = MemoryCollection([], [segment])  # the texts are let go once they are encoded
-        numbers = list(by_query)
-        for begin in range(0, len(numbers), AT_ONCE):
-            some = numbers[begin : begin + AT_ONCE]
-            texts = [queries[names[number]] for number in some]
-            found = rank_candidates(encoder, collection, texts, [by_query[n] for n in some], tok_only)
-            for number, ranked in zip(some, found, strict=True):
-                scores[number] += [(-hit.score, hit.ordinal) for hit in ranked]
-            if scored is not None:
-                scored(sum(len(ranked) for ranked in found))
+    counts = Tally() if encoder.config.profile.answering(by).weight == "bm25" else None
+    with TemporaryDirectory(prefix="coil-rerank-") as folder:
+        blocks: list[tuple[list[str], Path, str]] = []
+        chosen = _chosen(documents, askers, _counter(encoder, long, counts))
+        for in_block, segment in _blocks(encoder, chosen, precision, long, block_rows, encoded):
+            # Weights are known when all of the corpus was read: until then blocks wait on disk.
+            digest, parts = segment_bytes(segment)
+            path = Path(folder) / f"{len(blocks)}.lists"
+            with path.open("wb") as file:
+                file.writelines(parts)
+            blocks.append((in_block, path, digest))
+        for in_block, path, digest in blocks:
+            by_query: dict[int, list[int]] = {}
+            for ordinal, doc_id in enumerate(in_block, start=len(doc_ids)):
+                for number in askers[doc_id]:
+                    by_query.setdefault(number, []).append(ordinal)
+            doc_ids += in_block
+            segment = open_segment(memoryview(path.read_bytes()), str(path), digest)
+            whole = MemoryCollection([], [segment])  # the texts are let go once they are encoded
+            collection = _Part(whole, whole.segments, counts)
+            numbers = list(by_query)
+            for begin in range(0, len(numbers), AT_ONCE):
+                some = numbers[begin : begin + AT_ONCE]
+                texts = [queries[names[number]] for number in some]
+                found = rank_candidates(encoder, collection, texts, [by_query[n] for n in some], by)
+                for number, ranked in zip(some, found, strict=True):
+                    scores[number] += [(-hit.score, hit.ordinal) for hit in ranked]
+                if scored is not None:
+                    scored(sum(len(ranked) for ranked in found))
     there = set(doc_ids)
     return Reranked(
         rows={
@@ -220,6 +247,19 @@ def rerank(
         },
         missing=tuple(doc_id for doc_id in askers if doc_id not in there),
     )
+
+
+def _counter(encoder: Encoder, long: Long, counts: Tally | None) -> Callable[[Document], object]:
+    """Counts the words of a document as an index would: a candidate scores what it scores there."""
+
+    def count(document: Document) -> None:
+        if counts is not None and document.text.strip():
+            spans = row_spans(encoder, document, long)
+            rows = [document.text[start:end] for start, end in spans]
+            for keyed in encoder.keys.of_texts(rows, encoder.config.profile.document_length):
+                counts.add(keyed.keys)
+
+    return count
 
 
 def _askers(queries: Mapping[str, str], candidates: Mapping[str, Sequence[str]]) -> dict[str, list[int]]:
@@ -244,7 +284,7 @@ def _different(doc_ids: Iterable[str]) -> list[str]:
     seen: set[str] = set()
     for doc_id in (checked := check_ids(doc_ids)):
         if doc_id in seen:
-            raise InputError(f"the candidate {doc_id!r} stands twice for one query", "keep one of the two")
+            raise InputError(f"duplicate candidate {doc_id!r} of one query", "keep one of the two")
         seen.add(doc_id)
     return checked
 
@@ -260,7 +300,7 @@ def _blocks(
     """The documents as an index stores them, in segments of bounded size, with their ids."""
 
     def fresh() -> SegmentBuilder:
-        return SegmentBuilder(encoder.keys, encoder.config.n_t, encoder.config.n_c, precision)
+        return SegmentBuilder(encoder.config.profile, encoder.config.n_t, encoder.config.n_c, precision)
 
     builder, block = fresh(), list[str]()
     for ordinal, (document, rows) in enumerate(encode_rows(encoder, documents, long)):
@@ -276,11 +316,14 @@ def _blocks(
         yield block, builder.finish()
 
 
-def _chosen(documents: Iterable[Document], wanted: Mapping[str, object]) -> Iterator[Document]:
-    """The documents that are candidates; two with one id are an error."""
+def _chosen(
+    documents: Iterable[Document], wanted: Mapping[str, object], count: Callable[[Document], object]
+) -> Iterator[Document]:
+    """The documents that are candidates; two with one id are an error. All of them are counted."""
     reading = documents if isinstance(documents, Documents) else None
     marks: dict[str, int] = {}
     for number, document in enumerate(documents, start=1):
+        count(document)
         if document.doc_id not in wanted:
             continue
         mark = reading.mark if reading is not None else number

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.errors import AnswerTooLarge, InputError
+from coil.errors import InputError
 from coil.forks import cached
 from coil.hits.certificate import rank_certified
 from coil.hits.collection import Collection, MemoryCollection
+from coil.hits.hit import BLOCK, Hit, Shelf, load_texts
 from coil.hits.rankers import (
+    NO_THRESHOLD,
     Counts,
     NativeRanker,
     Rankings,
@@ -26,11 +28,14 @@ from coil.hits.rankers import (
 from coil.hits.ranking import Ranking
 from coil.hits.torch_ranker import TorchRanker
 from coil.scores.native import load_native
-from coil.scores.prepared import PreparedQuery, prepare
+from coil.scores.prepared import PreparedQuery
+from coil.scores.products import GRID
 from coil.scores.scorer import Scorer, score_with_numpy
 from coil.texts.questions import check_k, check_queries, check_query
 from coil.texts.values import Document
-from coil.vectors.encoder import Encoder
+from coil.tokens.profile import By, ScoringProfile
+from coil.vectors.config import ModelConfig
+from coil.vectors.encoder import Encoder, read_queries
 from coil.vectors.token_vectors import TokenVectors
 
 # Between slices the deadline is checked.
@@ -39,23 +44,11 @@ FETCH_SLICE = 1_000  # hits between two looks at the clock: a few milliseconds
 
 
 @dataclass(frozen=True)
-class Hit:
-    """One document found: `rank` counts from 1; `chunk` is the part of its text that scored best."""
-
-    rank: int
-    doc_id: str
-    score: float
-    text: str = field(repr=False)
-    fields: dict[str, Any] = field(repr=False)
-    chunk: tuple[int, int] = (0, 0)
-
-
-@dataclass(frozen=True)
 class SearchStats:
     """What one query cost. Of a batch, each query bears an equal share of the time.
 
     A mention or sentence vector is skipped where it provably could not change the hits; before that, the
-    sketch of the sentence vector may have been looked at. Where a precise form is kept beside int8, the rows
+    head of the sentence vector may have been looked at. Where a precise form is kept beside int8, the rows
     that could be hits are scored again in it.
     """
 
@@ -63,7 +56,7 @@ class SearchStats:
     mentions_skipped: int = 0
     sentences_scored: int = 0
     sentences_skipped: int = 0
-    sketches_scored: int = 0
+    heads_scored: int = 0
     rescored: int = 0
     exact_in: str = ""  # the form of the vectors in which these are provably the best
     encode_ms: float = 0.0
@@ -83,11 +76,12 @@ class SearchStats:
 
 @dataclass(frozen=True)
 class Answer:
-    """The hits of one query, and what they cost."""
+    """The hits of one query, and what they cost. `own_score` is what the shares of hits are shares of."""
 
     hits: list[Hit]
     stats: SearchStats
     query_vectors: TokenVectors | None = field(default=None, repr=False, compare=False)  # to explain the hits
+    own_score: float | None = None
 
 
 class Searcher:
@@ -124,47 +118,50 @@ class Searcher:
         return cls(encoder, MemoryCollection.build(encoder, documents, progress=progress), scorer)
 
     def search(
-        self, query: str, k: int = 10, allowed: NDArray[np.int64] | None = None, tok_only: bool = False
+        self, query: str, k: int = 10, allowed: NDArray[np.int64] | None = None, by: By = "coil"
     ) -> list[Hit]:
-        """The k best documents for a query; see `search_many` for what counts as a hit."""
-        return self.search_many([check_query(query)], k, allowed, tok_only)[0]
+        """The k best documents for a query; see `answer_many` for what counts as a hit."""
+        return self.search_many([check_query(query)], k, allowed, by)[0]
 
     def search_many(
         self,
         queries: Iterable[str],
         k: int = 10,
         allowed: NDArray[np.int64] | None = None,
-        tok_only: bool = False,
+        by: By = "coil",
     ) -> list[list[Hit]]:
         """The k best documents for each of many queries; see `answer_many`."""
-        return [answer.hits for answer in self.answer_many(queries, k, allowed, tok_only)]
+        return [answer.hits for answer in self.answer_many(queries, k, allowed, by)]
 
     def answer_many(
         self,
         queries: Iterable[str],
         k: int = 10,
         allowed: NDArray[np.int64] | None = None,
-        tok_only: bool = False,
+        by: By = "coil",
+        min_score: float | None = None,
+        min_share: float | None = None,
         deadline: float | None = None,
-        texts: bool = True,
+        texts: bool = False,
         most_text: int | None = None,
     ) -> list[Answer]:
         """The k best documents for each of many queries, and what they cost.
 
         An empty or blank query has no hits, not even through the sentence vector: nothing was asked.
-        Without a sentence vector (COIL-tok) a document that scores exactly 0 is no hit. `allowed` keeps only
-        the documents of these ordinals, `tok_only` leaves the sentence vector out. After `deadline`, a time
-        of `time.monotonic`, encoding, ranking or fetching stops with SearchTimeout. Without `texts`, hits
-        have neither text nor fields: all that a run needs, and quicker. Where texts and fields of all hits
-        exceed `most_text` characters, it is an AnswerTooLarge, and no more of them are read.
+        Without a sentence part a document that scores exactly 0 is no hit. `allowed` keeps only the documents
+        of these ordinals; `by` names the system that answers; `min_score` and `min_share` leave out hits
+        below (see `Hit.share`). After `deadline`, a time of `time.monotonic`, encoding, ranking or fetching
+        stops with SearchTimeout. With `texts`, texts and fields of the hits are read at once; where those of
+        all hits exceed `most_text` characters, it is an AnswerTooLarge, and no more of them are read.
         """
         asked = check_queries(queries)
-        selection = Selection(check_k(k), allowed, deadline=deadline)
+        at_least = NO_THRESHOLD if min_score is None else grid_at_least(min_score)
+        selection = Selection(check_k(k), allowed, at_least, deadline)
         began = time.perf_counter()
-        vectors = self._encode(asked, selection)
+        vectors = self.encode(asked, by, selection)
         encoded = time.perf_counter()
         sensible = [number for number, text in enumerate(asked) if text.strip() and len(vectors[number])]
-        prepared = [prepare(self.encoder, vectors[number], tok_only) for number in sensible]
+        prepared = self.prepare([vectors[number] for number in sensible], by)
         ranked = self.rank_prepared(prepared, selection)
         scored = time.perf_counter()
         share = 1000 / max(len(asked), 1)
@@ -172,29 +169,44 @@ class Searcher:
         exact_in = self.exact_in
         nothing = _stats(Counts(), exact_in, encode_ms, score_ms, 0.0, 0)
         answers = [Answer([], nothing, of_query) for of_query in vectors]
-        for number, (found, counts) in zip(sensible, ranked, strict=True):
+        for number, query, (found, counts) in zip(sensible, prepared, ranked, strict=True):
             fetching = time.perf_counter()
-            hits = self._fetch(found, texts, selection, most_text)
-            if most_text is not None:
-                most_text -= sum(Document(hit.doc_id, hit.text, hit.fields).size for hit in hits)
+            check_deadline(selection)
+            hits = self._hits(found, query.own_score, min_share, selection)
+            if texts:
+                read = _load(hits, selection, most_text)
+                most_text = None if most_text is None else most_text - read
             fetch_ms = (time.perf_counter() - fetching) * 1000
             dropped = vectors[number].dropped
             stats = _stats(counts, exact_in, encode_ms, score_ms, fetch_ms, dropped)
-            answers[number] = Answer(hits, stats, vectors[number])
+            answers[number] = Answer(hits, stats, vectors[number], query.own_score)
         return answers
+
+    def encode(
+        self, queries: Sequence[str], by: By, selection: Selection | None = None
+    ) -> list[TokenVectors]:
+        """The vectors of queries, or their words alone where no vector is needed."""
+        profile = check_parts(self.encoder.config, by)
+        if profile.beta == 0.0 and not profile.uses_sentence:
+            return read_queries(self.encoder, queries)
+        return self._encode(queries, selection or Selection(0))
+
+    def prepare(self, queries: Sequence[TokenVectors], by: By = "coil") -> list[PreparedQuery]:
+        """Encoded queries with the weights that this collection's statistics give them."""
+        profile = check_parts(self.encoder.config, by)
+        statistics = self.collection.statistics
+        return [PreparedQuery.of(query, profile, statistics) for query in queries]
 
     def rank(self, query_vectors: TokenVectors, k: int, allowed: NDArray[np.int64] | None = None) -> Ranking:
         """The k best documents for a query that is already encoded: score descending, then ordinal."""
         return self.rank_many([query_vectors], Selection(k, allowed))[0][0]
 
-    def rank_many(self, queries: Sequence[TokenVectors], selection: Selection) -> Rankings:
+    def rank_many(self, queries: Sequence[TokenVectors], selection: Selection, by: By = "coil") -> Rankings:
         """The same for many queries, with what each of them cost."""
-        return self.rank_prepared([prepare(self.encoder, query) for query in queries], selection)
+        return self.rank_prepared(self.prepare(queries, by), selection)
 
     def rank_prepared(self, queries: Sequence[PreparedQuery], selection: Selection) -> Rankings:
-        """The same for queries that are prepared for this searcher's encoder."""
-        if any(query.sentence is None and not query.n_t for query in queries):
-            raise InputError("a dense model has no token part to search by", "search without --tok-only")
+        """The same for queries that are prepared for this searcher's collection."""
         if not queries:
             return []
         if not self._precise:
@@ -251,24 +263,24 @@ class Searcher:
             vectors += self.encoder.encode_queries(queries[begin : begin + ENCODE_SLICE])
         return vectors
 
-    def _fetch(self, found: Ranking, texts: bool, selection: Selection, most_text: int | None) -> list[Hit]:
-        documents: list[Document] = []
+    def _hits(
+        self, found: Ranking, own_score: float | None, min_share: float | None, selection: Selection
+    ) -> list[Hit]:
         ordinals = found.ordinals.tolist()
-        size = FETCH_SLICE if most_text is None else 1  # grows, so that few long texts are read in vain
-        while len(documents) < len(ordinals):
+        shelf = Shelf(self.collection, ordinals)
+        ids: list[str] = []
+        for begin in range(0, len(ordinals), FETCH_SLICE):
             check_deadline(selection)
-            some = self.collection.fetch(ordinals[len(documents) : len(documents) + size], texts)
-            documents += some
-            size = min(2 * size, FETCH_SLICE)
-            if most_text is not None:
-                most_text -= sum(document.size for document in some)
-                if most_text < 0:
-                    raise AnswerTooLarge("the texts of the hits exceed the limit", "ask for fewer hits")
-        chunks = zip(documents, found.scores.tolist(), self._chunks(found), strict=True)
-        return [
-            Hit(rank, document.doc_id, score, document.text, document.fields, chunk)
-            for rank, (document, score, chunk) in enumerate(chunks, start=1)
-        ]
+            some = self.collection.fetch(ordinals[begin : begin + FETCH_SLICE], texts=False)
+            ids += [document.doc_id for document in some]
+        hits = []
+        parts = zip(ids, found.scores.tolist(), self._chunks(found), strict=True)
+        for rank, (doc_id, score, chunk) in enumerate(parts, start=1):
+            share = score / own_score if own_score is not None and own_score > 0.0 else None
+            if min_share is not None and (share is None or share < min_share):
+                break  # the scores that follow are no higher
+            hits.append(Hit(rank, doc_id, score, chunk, shelf, share))
+        return hits
 
     def _chunks(self, found: Ranking) -> list[tuple[int, int]]:
         """The part of the text that each row is."""
@@ -279,6 +291,36 @@ class Searcher:
         return [(start, end) for start, end in spans.tolist()]
 
 
+def check_parts(config: ModelConfig, by: By) -> ScoringProfile:
+    """The profile of a system, for which the model must have what it takes."""
+    profile = config.profile.answering(by)
+    if by == "tokens" and not config.n_t:
+        raise InputError("a dense model has no token vectors to search by", "search by bm25, dense or hybrid")
+    if by in ("dense", "hybrid") and not config.n_c:
+        raise InputError("the model has no sentence vector to search by", "search by coil, tokens or bm25")
+    return profile
+
+
+def grid_at_least(score: float) -> int:
+    """The smallest score on the grid that is at least this one."""
+    if not math.isfinite(score) or abs(score) > 1e9:
+        raise InputError(f"min_score is {score!r:.40}; expected a number", "leave it out to get every hit")
+    return math.ceil(score * GRID)
+
+
+def _load(hits: Sequence[Hit], selection: Selection, most_text: int | None) -> int:
+    """Read the texts of hits, some at a time; returns how many characters they have."""
+    total, at = 0, 0
+    size = BLOCK if most_text is None else 1  # grows, so that few long texts are read in vain
+    while at < len(hits):
+        check_deadline(selection)
+        some = hits[at : at + size]
+        total += load_texts(some, None if most_text is None else most_text - total)
+        at += len(some)
+        size = min(2 * size, FETCH_SLICE)
+    return total
+
+
 def _stats(
     counts: Counts, exact_in: str, encode_ms: float, score_ms: float, fetch_ms: float, dropped: int
 ) -> SearchStats:
@@ -287,7 +329,7 @@ def _stats(
         counts.mentions_skipped,
         counts.sentences_scored,
         counts.sentences_skipped,
-        counts.sketches_scored,
+        counts.heads_scored,
         counts.rescored,
         exact_in,
         encode_ms,

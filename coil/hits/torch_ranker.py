@@ -38,13 +38,16 @@ class _Resident:
         parts = [live.segment for live in segments]
         self.starts = np.cumsum([0, *(part.n_rows for part in parts)])  # first row of each segment
         self._join_lists(parts)
-        sentences = [part.sentences for part in parts]
-        self.sentences = self._put(np.concatenate([part.values for part in sentences]))
-        self.sentence_scales = (
-            None
-            if sentences[0].scales is None
-            else self._put(np.concatenate([SCALES[part.scales] for part in sentences]))
-        )
+        self.sentences = [
+            (
+                self._put(np.concatenate([part.values for part in of_part])),
+                None
+                if of_part[0].scales is None
+                else self._put(np.concatenate([SCALES[part.scales] for part in of_part])),
+            )
+            for of_part in zip(*(part.sentences.parts for part in parts), strict=True)
+        ]
+        self.row_lengths = self._put(np.concatenate([part.row_lengths for part in parts]).astype(np.float32))
         of_rows = np.concatenate([part.row_documents for part in parts])
         self.documents, self.document_of_row, self.row_counts = np.unique(
             of_rows, return_inverse=True, return_counts=True
@@ -63,10 +66,13 @@ class _Resident:
         return self._torch.from_numpy(np.array(array)).to(self._device)
 
     def _join_lists(self, parts: Sequence[Segment]) -> None:
-        self.list_ids = np.unique(np.concatenate([part.list_ids for part in parts]))
-        lengths = np.zeros((len(parts), len(self.list_ids)), dtype=np.int64)
+        names = [list(part.dictionary) for part in parts]
+        keys = sorted(set().union(*names))
+        self._places = {key: place for place, key in enumerate(keys)}
+        lengths = np.zeros((len(parts), len(keys)), dtype=np.int64)
         for number, part in enumerate(parts):
-            lengths[number, np.searchsorted(self.list_ids, part.list_ids)] = np.diff(part.list_offsets)
+            places_of = [self._places[key] for key in names[number]]
+            lengths[number, places_of] = np.diff(part.list_offsets.astype(np.int64))
         self.offsets = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))])
         begins = self.offsets[:-1] + np.cumsum(lengths, axis=0) - lengths  # [segments, lists]
         rows = np.zeros(int(self.offsets[-1]), dtype=np.int64)
@@ -81,19 +87,20 @@ class _Resident:
             values[places] = mentions.values
             if scales is not None:
                 scales[places] = SCALES[mentions.scales]
-            rows[places] = part.mention_rows.astype(np.int64) + self.starts[number]
+            rows[places] = part.mention_rows().astype(np.int64) + self.starts[number]
         # Mentions of a row stand side by side in a list: a run. A list is some runs, each with its row.
         first = np.diff(rows, prepend=-1) != 0
         first[self.offsets[:-1][np.diff(self.offsets) > 0]] = True
         run = np.cumsum(first) - 1
         self.run_offsets = np.concatenate([[0], np.cumsum(first)])[self.offsets]
         self.values, self.run, self.run_rows = self._put(values), self._put(run), self._put(rows[first])
+        self.run_counts = self._put(np.bincount(run, minlength=int(first.sum())).astype(np.float32))
         self.scales = None if scales is None else self._put(scales)
 
-    def find(self, list_id: int) -> tuple[slice, slice] | None:
+    def find(self, key: str) -> tuple[slice, slice] | None:
         """The mentions and the runs of a list."""
-        place = int(np.searchsorted(self.list_ids, list_id))
-        if place == len(self.list_ids) or self.list_ids[place] != list_id:
+        place = self._places.get(key)
+        if place is None:
             return None
         return slice(*self.offsets[place : place + 2]), slice(*self.run_offsets[place : place + 2])
 
@@ -140,41 +147,72 @@ class TorchRanker:
         """[queries, rows] in multiples of 2^-32."""
         torch, n_rows = self._torch, resident.n_rows
         scores = torch.zeros((len(queries), n_rows), dtype=torch.int64, device=self._device)
-        users: dict[int, list[tuple[int, QueryVector]]] = {}
+        users: dict[str, list[tuple[int, float, QueryVector]]] = {}
         for place, query in enumerate(queries):
-            for list_id, vector in query:
-                users.setdefault(list_id, []).append((place, vector))
-        for list_id, uses in users.items():
-            found = resident.find(list_id)
+            for key, base, vector in query:
+                users.setdefault(key, []).append((place, float(base), vector))
+        for key, uses in users.items():
+            found = resident.find(key)
             if found is None:
                 continue
             mentions, runs = found
-            scales = None if resident.scales is None else resident.scales[mentions]
-            vectors = [vector for _, vector in uses]
-            products = self._products(resident.values[mentions], scales, vectors, self._sum_in_turn)
-            run = (resident.run[mentions] - int(runs.start))[:, None].expand(-1, len(uses))
-            best = torch.full((runs.stop - runs.start, len(uses)), -torch.inf, device=self._device)
-            best.scatter_reduce_(0, run, products, "amax")  # [runs, uses]
-            floored = torch.tensor([queries[place].floor for place, _ in uses], device=self._device)
-            best = torch.where(floored, best.clamp(min=0.0), best)
-            places = torch.tensor([place * n_rows for place, _ in uses], device=self._device)
+            best = self._best_products(resident, mentions, runs, [vector for _, _, vector in uses])
+            parts = best + torch.tensor([base for _, base, _ in uses], device=self._device)
+            floored = torch.tensor([queries[place].floor for place, _, _ in uses], device=self._device)
+            parts = torch.where(floored, parts.clamp(min=0.0), parts)  # [runs, uses]
+            parts = self._factors(resident, runs, [queries[place] for place, _, _ in uses]) * parts
+            places = torch.tensor([place * n_rows for place, _, _ in uses], device=self._device)
             into = resident.run_rows[runs][:, None] + places
-            scores.view(-1).scatter_add_(0, into.view(-1), self._to_grid(best).view(-1))
-            for place, _ in uses:
+            scores.view(-1).scatter_add_(0, into.view(-1), self._to_grid(parts).view(-1))
+            for place, _, _ in uses:
                 counts[place][0] += int(mentions.stop - mentions.start)
         sentences = {
-            place: query.sentence_vector
+            place: query.sentence_vectors
             for place, query in enumerate(queries)
-            if query.sentence_vector is not None
+            if query.sentence_vectors is not None
         }
-        if sentences and resident.sentences.shape[1]:
-            products = self._products(
-                resident.sentences, resident.sentence_scales, list(sentences.values()), self._sum_in_halves
-            )
-            scores[torch.tensor(list(sentences), device=self._device)] += self._to_grid(products).T
+        if sentences:
+            places = torch.tensor(list(sentences), device=self._device)
+            for number, (values, scales) in enumerate(resident.sentences):
+                if values.shape[1]:
+                    vectors = [pair[number] for pair in sentences.values()]
+                    products = self._products(values, scales, vectors, self._sum_in_halves)
+                    scores[places] += self._to_grid(products).T
             for place in sentences:
                 counts[place][1] += n_rows
         return scores
+
+    def _best_products(
+        self, resident: _Resident, mentions: slice, runs: slice, vectors: Sequence[QueryVector]
+    ) -> Tensor:
+        """The largest product of each run with each vector, 0 where only counts matter. [runs, vectors]"""
+        torch = self._torch
+        best = torch.zeros((runs.stop - runs.start, len(vectors)), device=self._device)
+        with_products = [number for number, vector in enumerate(vectors) if len(vector.exact)]
+        if with_products:
+            scales = None if resident.scales is None else resident.scales[mentions]
+            some = [vectors[number] for number in with_products]
+            products = self._products(resident.values[mentions], scales, some, self._sum_in_turn)
+            run = (resident.run[mentions] - int(runs.start))[:, None].expand(-1, len(some))
+            largest = torch.full((len(best), len(some)), -torch.inf, device=self._device)
+            largest.scatter_reduce_(0, run, products, "amax")
+            best[:, with_products] = largest
+        return best
+
+    def _factors(self, resident: _Resident, runs: slice, queries: Sequence[PreparedQuery]) -> Tensor:
+        """The factor of term frequency and length of each run for each query. [runs, queries]"""
+        torch = self._torch
+        tf = resident.run_counts[runs][:, None]
+        lengths = resident.row_lengths[resident.run_rows[runs]][:, None]
+        columns = []
+        for query in queries:
+            if query.saturation is None:
+                columns.append(torch.ones_like(tf))
+                continue
+            # As 32-bit numbers on the device: a Python number would be rounded only after the product.
+            c0, c1 = (torch.tensor(c, dtype=torch.float32, device=self._device) for c in query.saturation[:2])
+            columns.append(tf / (tf + (c0 + c1 * lengths)))
+        return torch.cat(columns, dim=1)
 
     def _products(
         self, values: Tensor, scales: Tensor | None, vectors: Sequence[QueryVector], add: Any

@@ -8,25 +8,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from coil.errors import AnswerTooLarge, DamagedManifest, InputError, MissingSegment, ModelError, how_many
+from coil.errors import DamagedManifest, InputError, MissingSegment, how_many
 from coil.explanations.explainer import explain_hit
 from coil.explanations.explanation import Explanation
-from coil.hits.rankers import Selection, check_deadline
+from coil.hits.hit import Hit, Shelf
 from coil.hits.reranker import AT_ONCE, Candidate, check_candidates, rank_candidates
-from coil.hits.searcher import Answer, Hit, Searcher
+from coil.hits.searcher import Answer, Searcher
 from coil.indexes.model import IndexModel
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
-from coil.scores.bm25 import rank_with_bm25
 from coil.storage.disk import Folder
-from coil.storage.facts import IndexFacts, NameList, gather_facts
+from coil.storage.facts import IndexFacts, gather_facts
 from coil.storage.intake import Consumed
 from coil.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
 from coil.storage.snapshot import Holder, Snapshot, newer_state, open_snapshot
 from coil.storage.stored_segment import check_sizes, check_stored
 from coil.texts.questions import check_filter, check_k, check_queries, check_query
 from coil.texts.values import Document
-from coil.tokens.list_keys import NO_LIST
+from coil.tokens.profile import By
 from coil.vectors.encoder import Encoder
 
 if TYPE_CHECKING:
@@ -104,30 +103,45 @@ class IndexReader:
         state = self.build_state()
         return state is not None and not state.finished
 
-    def search(self, query: str, k: int = 10, filter: str | None = None, tok_only: bool = False) -> list[Hit]:
-        """The k best documents for a query."""
-        return self.search_many([check_query(query)], k, filter, tok_only)[0]
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        filter: str | None = None,
+        by: By = "coil",
+        min_score: float | None = None,
+        min_share: float | None = None,
+    ) -> list[Hit]:
+        """The k best documents for a query.
+
+        `by` names the system that answers: "coil" (the model's own equation), "tokens" (without the sentence
+        vector), "bm25", "dense" (the sentence vector alone) or "hybrid" (BM25 and the sentence vector).
+        `min_score` and `min_share` leave out hits below; see `Hit.share`.
+        """
+        return self.answer_many([check_query(query)], k, filter, by, min_score, min_share)[0].hits
 
     def search_many(
-        self, queries: Iterable[str], k: int = 10, filter: str | None = None, tok_only: bool = False
+        self, queries: Iterable[str], k: int = 10, filter: str | None = None, by: By = "coil"
     ) -> list[list[Hit]]:
         """The k best documents for each of many queries."""
-        return [answer.hits for answer in self.answer_many(queries, k, filter, tok_only)]
+        return [answer.hits for answer in self.answer_many(queries, k, filter, by)]
 
     def answer_many(
         self,
         queries: Iterable[str],
         k: int = 10,
         filter: str | None = None,
-        tok_only: bool = False,
+        by: By = "coil",
+        min_score: float | None = None,
+        min_share: float | None = None,
         timeout: float | None = None,
-        texts: bool = True,
+        texts: bool = False,
         most_text: int | None = None,
     ) -> list[Answer]:
         """The same with what each query cost; after `timeout` seconds it stops with SearchTimeout.
 
-        Without `texts`, hits have neither text nor fields: all that a run needs, and quicker. Hits with more
-        than `most_text` characters in all are an AnswerTooLarge.
+        Texts and fields of hits are read when they are first asked for, or with `texts` at once; more than
+        `most_text` characters in all are then an AnswerTooLarge.
         """
         queries, k, filter = check_queries(queries), check_k(k), check_filter(filter)
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -136,57 +150,15 @@ class IndexReader:
             if filter is not None:
                 allowed = snapshot.select(filter, deadline)
             return self._searcher(snapshot).answer_many(
-                queries, k, allowed, tok_only, deadline, texts, most_text
+                queries, k, allowed, by, min_score, min_share, deadline, texts, most_text
             )
 
-    def search_with_bm25(
-        self,
-        query: str,
-        k: int = 10,
-        filter: str | None = None,
-        timeout: float | None = None,
-        most_text: int | None = None,
-    ) -> list[Hit]:
-        """The k best documents by BM25 over the same lists: which words occur how often, not what they mean.
-
-        It is what the page shows beside COIL. `chunk` is the part of the text that scored best. After
-        `timeout` seconds it stops with SearchTimeout; the ranking, one of its steps, is not interrupted.
-        """
-        query, k, filter = check_query(query), check_k(k), check_filter(filter)
-        selection = Selection(k, deadline=None if timeout is None else time.monotonic() + timeout)
-        allowed = None
-        check_deadline(selection)
-        with self._holder.held() as snapshot:
-            if filter is not None:
-                allowed = snapshot.select(filter, selection.deadline)
-            tokenizer, profile = self.encoder.tokenizer, self.encoder.config.profile
-            [tokens] = tokenizer.cut([query], profile.query_length)
-            ids = tokens.input_ids[len(tokenizer.prefix) : len(tokens) - len(tokenizer.suffix)]
-            lists = self.encoder.keys.of(ids)
-            asked = lists[lists != NO_LIST].tolist()
-            hits = []
-            check_deadline(selection)
-            lengths = snapshot.row_lengths  # of a snapshot's first question every mention is counted here
-            check_deadline(selection)
-            ranked = rank_with_bm25(snapshot.segments, lengths, asked, k, allowed)
-            check_deadline(selection)
-            for rank, found in enumerate(ranked, start=1):
-                document = snapshot.document(found.ordinal)
-                if most_text is not None:
-                    most_text -= document.size
-                    if most_text < 0:
-                        raise AnswerTooLarge("the texts of the hits exceed the limit", "ask for fewer hits")
-                hits.append(
-                    Hit(rank, document.doc_id, found.score, document.text, document.fields, found.chunk)
-                )
-            return hits
-
-    def rerank(self, query: str, doc_ids: Sequence[str], tok_only: bool = False) -> list[Hit]:
+    def rerank(self, query: str, doc_ids: Sequence[str], by: By = "coil") -> list[Hit]:
         """These documents in the order of their scores for a query; the scores are those of a search."""
-        return self.rerank_many([check_query(query)], [doc_ids], tok_only)[0]
+        return self.rerank_many([check_query(query)], [doc_ids], by)[0]
 
     def rerank_many(
-        self, queries: Sequence[str], doc_ids: Sequence[Sequence[str]], tok_only: bool = False
+        self, queries: Sequence[str], doc_ids: Sequence[Sequence[str]], by: By = "coil"
     ) -> list[list[Hit]]:
         """The same for many queries, each with its own documents.
 
@@ -206,14 +178,14 @@ class IndexReader:
                     _ordinals_of(snapshot, of_query) for of_query in candidates_of[begin : begin + AT_ONCE]
                 ]
                 some = queries[begin : begin + AT_ONCE]
-                for ranked in rank_candidates(self.encoder, snapshot, some, candidates, tok_only):
-                    found.append([_hit(snapshot, rank, of) for rank, of in enumerate(ranked, start=1)])
+                for ranked in rank_candidates(self.encoder, snapshot, some, candidates, by):
+                    found.append(_hits(snapshot, ranked))
         return found
 
-    def explain(self, query: str, doc_id: str, tok_only: bool = False) -> Explanation:
+    def explain(self, query: str, doc_id: str, by: By = "coil") -> Explanation:
         """Why a document scores what it scores; `explanation.versus(another)` says which is above and why."""
         with self._holder.held() as snapshot:
-            return explain_hit(self._searcher(snapshot), query, doc_id, tok_only=tok_only)
+            return explain_hit(self._searcher(snapshot), query, doc_id, by=by)
 
     def has(self, doc_id: str) -> bool:
         """Whether a document has this id."""
@@ -299,19 +271,9 @@ class IndexReader:
             return len(entries), sum(entry.lists.bytes + entry.texts.bytes for entry in entries)
 
     def inspect(self, longest: int = 10) -> IndexFacts:
-        """Sizes and settings. Where the model is not at hand, the longest lists are named by number."""
-        nameless = ""
-        name_list: NameList = _number_of_list
-        try:
-            name_list = self._words_of_list()
-        except ModelError as error:
-            nameless = str(error)
+        """Sizes and settings; the `longest` lists are named by their keys."""
         with self._holder.held() as snapshot:
-            return gather_facts(snapshot, self.is_unfinished, longest, name_list, nameless)
-
-    def _words_of_list(self) -> NameList:
-        keys, tokenizer = self.encoder.keys, self.encoder.tokenizer
-        return lambda list_id: tuple(tokenizer.token(token) for token in keys.members(list_id).tolist())
+            return gather_facts(snapshot, self.is_unfinished, longest)
 
 
 def open_holder(folder: Path) -> Holder:
@@ -358,10 +320,11 @@ def _ordinals_of(snapshot: Snapshot, doc_ids: Sequence[str]) -> list[int]:
     return [found[doc_id] if doc_id in found else snapshot.ordinal_of(doc_id) for doc_id in doc_ids]
 
 
-def _number_of_list(list_id: int) -> tuple[str, ...]:
-    return (f"list {list_id}",)
-
-
-def _hit(snapshot: Snapshot, rank: int, ranked: Candidate) -> Hit:
-    document = snapshot.document(ranked.ordinal)
-    return Hit(rank, document.doc_id, ranked.score, document.text, document.fields, ranked.chunk)
+def _hits(snapshot: Snapshot, ranked: Sequence[Candidate]) -> list[Hit]:
+    ordinals = [of.ordinal for of in ranked]
+    shelf = Shelf(snapshot, ordinals)
+    ids = [document.doc_id for document in snapshot.fetch(ordinals, texts=False)]
+    return [
+        Hit(rank, doc_id, of.score, of.chunk, shelf)
+        for rank, (doc_id, of) in enumerate(zip(ids, ranked, strict=True), start=1)
+    ]

@@ -1,14 +1,14 @@
-"""Bounds: the norms and sketches that let a search skip what cannot win.
+"""Bounds: what lets a search skip lists, blocks of lists and sentence vectors that cannot win.
 
-|q · v| is at most ‖q‖ ‖v‖. Lengths are rounded up. Of a sentence vector, the product with the query is at
-most that of the sketches plus the product of the lengths of the tails. A sketch is the vector along the
-sixteen axes that say most about a segment's sentence vectors, the tail is what they leave: a seventh of the
-bytes, and it rules out most rows.
+|q · v| is at most ‖q‖ ‖v‖, so a list adds at most its largest factor of term frequency and length times
+(base + ‖q‖ · its longest vector). Norms and factors are rounded up. A long list has the same for every 64
+postings. Of a sentence vector, the tail adds at most the product of the lengths of both tails.
 
-Boxes (the least and the largest value of each dimension in a block) were tried as well: on the bundled
-model's vectors they are looser than lengths, list by list and block by block. Whole vectors in four bits a
-dimension are tighter than sketches, but take three times the bytes and gain nothing in time. The first
-sixteen dimensions instead of axes leave twice as many rows.
+The factors are those of the segment's own mean length m. For another mean M the factor of a row is at most
+max(1, M / m) times as large (and at most 1): K grows by no more than m / M shrinks it.
+
+Boxes (the least and the largest value of each dimension in a block) were tried as well: on the first bundled
+model's vectors they are looser than norms, list by list and block by block.
 """
 
 from __future__ import annotations
@@ -18,73 +18,69 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.lists.groups import LANES, GroupedVectors
-from coil.lists.precision import LARGEST, StoredVectors, store
+from coil.lists.groups import GroupedVectors
+from coil.lists.precision import StoredVectors
+from coil.lists.sentences import Sentences
 
-BLOCK = 64  # mentions of a list, or rows, that share one bound
-MOST_AXES = 16  # axes that bounds look at, at most
-STEPS = 255  # in which the lengths of sentence vectors are counted
-_FEW = 32  # rows that are not worth sketches
-_ENOUGH = 1 << 13  # rows that tell the axes
+BLOCK = 64  # postings of a list that share one bound
+STEPS = 255  # in which factors and the lengths of tails are counted
 _AT_ONCE = 1 << 14  # vectors decoded at a time
 
 
 @dataclass(frozen=True, eq=False)
-class Sketches:
-    """Sentence vectors along a segment's main axes, in int8, and lengths in steps; all may be empty."""
+class Bounds:
+    """Norms and factors of a segment. Only lists of more than BLOCK postings are long and have blocks."""
 
-    sketches: NDArray[np.int8]  # [groups of 16 rows, quads, 64]; a quad is 4 dimensions
-    sketch_scales: NDArray[np.uint8]  # [rows]
-    sketch_axes: NDArray[np.float32]  # [axes, n_c] of length 1, at right angles
-    row_norms: NDArray[np.uint8]  # [rows] of the whole vectors
-    tail_norms: NDArray[np.uint8]  # [rows] of what the axes leave
+    list_norms: NDArray[np.float32]  # [lists] of the longest vector
+    list_factors: NDArray[np.uint8]  # [lists] of the largest factor, in steps of 1/255
+    long_lists: NDArray[np.uint32]  # [long lists] their places, ascending
+    long_offsets: NDArray[np.uint32]  # [long lists + 1] where their blocks begin
+    block_mentions: NDArray[np.uint32]  # [blocks] first mention
+    block_norms: NDArray[np.float32]  # [blocks]
+    block_factors: NDArray[np.uint8]  # [blocks]
+    tail_norms: NDArray[np.uint8]  # [rows] in steps of `norm_step`
     norm_step: NDArray[np.float32]  # [1]
 
-    @classmethod
-    def none(cls) -> Sketches:
-        """Without sketches, a search goes by the lengths of blocks."""
-        some, floats = np.zeros(0, np.uint8), np.zeros((0, 0), np.float32)
-        return cls(np.zeros((0, 0, 64), np.int8), some, floats, some, some, np.zeros(1, np.float32))
 
-
-@dataclass(frozen=True, eq=False)
-class Bounds:
-    """Lengths and sketches of a segment. Only lists longer than BLOCK have block norms."""
-
-    list_norms: NDArray[np.float32]  # [lists]
-    block_offsets: NDArray[np.int64]  # [lists + 1]
-    block_norms: NDArray[np.float32]  # [blocks]
-    sentence_norms: NDArray[np.float32]  # [blocks of rows]
-    sketches: Sketches
-
-
-def find_bounds(list_offsets: NDArray[np.int64], vectors: GroupedVectors, sentences: StoredVectors) -> Bounds:
-    """The bounds of a segment's vectors as they are stored."""
-    lengths = np.diff(list_offsets)
+def find_bounds(
+    list_offsets: NDArray[np.uint32],
+    posting_offsets: NDArray[np.uint32],
+    posting_mentions: NDArray[np.int64],
+    factors: NDArray[np.float64],
+    vectors: GroupedVectors,
+    sentences: Sentences,
+) -> Bounds:
+    """The bounds of vectors as they are stored; `posting_mentions` are the first mentions of postings."""
+    lists = len(list_offsets) - 1
     norms = np.concatenate(
         [
             np.zeros(0, np.float32),
             *(norms_of(vectors[begin : begin + _AT_ONCE]) for begin in range(0, len(vectors), _AT_ONCE)),
         ]
     )
-    list_norms = np.maximum.reduceat(norms, list_offsets[:-1]) if len(lengths) else np.zeros(0, np.float32)
-    long = lengths > BLOCK
-    blocks = np.where(long, -(-lengths // BLOCK), 0)
-    block_offsets = np.concatenate([[0], np.cumsum(blocks)]).astype(np.int64)
-    of_long = norms[np.repeat(long, lengths)]
-    begins = np.concatenate([[0], np.cumsum(lengths[long])])[:-1]
-    within = np.arange(block_offsets[-1]) - np.repeat(block_offsets[:-1][long], blocks[long])
-    starts = np.repeat(begins, blocks[long]) + within * BLOCK
-    block_norms = np.maximum.reduceat(of_long, starts) if len(starts) else np.zeros(0, np.float32)
-    of_rows = norms_of(sentences)
-    row_blocks = np.arange(0, len(sentences), BLOCK)
-    sentence_norms = np.maximum.reduceat(of_rows, row_blocks) if len(row_blocks) else np.zeros(0, np.float32)
+    in_steps = np.minimum(np.ceil(factors * (STEPS * (1 + 1e-6))), STEPS).astype(np.uint8)  # [postings]
+    offsets = posting_offsets.astype(np.int64)
+    counts = offsets[1:] - offsets[:-1]
+    long = np.flatnonzero(counts > BLOCK)
+    blocks = -(-counts[long] // BLOCK)
+    long_offsets = np.concatenate([[0], np.cumsum(blocks)])
+    within = np.arange(long_offsets[-1]) - np.repeat(long_offsets[:-1], blocks)
+    first_postings = np.repeat(posting_offsets[long].astype(np.int64), blocks) + within * BLOCK
+    # A block ends where the next one begins, and the last of a list where the list ends.
+    last_postings = np.minimum(
+        first_postings + BLOCK, np.repeat(posting_offsets[long + 1].astype(np.int64), blocks)
+    )
+    block_mentions = posting_mentions[first_postings]
+    ends = np.append(posting_mentions, len(norms))[last_postings]
     return Bounds(
-        list_norms.astype(np.float32),
-        block_offsets,
-        block_norms.astype(np.float32),
-        sentence_norms.astype(np.float32),
-        find_sketches(sentences),
+        _highest(norms, list_offsets[:-1].astype(np.int64), lists, np.float32),
+        _highest(in_steps, posting_offsets[:-1].astype(np.int64), lists, np.uint8),
+        long.astype(np.uint32),
+        long_offsets.astype(np.uint32),
+        block_mentions.astype(np.uint32),
+        _highest_between(norms, block_mentions, ends),
+        _highest_between(in_steps, first_postings, last_postings),
+        *_tail_norms(sentences.tail),
     )
 
 
@@ -98,40 +94,31 @@ def norms_of(stored: StoredVectors) -> NDArray[np.float32]:
     return norms
 
 
-def find_sketches(stored: StoredVectors) -> Sketches:
-    """The sketches of sentence vectors, with their axes and the lengths of vectors and tails.
-
-    Sketches are in groups of sixteen rows as token vectors are (`coil.lists.groups`), padded to whole groups
-    and whole quads. Vectors too large for a scale byte have none.
-    """
-    if not stored.dim or len(stored) < _FEW:  # the axes would cost more than looking at all rows
-        return Sketches.none()
-    decoded = stored.decode()
-    if np.abs(decoded).max() > LARGEST:
-        return Sketches.none()
-    axes = main_axes(decoded[:: -(-len(decoded) // _ENOUGH)])
-    along = decoded @ axes.T
-    sketch = store(along, "int8")
-    groups, quads = -(-len(stored) // LANES), -(-sketch.dim // 4)
-    whole = np.zeros((groups * LANES, quads * 4), dtype=np.int8)
-    whole[: len(stored), : sketch.dim] = sketch.values
-    grouped = whole.reshape(groups, LANES, quads, 4).transpose(0, 2, 1, 3).reshape(groups, quads, 64)
-    assert sketch.scales is not None
-    norms, tails = norms_of(stored), norms_of(StoredVectors(decoded - along @ axes, None))
-    step = np.nextafter(np.float32(max(norms.max(), tails.max()) / STEPS), np.float32(np.inf))
-    in_steps = [np.minimum(np.ceil(lengths / np.float64(step)), STEPS) for lengths in (norms, tails)]
-    return Sketches(
-        np.ascontiguousarray(grouped),
-        sketch.scales,
-        axes,
-        in_steps[0].astype(np.uint8),
-        in_steps[1].astype(np.uint8),
-        np.array([step], np.float32),
-    )
+def saturate(
+    counts: NDArray[np.int64], lengths: NDArray[np.integer], mean: float, k1: float, b: float
+) -> NDArray[np.float64]:
+    """tf / (tf + k1·(1 − b + b·len/mean)), BM25's factor of term frequency and length."""
+    found: NDArray[np.float64] = counts / (counts + k1 * (1 - b + b * lengths / max(mean, 1e-9)))
+    return found
 
 
-def main_axes(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The axes along which vectors are longest on the whole. [axes, dim]"""
-    _, found = np.linalg.eigh(vectors.T.astype(np.float64) @ vectors.astype(np.float64))
-    axes: NDArray[np.float32] = np.ascontiguousarray(found[:, ::-1][:, :MOST_AXES].T.astype(np.float32))
-    return axes
+def _highest(values: NDArray[np.generic], begins: NDArray[np.int64], count: int, dtype: type) -> NDArray:  # type: ignore[type-arg]
+    return np.maximum.reduceat(values, begins).astype(dtype) if count else np.zeros(0, dtype)
+
+
+def _highest_between(values: NDArray, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray:  # type: ignore[type-arg]
+    """The largest of values[begin:end] for each pair; no pair is empty."""
+    if not len(begins):
+        return np.zeros(0, values.dtype)
+    padded = np.append(values, values[-1:])  # reduceat takes no end beyond the last
+    pairs = np.stack([begins, ends], axis=1).reshape(-1)
+    return np.maximum.reduceat(padded, pairs)[::2]
+
+
+def _tail_norms(tail: StoredVectors) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    norms = norms_of(tail).astype(np.float64)
+    if not len(norms) or not norms.max():
+        return np.zeros(len(norms), np.uint8), np.zeros(1, np.float32)
+    step = np.nextafter(np.float32(norms.max() / STEPS), np.float32(np.inf))
+    steps = np.minimum(np.ceil(norms / np.float64(step)), STEPS)
+    return steps.astype(np.uint8), np.array([step], np.float32)

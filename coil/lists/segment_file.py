@@ -10,34 +10,41 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import DamagedSegment
-from coil.lists.bounds import BLOCK, MOST_AXES, Bounds, Sketches
-from coil.lists.groups import LANES, GroupedVectors
+from coil.lists.bounds import BLOCK, Bounds, find_bounds, norms_of, saturate
+from coil.lists.dictionary import BLOCK_KEYS, Dictionary
+from coil.lists.groups import GroupedVectors
 from coil.lists.precision import StoredVectors
 from coil.lists.segment import MOST_ROWS, Segment
+from coil.lists.sentences import Sentences, head_width
 
 FORMAT = "coil-lists-4"
 REMEDY = "restore the file from a backup, or build the index again"
 _LONGEST_HEADER = 1 << 20
 _WIDEST = 1 << 16  # dimensions
-_NORMS = [field.name for field in fields(Bounds) if field.name != "sketches"]
-_SKETCHES = [field.name for field in fields(Sketches)]
-_VECTORS = ("vectors", "sentences")
-_REQUIRED = {
-    "list_ids", "list_offsets", "mention_rows", "row_documents", "row_spans", *_VECTORS, *_NORMS, *_SKETCHES,
-}  # fmt: skip
-_OPTIONAL = {"vector_scales", "sentence_scales", "precise_vectors", "precise_sentences"}
+_BOUNDS = [field.name for field in fields(Bounds)]
+_PLAIN = (
+    "list_offsets", "posting_offsets", "posting_rows", "posting_starts", "row_documents", "row_spans",
+    "row_lengths",
+)  # fmt: skip
+_VECTORS = ("vectors", "sentence_heads", "sentence_tails")
+_SCALES = {"vector_scales", "sentence_head_scales", "sentence_tail_scales"}
+_REQUIRED = {"keys", "key_blocks", *_PLAIN, *_VECTORS, *_BOUNDS}
+_OPTIONAL = {*_SCALES, "precise_vectors", "precise_sentences"}
+_NUMBERS = ("k1", "b", "token_error", "sentence_error", "longest_sentence")
 _DTYPES: dict[str, Any] = {
     "I8": np.int8,
     "U8": np.uint8,
     "U16": np.uint16,
-    "I32": np.int32,
+    "U32": np.uint32,
     "I64": np.int64,
+    "U64": np.uint64,
     "F16": np.float16,
     "F32": np.float32,
 }
@@ -55,8 +62,7 @@ def segment_bytes(segment: Segment) -> tuple[str, Iterator[bytes | memoryview]]:
         "__metadata__": {
             "format": FORMAT,
             "n_t": str(segment.vectors.dim),
-            "token_error": float(segment.token_error).hex(),
-            "sentence_error": float(segment.sentence_error).hex(),
+            **{name: float(getattr(segment, name)).hex() for name in _NUMBERS},
         }
     }
     end = 0
@@ -96,30 +102,31 @@ def open_segment(mapped: memoryview, where: str, header_sha256: str) -> Segment:
         if metadata["format"] != FORMAT:
             raise refuse(f"it has the format {metadata['format']!r:.40}; this version reads {FORMAT}")
         n_t = int(metadata["n_t"])
-        errors = [float.fromhex(metadata[name]) for name in ("token_error", "sentence_error")]
+        numbers = {name: float.fromhex(metadata[name]) for name in _NUMBERS}
         arrays = _map_arrays(mapped[8 + length :], described)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise refuse(f"its header makes no sense: {error}") from error
     if wrong := _REQUIRED - arrays.keys() or arrays.keys() - _REQUIRED - _OPTIONAL:
         raise refuse(f"it should have {'no' if wrong <= arrays.keys() else 'an'} array named {min(wrong)!r}")
+    if not all(0.0 <= number < np.inf for number in numbers.values()) or numbers["b"] > 1.0:
+        raise refuse("its header has a number that is out of range")
     _check_arrays(arrays, n_t, refuse)
-    mentions = len(arrays["mention_rows"])
+    lists = len(arrays["list_offsets"]) - 1
+    plain: dict[str, Any] = {name: arrays[name] for name in _PLAIN}
+    plain |= numbers
     return Segment(
-        list_ids=arrays["list_ids"],
-        list_offsets=arrays["list_offsets"],
-        mention_rows=arrays["mention_rows"],
-        vectors=GroupedVectors(arrays["vectors"], arrays.get("vector_scales"), n_t, mentions),
-        sentences=StoredVectors(arrays["sentences"], arrays.get("sentence_scales")),
-        row_documents=arrays["row_documents"],
-        row_spans=arrays["row_spans"],
-        bounds=Bounds(
-            **{name: arrays[name] for name in _NORMS},
-            sketches=Sketches(**{name: arrays[name] for name in _SKETCHES}),
+        dictionary=Dictionary(arrays["keys"], arrays["key_blocks"], lists),
+        **plain,
+        vectors=GroupedVectors(
+            arrays["vectors"], arrays.get("vector_scales"), n_t, int(arrays["list_offsets"][-1])
         ),
+        sentences=Sentences(
+            StoredVectors(arrays["sentence_heads"], arrays.get("sentence_head_scales")),
+            StoredVectors(arrays["sentence_tails"], arrays.get("sentence_tail_scales")),
+        ),
+        bounds=Bounds(**{name: arrays[name] for name in _BOUNDS}),
         precise_vectors=_precise(arrays.get("precise_vectors")),
         precise_sentences=_precise(arrays.get("precise_sentences")),
-        token_error=errors[0],
-        sentence_error=errors[1],
     )
 
 
@@ -155,29 +162,45 @@ def _map_arrays(data: memoryview, described: dict[str, Any]) -> dict[str, NDArra
 
 def _check_arrays(arrays: dict[str, NDArray[Any]], n_t: int, refuse: Refuse) -> None:
     """Types, shapes and offsets: what a search relies on without looking."""
-    lists, mentions = len(arrays["list_ids"]), len(arrays["mention_rows"])
+    lists, postings = len(arrays["list_offsets"]) - 1, len(arrays["posting_rows"])
     rows = len(arrays["row_documents"])
-    sentences = arrays["sentences"]
-    n_c = sentences.shape[1] if sentences.ndim == 2 else -1
+    heads, tails = arrays["sentence_heads"], arrays["sentence_tails"]
+    widths = [array.shape[1] if array.ndim == 2 else -1 for array in (heads, tails)]
+    n_c = sum(widths)
     precision = arrays["vectors"].dtype
-    if rows > MOST_ROWS or not 0 <= n_t <= _WIDEST or not 0 <= n_c <= _WIDEST:
+    if rows > MOST_ROWS or not 0 <= n_t <= _WIDEST or min(widths) < 0 or n_c > _WIDEST or lists < 0:
         raise refuse("it has more rows or dimensions than a segment can have")
+    mentions = int(arrays["list_offsets"][-1]) if arrays["list_offsets"].dtype == np.uint32 else 0
+    blocks, long = len(arrays["block_mentions"]), len(arrays["long_lists"])
     expected: dict[str, tuple[Any, tuple[int, ...]]] = {
-        "list_ids": (np.int32, (lists,)),
-        "list_offsets": (np.int64, (lists + 1,)),
-        "mention_rows": (np.uint16, (mentions,)),
+        "keys": (np.uint8, (arrays["keys"].size,)),
+        "key_blocks": (np.uint32, (-(-lists // BLOCK_KEYS) + 1,)),
+        "list_offsets": (np.uint32, (lists + 1,)),
+        "posting_offsets": (np.uint32, (lists + 1,)),
+        "posting_rows": (np.uint16, (postings,)),
+        "posting_starts": (np.uint64, (-(-mentions // 64),)),
         "vectors": (precision, (mentions * n_t,)),
-        "sentences": (precision, (rows, n_c)),
+        "sentence_heads": (precision, (rows, head_width(n_c))),
+        "sentence_tails": (precision, (rows, n_c - head_width(n_c))),
         "row_documents": (np.int64, (rows,)),
-        "row_spans": (np.int64, (rows, 2)),
+        "row_spans": (np.uint32, (rows, 2)),
+        "row_lengths": (np.uint32, (rows,)),
         "list_norms": (np.float32, (lists,)),
-        "block_offsets": (np.int64, (lists + 1,)),
-        "block_norms": (np.float32, arrays["block_norms"].shape[:1]),
-        "sentence_norms": (np.float32, (-(-rows // BLOCK),)),
+        "list_factors": (np.uint8, (lists,)),
+        "long_lists": (np.uint32, (long,)),
+        "long_offsets": (np.uint32, (long + 1,)),
+        "block_mentions": (np.uint32, (blocks,)),
+        "block_norms": (np.float32, (blocks,)),
+        "block_factors": (np.uint8, (blocks,)),
+        "tail_norms": (np.uint8, (rows,)),
         "norm_step": (np.float32, (1,)),
     }
     if precision == np.int8:
-        expected |= {"vector_scales": (np.uint8, (mentions,)), "sentence_scales": (np.uint8, (rows,))}
+        expected |= {
+            "vector_scales": (np.uint8, (mentions,)),
+            "sentence_head_scales": (np.uint8, (rows,)),
+            "sentence_tail_scales": (np.uint8, (rows,)),
+        }
     elif precision not in (np.float16, np.float32):
         raise refuse(f"its vectors are {precision}")
     if "precise_vectors" in arrays or "precise_sentences" in arrays:
@@ -188,48 +211,52 @@ def _check_arrays(arrays: dict[str, NDArray[Any]], n_t: int, refuse: Refuse) -> 
             "precise_vectors": (precise, (mentions, n_t)),
             "precise_sentences": (precise, (rows, n_c)),
         }
-    expected |= _expected_sketches(arrays, rows, n_c)
     for name, (dtype, shape) in expected.items():
         if name not in arrays or arrays[name].dtype != dtype or arrays[name].shape != shape:
             found = f"{arrays[name].dtype} {arrays[name].shape}" if name in arrays else "missing"
             raise refuse(f"{name} is {found}; expected {np.dtype(dtype)} {shape}")
-    for name in {"vector_scales", "sentence_scales"} & arrays.keys() - expected.keys():
+    for name in _SCALES & arrays.keys() - expected.keys():
         raise refuse(f"it should have no array named {name!r}")
     lengths = _lengths(arrays["list_offsets"], mentions, "list_offsets", refuse)
-    blocks = _lengths(arrays["block_offsets"], len(arrays["block_norms"]), "block_offsets", refuse)
-    if not np.array_equal(blocks, np.where(lengths > BLOCK, -(-lengths // BLOCK), 0)):
+    counts = _lengths(arrays["posting_offsets"], postings, "posting_offsets", refuse)
+    if (counts < 1).any() or (counts > lengths).any():
+        raise refuse("a list has more postings than mentions, or none")
+    _lengths(arrays["key_blocks"], arrays["keys"].size, "key_blocks", refuse)
+    of_long = _lengths(arrays["long_offsets"], blocks, "long_offsets", refuse)
+    wanted = np.flatnonzero(counts > BLOCK)
+    if not np.array_equal(arrays["long_lists"], wanted) or not np.array_equal(
+        of_long, -(-counts[wanted] // BLOCK)
+    ):
         raise refuse("a list has another number of blocks than its length asks for")
-    if (np.diff(arrays["list_ids"].astype(np.int64), prepend=-1) <= 0).any():
-        raise refuse("its lists are not in ascending order")
     documents, spans = arrays["row_documents"], arrays["row_spans"]
     if rows and (documents[0] < 0 or (documents[1:] < documents[:-1]).any()):
         raise refuse("its documents are not in ascending order")
-    if rows and ((spans < 0).any() or (spans[:, 0] > spans[:, 1]).any()):
+    if rows and (spans[:, 0] > spans[:, 1]).any():
         raise refuse("a row has characters that it cannot have")
+    _check_blocks(arrays, refuse)
 
 
-def _expected_sketches(
-    arrays: dict[str, NDArray[Any]], rows: int, n_c: int
-) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    """Sketches of all rows, or of none."""
-    axes = min(n_c, MOST_AXES) if arrays["sketches"].size else 0
-    rows = rows if axes else 0
-    quads = -(-axes // 4)
-    return {
-        "sketches": (np.int8, (-(-rows // LANES), quads, 4 * LANES)),
-        "sketch_scales": (np.uint8, (rows,)),
-        "sketch_axes": (np.float32, (axes, n_c if axes else 0)),
-        "row_norms": (np.uint8, (rows,)),
-        "tail_norms": (np.uint8, (rows,)),
-    }
+def _check_blocks(arrays: dict[str, NDArray[Any]], refuse: Refuse) -> None:
+    """The blocks of a long list begin at its first mention and ascend within it."""
+    offsets, long = arrays["list_offsets"].astype(np.int64), arrays["long_lists"].astype(np.int64)
+    mentions, firsts = arrays["block_mentions"].astype(np.int64), arrays["long_offsets"].astype(np.int64)
+    if not len(long):
+        return
+    lists = np.repeat(long, np.diff(firsts))
+    ascending = np.ones(len(mentions), dtype=bool)
+    ascending[1:] = mentions[1:] > mentions[:-1]
+    ascending[firsts[:-1]] = mentions[firsts[:-1]] == offsets[long]
+    if not ascending.all() or (mentions >= offsets[lists + 1]).any():
+        raise refuse("the blocks of a list do not begin within it")
 
 
-def _lengths(offsets: NDArray[np.int64], end: int, name: str, refuse: Refuse) -> NDArray[np.int64]:
+def _lengths(offsets: NDArray[np.uint32], end: int, name: str, refuse: Refuse) -> NDArray[np.int64]:
     """The differences of offsets, which begin at 0, never fall and end where they should."""
     rising = bool((offsets[1:] >= offsets[:-1]).all())  # no difference of hostile numbers may overflow
     if offsets[0] != 0 or offsets[-1] != end or not rising:
         raise refuse(f"{name} does not cover what it should")
-    return np.diff(offsets)
+    lengths: NDArray[np.int64] = offsets[1:].astype(np.int64) - offsets[:-1].astype(np.int64)
+    return lengths
 
 
 def check_mentions(segment: Segment, where: str) -> None:
@@ -238,31 +265,71 @@ def check_mentions(segment: Segment, where: str) -> None:
     def refuse(what: str) -> DamagedSegment:
         return DamagedSegment(f"{where}: {what}", REMEDY)
 
-    rows = segment.mention_rows.astype(np.int32)
-    if len(rows) and int(rows.max()) >= segment.n_rows:
-        raise refuse("a mention is in a row that is not there")
-    falls = np.flatnonzero(np.diff(rows) < 0) + 1
-    if not np.isin(falls, segment.list_offsets).all():
-        raise refuse("the rows of a list are not in ascending order")
-    for values in (segment.vectors.values, segment.sentences.values, segment.bounds.list_norms):
+    names = list(segment.dictionary)
+    if any(a.encode() >= b.encode() for a, b in pairwise(names)):
+        raise refuse("its keys are not in ascending order")
+    rows = segment.mention_rows()
+    counted = np.bincount(rows, minlength=segment.n_rows)
+    if not np.array_equal(counted, segment.row_lengths):
+        raise refuse("a row has another number of mentions than its length says")
+    starts = segment.posting_mentions()
+    falls = np.flatnonzero(segment.posting_rows[1:] <= segment.posting_rows[:-1]) + 1
+    begins = segment.posting_offsets[:-1].astype(np.int64)
+    if not np.isin(falls, begins).all() or not np.array_equal(starts[begins], segment.list_offsets[:-1]):
+        raise refuse("the rows of a list are not in ascending order, or too many or too few")
+    _check_numbers(segment, refuse)
+    _check_bounds(segment, starts, refuse)
+
+
+def _check_numbers(segment: Segment, refuse: Refuse) -> None:
+    bounds = segment.bounds
+    stored = (segment.vectors.values, *(part.values for part in segment.sentences.parts))
+    for values in (*stored, bounds.list_norms, bounds.block_norms, bounds.norm_step):
         if values.dtype != np.int8 and not np.isfinite(values).all():
             raise refuse("a vector or norm holds NaN or infinity")
 
 
+def _check_bounds(segment: Segment, starts: NDArray[np.int64], refuse: Refuse) -> None:
+    """A bound that is too low would let a search leave out what it should find."""
+    counts = np.diff(starts, append=segment.n_mentions)
+    lengths = segment.row_lengths[segment.posting_rows]
+    factors = saturate(counts, lengths, segment.mean_length, segment.k1, segment.b)
+    wanted = find_bounds(
+        segment.list_offsets, segment.posting_offsets, starts, factors, segment.vectors, segment.sentences
+    )
+    bounds = segment.bounds
+    for name in ("long_lists", "long_offsets", "block_mentions"):
+        if not np.array_equal(getattr(bounds, name), getattr(wanted, name)):
+            raise refuse(f"{name} is not what its lists ask for")
+    of_lists = ("list_norms", "list_factors", "block_norms", "block_factors")
+    longest = norms_of(StoredVectors(segment.sentences.decode(), None)).max(initial=0.0)
+    pairs = [
+        *((getattr(bounds, name), getattr(wanted, name)) for name in of_lists),
+        (bounds.tail_norms * np.float64(bounds.norm_step[0]), norms_of(segment.sentences.tail)),
+        (np.array([segment.longest_sentence]), np.array([longest])),
+    ]
+    # Another processor may round a length otherwise, in the last place.
+    if any((found < least * (1 - 1e-6)).any() for found, least in pairs):
+        raise refuse("a bound is lower than what it bounds")
+
+
 def _arrays(segment: Segment) -> dict[str, NDArray[Any]]:
+    head, tail = segment.sentences.parts
     arrays: dict[str, NDArray[Any]] = {
-        "list_ids": segment.list_ids,
-        "list_offsets": segment.list_offsets,
-        "mention_rows": segment.mention_rows,
+        "keys": segment.dictionary.keys,
+        "key_blocks": segment.dictionary.key_blocks,
+        **{name: getattr(segment, name) for name in _PLAIN},
         "vectors": segment.vectors.values,
-        "sentences": segment.sentences.values,
-        "row_documents": segment.row_documents,
-        "row_spans": segment.row_spans,
-        **{name: getattr(segment.bounds, name) for name in _NORMS},
-        **{name: getattr(segment.bounds.sketches, name) for name in _SKETCHES},
+        "sentence_heads": head.values,
+        "sentence_tails": tail.values,
+        **{name: getattr(segment.bounds, name) for name in _BOUNDS},
     }
-    if segment.vectors.scales is not None and segment.sentences.scales is not None:
-        arrays |= {"vector_scales": segment.vectors.scales, "sentence_scales": segment.sentences.scales}
+    if segment.vectors.scales is not None and head.scales is not None and tail.scales is not None:
+        arrays |= {
+            "vector_scales": segment.vectors.scales,
+            "sentence_head_scales": head.scales,
+            "sentence_tail_scales": tail.scales,
+        }
     if segment.precise_vectors is not None and segment.precise_sentences is not None:
         arrays |= {
             "precise_vectors": segment.precise_vectors.values,

@@ -1,7 +1,7 @@
 """Speed of the search core on this machine, against the time that merely reading the bytes takes.
 
 The lists are made up: of as many documents as asked for, with the lengths that a query's lists have in a
-collection of passages (six tokens, 1.9 mentions a document in all), n_t = 32, and sentence vectors of 128.
+collection of passages (six tokens, 1.9 mentions a document in all), n_t = 32, and sentence vectors of 256.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 
 from coil.errors import InputError
 from coil.hits.rankers import NativeRanker, Selection, rank_with_scorer
-from coil.lists.bounds import BLOCK, Bounds, Sketches
-from coil.lists.groups import GroupedVectors
-from coil.lists.precision import SCALES, StoredVectors
+from coil.lists.building import assemble_segment
+from coil.lists.precision import StoredVectors
 from coil.lists.segment import MOST_ROWS, LiveSegment, Segment
+from coil.lists.sentences import Sentences, head_width
 from coil.scores.native import load_native
 from coil.scores.prepared import PreparedQuery
+from coil.vectors.token_vectors import TokenVectors
 
 MENTIONS = (0.62, 0.41, 0.31, 0.25, 0.18, 0.12)  # of each query token, a document
-N_T, N_C = 32, 128
+N_T, N_C = 32, 256
 WARM_UP = 5  # rounds that do not count: threads and pages of memory settle
-LONGEST = float(127 * np.sqrt(N_C) * SCALES[110])
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def measure_speed(
     mentions = sum(live.segment.n_mentions for live in segments)
     timings = []
     for query, what in ((tok, "COIL-tok"), (make_query(rng, True), "COIL-full")):
-        size = mentions * (N_T + 3) + (documents * (N_C + 1) if query.sentence is not None else 0)
+        size = mentions * (N_T + 3) + (documents * (N_C + 2) if query.sentence is not None else 0)
         words = np.ones(size // 8, dtype=np.uint64)
         for used in sorted({1, threads}):
             ranker = NativeRanker(segments, used)
@@ -103,31 +103,35 @@ def _score_as_in_the_paper(query: PreparedQuery, segment: Segment) -> NDArray[np
     """A matrix product over each list, the maximum per row, a sum: fp32 all along."""
     scores = np.zeros(segment.n_rows, dtype=np.float32)
     assert segment.precise_vectors is not None
-    for list_id, vector in zip(query.lists.tolist(), query.vectors, strict=True):
-        mentions = segment.mentions_of(list_id)
-        products = segment.precise_vectors.values[mentions] @ vector
-        rows = segment.mention_rows[mentions]
-        starts = np.flatnonzero(np.diff(rows.astype(np.int32), prepend=-1))
-        scores[rows[starts]] += np.maximum(np.maximum.reduceat(products, starts), 0.0)
+    for key, vector in zip(query.keys, query.vectors, strict=True):
+        place = segment.find(key)
+        rows, starts, _ = segment.rows_at(place)
+        products = segment.precise_vectors.values[segment.mentions_at(place)] @ vector
+        scores[rows] += np.maximum(np.maximum.reduceat(products, starts), 0.0)
     return (scores * 2.0**32).astype(np.int64)
 
 
 def _as_fp32(segment: Segment) -> Segment:
     """The same vectors in fp32, one after another."""
     precise = StoredVectors(segment.vectors[:].decode(), None)
-    return replace(
-        segment, precise_vectors=precise, sentences=StoredVectors(segment.sentences.values[:, :0], None)
-    )
+    return replace(segment, precise_vectors=precise)
 
 
 def make_query(rng: np.random.Generator, sentence: bool, n: int = len(MENTIONS)) -> PreparedQuery:
     """A query that uses each of the made-up lists once, or the first of them again and again."""
+    keys = tuple(f"w{number % len(MENTIONS)}" for number in range(n))
+    vectors = rng.standard_normal((n, N_T)).astype(np.float32)
+    whole = rng.standard_normal(N_C).astype(np.float32) if sentence else None
+    encoded = TokenVectors(keys, np.arange(n, dtype=np.int32), np.zeros((n, 2), np.int32), vectors, whole)
     return PreparedQuery(
-        lists=(np.arange(n) % len(MENTIONS)).astype(np.int32),
-        vectors=rng.standard_normal((n, N_T)).astype(np.float32),
-        sentence=rng.standard_normal(N_C).astype(np.float32) if sentence else None,
-        places=np.arange(n),
+        keys,
+        np.zeros(n, np.float32),
+        vectors,
+        whole,
+        np.arange(n),
+        saturation=None,
         floor=True,
+        encoded=encoded,
     )
 
 
@@ -139,11 +143,16 @@ def make_segments(rng: np.random.Generator, documents: int) -> list[LiveSegment]
         for begin in range(0, documents, MOST_ROWS)
     ]
     vectors = np.concatenate([segment.vectors.values for segment in segments])
-    sentences = np.concatenate([segment.sentences.values for segment in segments])
+    heads = np.concatenate([segment.sentences.head.values for segment in segments])
+    tails = np.concatenate([segment.sentences.tail.values for segment in segments])
     found, mention, row = [], 0, 0
     for segment in segments:
         values = vectors[mention * N_T : (mention + segment.n_mentions) * N_T]
-        of_rows = StoredVectors(sentences[row : row + segment.n_rows], segment.sentences.scales)
+        here = slice(row, row + segment.n_rows)
+        of_rows = Sentences(
+            replace(segment.sentences.head, values=heads[here]),
+            replace(segment.sentences.tail, values=tails[here]),
+        )
         grouped = replace(segment.vectors, values=values)
         found.append(LiveSegment(replace(segment, vectors=grouped, sentences=of_rows), None))
         mention, row = mention + segment.n_mentions, row + segment.n_rows
@@ -152,27 +161,20 @@ def make_segments(rng: np.random.Generator, documents: int) -> list[LiveSegment]
 
 def make_segment(rng: np.random.Generator, first: int, rows: int) -> Segment:
     """Made-up lists of some documents, the first of which has the ordinal `first`."""
-    lists = [np.repeat(np.arange(rows, dtype=np.uint16), _counts(rng, share, rows)) for share in MENTIONS]
-    lengths = np.array([len(of_list) for of_list in lists])
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    mentions = int(offsets[-1])
-    blocks = np.where(lengths > BLOCK, -(-lengths // BLOCK), 0)
-    block_offsets = np.concatenate([[0], np.cumsum(blocks)]).astype(np.int64)
-    return Segment(
-        list_ids=np.arange(len(lists), dtype=np.int32),
-        list_offsets=offsets,
-        mention_rows=np.concatenate(lists),
-        vectors=GroupedVectors(_codes(rng, mentions * N_T), _scales(rng, mentions), N_T, mentions),
-        sentences=StoredVectors(_codes(rng, rows * N_C).reshape(rows, N_C), _scales(rng, rows)),
-        row_documents=np.arange(first, first + rows, dtype=np.int64),
-        row_spans=np.zeros((rows, 2), np.int64),
-        bounds=Bounds(
-            list_norms=np.full(len(lists), LONGEST, np.float32),
-            block_offsets=block_offsets,
-            block_norms=np.full(int(block_offsets[-1]), LONGEST, np.float32),
-            sentence_norms=np.full(-(-rows // BLOCK), LONGEST, np.float32),
-            sketches=Sketches.none(),
-        ),
+    lists = [np.repeat(np.arange(rows), _counts(rng, share, rows)) for share in MENTIONS]
+    numbers = np.repeat(np.arange(len(lists), dtype=np.int32), [len(of_list) for of_list in lists])
+    head = head_width(N_C)
+    return assemble_segment(
+        [f"w{number}" for number in range(len(lists))],
+        numbers,
+        np.concatenate(lists),
+        _vectors(rng, len(numbers), N_T),
+        Sentences(_vectors(rng, rows, head), _vectors(rng, rows, N_C - head)),
+        np.arange(first, first + rows, dtype=np.int64),
+        np.zeros((rows, 2), np.uint32),
+        precise=None,
+        errors=(0.0, 0.0),
+        saturation=(0.9, 0.4),
     )
 
 
@@ -182,9 +184,6 @@ def _counts(rng: np.random.Generator, mentions: float, rows: int) -> NDArray[np.
     return counts
 
 
-def _codes(rng: np.random.Generator, count: int) -> NDArray[np.int8]:
-    return np.maximum(np.frombuffer(rng.bytes(count), dtype=np.int8), np.int8(-127))
-
-
-def _scales(rng: np.random.Generator, count: int) -> NDArray[np.uint8]:
-    return rng.integers(100, 111, count, dtype=np.uint8)
+def _vectors(rng: np.random.Generator, count: int, dim: int) -> StoredVectors:
+    codes = np.maximum(np.frombuffer(rng.bytes(count * dim), dtype=np.int8), np.int8(-127))
+    return StoredVectors(codes.reshape(count, dim), rng.integers(100, 111, count, dtype=np.uint8))

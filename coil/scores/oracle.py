@@ -1,37 +1,64 @@
 """The equation, written once and in plain loops: the oracle that every other scorer is tested against.
 
-    s_tok(q, d)  = Σ_i max_{j: key(d_j) = key(q_i)} v_i^q · v_j^d      over query tokens with a match (eq. 4)
-    s_full(q, d) = s_tok(q, d) + v_cls^q · v_cls^d                     (eq. 6)
+    s(q, d) = Σ_i w_i · (α + β · max_{j: key(d_j) = key(q_i)} v_i^q · v_j^d)⁺ + γ(q) · v_cls^q · v_cls^d
 
-Each maximum is floored at 0 where the profile says so; the sentence product never is.
+over query tokens i with a match. Without a floor the parenthesis may be negative. w_i is 1, or BM25's weight
+
+    w_i = ln(1 + (N − df + ½)/(df + ½)) · tf / (tf + k1·(1 − b + b·len/mean))
+
+With w = 1, α = 0, β = 1 and γ = 1 this is the paper's COIL-full (eq. 6), and with γ = 0 COIL-tok (eq. 4).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from coil.tokens.list_keys import NO_LIST, ListKeys
 from coil.tokens.profile import ScoringProfile
 from coil.vectors.token_vectors import TokenVectors
 
 
-def score(query: TokenVectors, document: TokenVectors, profile: ScoringProfile, keys: ListKeys) -> float:
+@dataclass(frozen=True)
+class CountedRows:
+    """The statistics of a collection of encoded texts, one row each."""
+
+    rows: Sequence[TokenVectors]
+
+    def rows_with(self, key: str) -> int:
+        """How many rows mention a key."""
+        return sum(1 for row in self.rows if key in row.keys)
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return len(self.rows)
+
+    @property
+    def mean_length(self) -> float:
+        """How many listed mentions a row has on average."""
+        total = sum(1 for row in self.rows for key in row.keys if key is not None)
+        return total / len(self.rows) if total else 1.0
+
+
+def score(
+    query: TokenVectors, document: TokenVectors, profile: ScoringProfile, collection: CountedRows
+) -> float:
     """The score of one document for one query."""
-    return token_score(query, document, profile, keys) + sentence_score(query, document)
+    return token_score(query, document, profile, collection) + sentence_score(query, document, profile)
 
 
 def token_score(
-    query: TokenVectors, document: TokenVectors, profile: ScoringProfile, keys: ListKeys
+    query: TokenVectors, document: TokenVectors, profile: ScoringProfile, collection: CountedRows
 ) -> float:
-    """Σ over query tokens of the best similarity with a mention of the same list (eq. 4)."""
+    """Σ over query tokens that have a match."""
     total = 0.0
-    for i in range(len(query)):
-        query_list = int(keys.table[query.token_ids[i]])
-        if query_list == NO_LIST:
+    for i, key in enumerate(query.keys):
+        if key is None or not profile.uses_lists:
             continue
         best: float | None = None
         for j in range(len(document)):
-            if int(keys.table[document.token_ids[j]]) != query_list:
+            if document.keys[j] != key:
                 continue
             similarity = 0.0
             for a, b in zip(query.vectors[i].tolist(), document.vectors[j].tolist(), strict=True):
@@ -40,32 +67,46 @@ def token_score(
                 best = similarity
         if best is None:
             continue
-        total += max(best, 0.0) if profile.floor else best
+        fit = profile.alpha + profile.beta * best
+        if profile.floor:
+            fit = max(fit, 0.0)
+        total += weight(key, document, profile, collection) * fit
     return total
 
 
-def sentence_score(query: TokenVectors, document: TokenVectors) -> float:
-    """v_cls^q · v_cls^d, 0 for COIL-tok."""
+def weight(key: str, document: TokenVectors, profile: ScoringProfile, collection: CountedRows) -> float:
+    """w_i: what a match of this key counts in this document."""
+    if profile.weight == "one":
+        return 1.0
+    df = collection.rows_with(key)
+    rarity = math.log(1 + (collection.n_rows - df + 0.5) / (df + 0.5))
+    tf = sum(1 for other in document.keys if other == key)
+    length = sum(1 for other in document.keys if other is not None)
+    penalty = profile.k1 * (1 - profile.b + profile.b * length / collection.mean_length)
+    return rarity * tf / (tf + penalty)
+
+
+def sentence_score(query: TokenVectors, document: TokenVectors, profile: ScoringProfile) -> float:
+    """γ(q) · v_cls^q · v_cls^d, 0 where there is no sentence part."""
     if query.sentence is None or document.sentence is None:
         return 0.0
     product = 0.0
     for a, b in zip(query.sentence.tolist(), document.sentence.tolist(), strict=True):
         product += a * b
-    return product
+    return profile.gamma_of(sum(1 for key in query.keys if key is not None)) * product
 
 
 def rank(
-    query: TokenVectors,
-    documents: Sequence[TokenVectors],
-    k: int,
-    profile: ScoringProfile,
-    keys: ListKeys,
+    query: TokenVectors, documents: Sequence[TokenVectors], k: int, profile: ScoringProfile
 ) -> list[tuple[int, float]]:
     """The k best (ordinal, score): score descending, then order of insertion.
 
     Without a sentence part a document that scores exactly 0 has nothing in common with the query: no hit.
     """
-    scored = [(ordinal, score(query, document, profile, keys)) for ordinal, document in enumerate(documents)]
-    if query.sentence is None:
+    collection = CountedRows(documents)
+    scored = [
+        (ordinal, score(query, document, profile, collection)) for ordinal, document in enumerate(documents)
+    ]
+    if query.sentence is None or not profile.uses_sentence:
         scored = [(ordinal, value) for ordinal, value in scored if value != 0.0]
     return sorted(scored, key=lambda pair: (-pair[1], pair[0]))[: max(k, 0)]

@@ -1,15 +1,19 @@
 """PreparedQuery: everything about an encoded query that a scorer needs, worked out once.
 
 A scorer is a function of a prepared query and a segment. What the equation takes from the profile and from
-the list keys is settled here, so that scorers and rankers need neither.
+the collection's statistics is settled here: with rarity r_i, a token's part is
+
+    f · (base_i + v_i · v_j)⁺        base_i = r_i·α,  v_i = r_i·β·v_i^q,  f = tf / (tf + c0 + c1·len)
+
+and the sentence vector is γ(q)·v_cls^q. Scorers and rankers need neither profile nor statistics.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,57 +21,143 @@ from numpy.typing import NDArray
 from coil.errors import InputError
 from coil.forks import cached
 from coil.lists.precision import quantise_queries
+from coil.lists.sentences import head_width
 from coil.scores.products import QueryVector
-from coil.tokens.list_keys import NO_LIST, ListKeys
 from coil.tokens.profile import ScoringProfile
-from coil.vectors.encoder import Encoder
 from coil.vectors.token_vectors import TokenVectors
 
 _NO_SENTENCE = np.zeros(0, np.float32)
+
+
+class KnowsCollection(Protocol):
+    """The statistics that weights are made of."""
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        ...
+
+    @property
+    def mean_length(self) -> float:
+        """Mentions of a row on average."""
+        ...
+
+    def rows_with(self, key: str) -> int:
+        """How many rows have this key."""
+        ...
+
+    def rarity(self, key: str) -> float:
+        """How much a match of this key says."""
+        ...
+
+
+class Saturation(NamedTuple):
+    """The constants of the factor tf / (tf + c0 + c1·len)."""
+
+    c0: float
+    c1: float
+    mean_length: float
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedQuery:
     """The query tokens that have a list, each occurrence on its own, and the sentence vector.
 
-    `places` are the places of these tokens in the encoded query. With `floor`, a token adds at least 0.
+    `places` are the places of these tokens in the encoded query. Vectors have no dimensions where only
+    counts matter (β = 0). Without `saturation` a factor is 1. With `floor`, a token adds at least 0.
     """
 
-    lists: NDArray[np.int32]  # [tokens]
-    vectors: NDArray[np.float32]  # [tokens, n_t]
+    keys: tuple[str, ...]  # [tokens]
+    bases: NDArray[np.float32]  # [tokens]
+    vectors: NDArray[np.float32]  # [tokens, n_t or 0]
     sentence: NDArray[np.float32] | None  # [n_c], None: no sentence part
     places: NDArray[np.intp]  # [tokens]
+    saturation: Saturation | None
     floor: bool
+    encoded: TokenVectors
 
     @classmethod
-    def of(cls, query: TokenVectors, profile: ScoringProfile, keys: ListKeys) -> PreparedQuery:
-        """Prepare an encoded query."""
-        lists = keys.of(query.token_ids)
-        # A dense model has no token vectors, so its tokens have no lists.
-        places = np.flatnonzero(lists != NO_LIST) if query.vectors.shape[1] else np.zeros(0, np.intp)
-        vectors = np.ascontiguousarray(query.vectors[places], dtype=np.float32)
-        sentence = query.sentence
-        if sentence is not None:
-            sentence = np.ascontiguousarray(sentence, dtype=np.float32)
+    def of(cls, query: TokenVectors, profile: ScoringProfile, collection: KnowsCollection) -> PreparedQuery:
+        """Prepare an encoded query for a collection with these statistics."""
+        listed = [place for place, key in enumerate(query.keys) if key is not None]
+        counted = profile.beta == 0.0
+        sentence = None
+        if profile.uses_sentence and query.sentence is not None:
+            sentence = np.float32(profile.gamma_of(len(listed))) * query.sentence.astype(np.float32)
+        # With neither α nor vectors, no list can add anything.
+        if profile.alpha == 0.0 and (counted or not query.vectors.shape[1]):
+            listed = []
+        keys = tuple(key for key in (query.keys[place] for place in listed) if key is not None)
+        vectors = np.zeros((len(keys), 0), np.float32)
+        if not counted:
+            vectors = np.float32(profile.beta) * query.vectors[listed].astype(np.float32)
+        bases = np.full(len(keys), profile.alpha, np.float32)
+        saturation = None
+        if profile.weight == "bm25":
+            rarities = np.array([collection.rarity(key) for key in keys], dtype=np.float32)
+            vectors, bases = vectors * rarities[:, None], bases * rarities
+            mean = collection.mean_length
+            c0, c1 = profile.k1 * (1 - profile.b), profile.k1 * profile.b / mean
+            saturation = Saturation(float(np.float32(c0)), float(np.float32(c1)), mean)
         if not (np.isfinite(vectors).all() and (sentence is None or np.isfinite(sentence).all())):
             raise InputError("a query vector holds NaN or infinity", "check the model: it cannot search")
-        return cls(lists[places], vectors, sentence, places, profile.floor)
+        return cls(
+            keys,
+            bases,
+            np.ascontiguousarray(vectors),
+            sentence,
+            np.array(listed, dtype=np.intp),
+            saturation,
+            profile.floor,
+            query,
+        )
 
     def __len__(self) -> int:
-        return len(self.lists)
+        return len(self.keys)
 
-    def __iter__(self) -> Iterator[tuple[int, QueryVector]]:
-        """The list and the vector of each token."""
-        return zip(self.lists.tolist(), self.token_vectors, strict=True)
-
-    def without_sentence(self) -> PreparedQuery:
-        """The same query by its tokens alone."""
-        return self if self.sentence is None else replace(self, sentence=None)
+    def __iter__(self) -> Iterator[tuple[str, np.float32, QueryVector]]:
+        """Key, base and vector of each token."""
+        return zip(self.keys, self.bases, self.token_vectors, strict=True)
 
     @property
     def n_t(self) -> int:
-        """The width of the token vectors; 0 for a dense model."""
+        """The width of the token vectors; 0 where only counts matter."""
         return int(self.vectors.shape[1])
+
+    def factors(
+        self, counts: NDArray[np.int64], lengths: NDArray[np.uint32]
+    ) -> NDArray[np.float32] | np.float32:
+        """f of postings with so many mentions, in rows of these lengths."""
+        if self.saturation is None:
+            return np.float32(1.0)
+        tf = counts.astype(np.float32)
+        c0, c1 = np.float32(self.saturation.c0), np.float32(self.saturation.c1)
+        found = tf / (tf + (c0 + c1 * lengths.astype(np.float32)))
+        return found.astype(np.float32, copy=False)
+
+    @cached
+    def own_score(self) -> float | None:
+        """What the query's own text would score as a document of this collection; None for an empty query.
+
+        A score by itself says little; as a share of this it does. It is no limit, but a text has to say what
+        the query says, in its words, to come near.
+        """
+        if not len(self.encoded):
+            return None
+        total = 0.0
+        own = self.encoded.vectors[self.places].astype(np.float64)  # [tokens, n_t]
+        listed = sum(key is not None for key in self.encoded.keys)
+        for number, key in enumerate(self.keys):
+            same = [other for other, of in enumerate(self.keys) if of == key]
+            best = 0.0
+            if self.n_t:
+                best = float((own[same] @ self.vectors[number].astype(np.float64)).max())
+            fit = float(self.bases[number]) + best
+            factor = self.factors(np.array([len(same)]), np.array([listed], dtype=np.uint32))
+            total += float(np.reshape(factor, -1)[0]) * (max(fit, 0.0) if self.floor else fit)
+        if self.sentence is not None and self.encoded.sentence is not None:
+            total += float(self.sentence.astype(np.float64) @ self.encoded.sentence.astype(np.float64))
+        return total
 
     @cached
     def token_vectors(self) -> tuple[QueryVector, ...]:
@@ -75,25 +165,29 @@ class PreparedQuery:
         return _forms(self.vectors)
 
     @cached
-    def sentence_vector(self) -> QueryVector | None:
-        """The same for the sentence vector."""
-        return None if self.sentence is None else _forms(self.sentence[None])[0]
+    def sentence_vectors(self) -> tuple[QueryVector, QueryVector] | None:
+        """Head and tail of the sentence vector, in the same forms."""
+        if self.sentence is None:
+            return None
+        width = head_width(len(self.sentence))
+        head, tail = self.sentence[:width], self.sentence[width:]
+        return QueryVector.of(head), QueryVector.of(tail)
 
     @cached
     def native(self) -> Any:
         """The query as the native kernels read it; they make the same 15-bit codes."""
+        saturation = self.saturation or Saturation(0.0, 0.0, 0.0)
         return importlib.import_module("coil._native").Query(
-            lists=self.lists,
+            keys=[key.encode() for key in self.keys],
+            bases=self.bases,
             vectors=self.vectors,
             sentence=_NO_SENTENCE if self.sentence is None else self.sentence,
+            weighted=self.saturation is not None,
+            c0=saturation.c0,
+            c1=saturation.c1,
+            mean_length=saturation.mean_length,
             floor=self.floor,
         )
-
-
-def prepare(encoder: Encoder, query: TokenVectors, tok_only: bool = False) -> PreparedQuery:
-    """Prepare a query that `encoder` encoded; `tok_only` leaves the sentence vector out."""
-    prepared = PreparedQuery.of(query, encoder.config.profile, encoder.keys)
-    return prepared.without_sentence() if tok_only else prepared
 
 
 def _forms(vectors: NDArray[np.float32]) -> tuple[QueryVector, ...]:

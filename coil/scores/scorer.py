@@ -7,9 +7,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.lists.precision import StoredVectors
 from coil.lists.segment import Segment
 from coil.scores.prepared import PreparedQuery
-from coil.scores.products import mention_products, row_products, to_grid
+from coil.scores.products import QueryVector, mention_products, row_products, to_grid
 
 
 class Scorer(Protocol):
@@ -22,36 +23,64 @@ class Scorer(Protocol):
 
 def score_with_numpy(query: PreparedQuery, segment: Segment) -> NDArray[np.int64]:
     """The paper's way: the products of each list, the maximum per row, a sum."""
-    scores = np.zeros(segment.n_rows, dtype=np.int64)
-    for list_id, vector in query:
-        postings = segment.list_of(list_id)
-        if not len(postings):
-            continue
-        starts = np.flatnonzero(np.diff(postings.rows.astype(np.int32), prepend=-1))
-        products = mention_products(postings.vectors, vector)
-        best = np.maximum.reduceat(products, starts)  # [rows in the list]
-        scores[postings.rows[starts]] += to_grid(np.maximum(best, 0.0) if query.floor else best)
-    if query.sentence_vector is not None and segment.sentences.dim:
-        scores += to_grid(row_products(segment.sentences, query.sentence_vector))
-    return scores
+    return score_between(query, segment, 0, segment.n_rows, precise=False)
 
 
-def score_between(query: PreparedQuery, segment: Segment, begin: int, end: int) -> NDArray[np.int64]:
-    """The scores of rows begin to end alone, in the most precise form there is: what one document needs."""
+def score_between(
+    query: PreparedQuery, segment: Segment, begin: int, end: int, precise: bool = True
+) -> NDArray[np.int64]:
+    """The scores of rows begin to end alone, in the form that is searched or the most precise there is."""
     scores = np.zeros(end - begin, dtype=np.int64)
-    for list_id, vector in query:
-        mentions = segment.mentions_of(list_id)
-        rows = segment.mention_rows[mentions]
+    for key, base, vector in query:
+        place = segment.find(key)
+        rows, starts, counts = segment.rows_at(place)
         first, last = (int(np.searchsorted(rows, row)) for row in (begin, end))
         if first == last:
             continue
-        mine = slice(mentions.start + first, mentions.start + last)
-        stored = segment.vectors[mine] if segment.precise_vectors is None else segment.precise_vectors[mine]
-        starts = np.flatnonzero(np.diff(rows[first:last].astype(np.int32), prepend=-1))
-        best = np.maximum.reduceat(mention_products(stored, vector), starts)
-        places = rows[first:last][starts].astype(np.intp) - begin
-        scores[places] += to_grid(np.maximum(best, 0.0) if query.floor else best)
-    if query.sentence_vector is not None and segment.sentences.dim:
-        sentences = segment.sentences if segment.precise_sentences is None else segment.precise_sentences
-        scores += to_grid(row_products(sentences[begin:end], query.sentence_vector))
+        mine = slice(first, last)
+        before = segment.mentions_at(place).start
+        stop = int(starts[last - 1] + counts[last - 1])
+        mentions = slice(before + int(starts[first]), before + stop)
+        stored = None
+        if query.n_t:
+            exact = segment.precise_vectors if precise else None
+            stored = segment.vectors[mentions] if exact is None else exact[mentions]
+        places = rows[mine].astype(np.intp)
+        factors = query.factors(counts[mine], segment.row_lengths[places])
+        parts = token_parts(query, base, vector, stored, starts[mine] - starts[first], factors)
+        scores[places - begin] += parts
+    if query.sentence_vectors is not None and segment.sentences.dim:
+        if precise and segment.precise_sentences is not None:
+            scores += precise_parts(query, segment.precise_sentences[begin:end])
+        else:
+            for part, of_query in zip(segment.sentences.parts, query.sentence_vectors, strict=True):
+                if part.dim:
+                    scores += to_grid(row_products(part[begin:end], of_query))
     return scores
+
+
+def token_parts(
+    query: PreparedQuery,
+    base: np.float32,
+    vector: QueryVector,
+    stored: StoredVectors | None,
+    starts: NDArray[np.intp],
+    factors: NDArray[np.float32] | np.float32,
+) -> NDArray[np.int64]:
+    """f · (base + max v·v)⁺ of postings that begin at these mentions, on the grid. [postings]
+
+    `stored` is None where only counts matter.
+    """
+    best = np.zeros(len(starts), np.float32)
+    if stored is not None:
+        best = np.maximum.reduceat(mention_products(stored, vector), starts)
+    fit = base + best
+    if query.floor:
+        fit = np.maximum(fit, np.float32(0.0))
+    return to_grid(factors * fit)
+
+
+def precise_parts(query: PreparedQuery, sentences: StoredVectors) -> NDArray[np.int64]:
+    """The sentence part from the precise form, which is not in two parts. [rows]"""
+    assert query.sentence is not None
+    return to_grid(row_products(sentences, QueryVector.of(query.sentence)))

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.lists.segment import MOST_ROWS, Segment, merge_segments
+from coil.lists.building import merge_segments
+from coil.lists.segment import MOST_ROWS, Segment
 from coil.storage.documents import StoredDocument
 from coil.storage.manifest import SegmentEntry
 from coil.storage.publishing import Publisher

@@ -26,8 +26,9 @@ from coil.errors import (
 )
 from coil.forks import cached, make_lock
 from coil.hits.searcher import Searcher
-from coil.lists.segment import LiveSegment, Segment
+from coil.lists.segment import LiveSegment
 from coil.lists.segment_file import REMEDY
+from coil.scores.statistics import Statistics
 from coil.storage.disk import MORE_FILES, Folder
 from coil.storage.filters import parse_filter
 from coil.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
@@ -154,9 +155,9 @@ class Snapshot:
         return self._stored
 
     @cached
-    def row_lengths(self) -> list[NDArray[np.int64]]:
-        """How many mentions each row of each segment has."""
-        return [count_mentions(live.segment) for live in self.segments]
+    def statistics(self) -> Statistics:
+        """What weights are made of: of the rows that are alive in this state."""
+        return Statistics(self.segments)
 
     def searcher(self, make: Callable[[Snapshot], Searcher]) -> Searcher:
         """The one searcher of this state, made when it is first needed."""
@@ -397,8 +398,3 @@ def living_documents(live: LiveSegment) -> NDArray[np.int64]:
     """The ordinals of a segment's documents that are there, ascending."""
     documents = live.segment.row_documents
     return np.unique(documents if live.alive is None else documents[live.alive])
-
-
-def count_mentions(segment: Segment) -> NDArray[np.int64]:
-    """How many mentions each row has in all lists together. [rows]"""
-    return np.bincount(segment.checked_rows, minlength=segment.n_rows).astype(np.int64)

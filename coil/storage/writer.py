@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from coil.errors import InputError
+from coil.lists.building import SegmentBuilder, merge_segments
 from coil.lists.precision import Precision
 from coil.lists.rows import Long, Rows, Span, encode_spans, row_spans
-from coil.lists.segment import MOST_ROWS, SegmentBuilder, merge_segments
+from coil.lists.segment import MOST_ROWS
 from coil.storage.disk import Folder
 from coil.storage.documents import stored
 from coil.storage.intake import Arrival, Consumed, Intake, OnDuplicate, PlacedDocuments
@@ -35,7 +36,9 @@ from coil.texts.values import Document
 from coil.tokens.chunks import GoOn
 from coil.vectors.encoder import Encoder
 
-WINDOW = 512  # texts encoded at a time: progress shows every other second, batches are still well filled
+WINDOW = 512  # texts encoded at a time, at most: batches are still well filled
+LEAST_WINDOW = 8  # the first ones
+WINDOW_SECONDS = 1.0  # that a window should take: between two of them progress shows, and commits fall due
 COMMIT_SECONDS = 5.0  # of a build's work that a kill costs at most, however long the documents are
 _ROW_BYTES = 800  # the Python objects around a row's vectors
 _DOCUMENT_BYTES = 500
@@ -103,6 +106,7 @@ class IndexWriter:
     ) -> None:
         self._folder, self._holder, self._given_encoder = folder, holder, encoder
         self._precision, self._long, self._plan = precision, long, plan
+        self._window = LEAST_WINDOW  # texts of the next one
         self._publisher = Publisher(folder, holder)
         self._publisher.remove_strays()
 
@@ -240,26 +244,36 @@ class IndexWriter:
 
     def _fresh(self) -> _Pending:
         config = self._encoder.config
-        return _Pending(SegmentBuilder(self._encoder.keys, config.n_t, config.n_c, self._precision))
+        return _Pending(SegmentBuilder(config.profile, config.n_t, config.n_c, self._precision))
 
     def _windows(self, arrivals: Iterable[Arrival]) -> Generator[list[Arrival]]:
-        """Documents to be encoded together, bounded in texts and in characters."""
+        """Documents to be encoded together, bounded in texts, in characters and in time."""
         window: list[Arrival] = []
         texts = characters = 0
         for arrival in arrivals:
             window.append(arrival)
             texts += len(arrival.spans)
             characters += len(arrival.document.text) + arrival.fields_size
-            if texts >= WINDOW or characters >= self._plan.window_characters:
+            if texts >= min(self._window, WINDOW) or characters >= self._plan.window_characters:
                 yield window
                 window, texts, characters = [], 0, 0
         if window:
             yield window
 
     def _encode(self, window: list[Arrival], go_on: GoOn | None) -> Iterator[tuple[Arrival, Rows]]:
-        """Each document with its rows."""
-        texts = ((arrival, arrival.document.text, arrival.spans) for arrival in window)
-        return encode_spans(self._encoder, texts, go_on)
+        """Each document with its rows; the time that it takes decides how many come next."""
+        given = ((arrival, arrival.document.text, arrival.spans) for arrival in window)
+        encoded = encode_spans(self._encoder, given, go_on)
+        seconds = 0.0
+        while True:
+            began = time.monotonic()
+            found = next(encoded, None)
+            seconds += time.monotonic() - began
+            if found is None:
+                break
+            yield found
+        texts = sum(len(arrival.spans) for arrival in window)
+        self._window = max(LEAST_WINDOW, int(texts * WINDOW_SECONDS / max(seconds, 1e-6)))
 
     def _spans(self, go_on: GoOn | None, document: Document, place: Callable[[Document], str]) -> list[Span]:
         spans = row_spans(self._encoder, document, self._long, place, go_on)

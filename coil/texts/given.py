@@ -42,7 +42,10 @@ class GivenDocuments(Iterator[Document]):
         """Names become text; two that become the same would leave one value."""
         names: set[str] = set()
         for name in fields if isinstance(fields, Mapping) else ():
-            text = clean(name if isinstance(name, str) else str(name))
+            try:
+                text = clean(name if isinstance(name, str) else str(name))
+            except ValueError:  # a number of thousands of digits, which is told with the document
+                continue
             if text in names:
                 raise InputError(
                     f"document {self._number} has the field {text!r:.80} twice, under different keys",

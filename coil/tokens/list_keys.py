@@ -1,7 +1,8 @@
-"""The list key: which inverted list a token belongs to.
+"""The list key: which inverted list a token belongs to, as a text that names the list.
 
-The key is a table over the vocabulary, made once from the profile and saved with the model, so that
-training, index, search and explanation share one definition and searching needs no stemmer.
+By wordpiece, the key is the entry of the vocabulary. By word, one mention is a whole word as the tokenizer's
+pre-tokenizer finds it, and the key is its English stem. That vocabulary is open: a word that the model has
+never seen has a list of its own, and matches only itself.
 """
 
 from __future__ import annotations
@@ -10,15 +11,20 @@ import string
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
 
 import numpy as np
+import Stemmer
 from numpy.typing import NDArray
 
-from coil.errors import require
+from coil.texts.values import clean
 from coil.tokens.profile import ScoringProfile
+from coil.tokens.tokenizer import Tokenizer, Tokens
 
-NO_LIST = -1
-WORD_STARTS = ("Ġ", "▁")
+LONGEST_KEY = 96  # bytes of UTF-8
+_KEPT = 60  # bytes of a longer word; a digest of all of it follows
+_REMEMBERED = 1 << 17  # words whose keys are remembered
 
 # Function words that carry no topic. Kept short on purpose: a word that can name a topic keeps its list.
 STOP_WORDS = frozenset(
@@ -33,81 +39,93 @@ STOP_WORDS = frozenset(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Keyed:
+    """The mentions of a text: where each one's vector is, its characters and its key (None: no list)."""
+
+    places: NDArray[np.intp]  # [mentions] among the text's tokens
+    spans: NDArray[np.int32]  # [mentions, 2]
+    keys: tuple[str | None, ...]
+
+
 class ListKeys:
-    """The table: `table[token_id]` is the list of that token, or NO_LIST.
+    """Gives the tokens of texts their keys. Training, index, search and explanation share it."""
 
-    A list is named by a token id too: the smallest one of its class, so a list can be shown as a token.
-    """
+    def __init__(self, profile: ScoringProfile, tokenizer: Tokenizer) -> None:
+        self.profile = profile
+        self._tokenizer = tokenizer
+        self._stemmer = Stemmer.Stemmer("english", 0)  # what it has found out is remembered here
+        self._of_word = lru_cache(_REMEMBERED)(self._key_of_word)
+        self._of_token: list[str | None] | None = None
 
-    table: NDArray[np.int32]  # [vocabulary]
+    def of(self, text: str, tokens: Tokens) -> Keyed:
+        """The mentions of a text that the tokenizer cut into these tokens."""
+        if self.profile.list_key == "wordpiece":
+            names = self._token_keys()
+            ids = tokens.input_ids[tokens.first : tokens.first + len(tokens.spans)].tolist()
+            return Keyed(np.arange(len(ids)), tokens.spans, tuple(names[token] for token in ids))
+        places, spans = tokens.words()
+        text = clean(text)
+        keys = tuple(self._of_word(text[start:end]) for start, end in spans.tolist())
+        return Keyed(places, spans, keys)
 
-    @property
-    def vocabulary_size(self) -> int:
-        """How many tokens the table covers."""
-        return len(self.table)
+    def of_texts(self, texts: Sequence[str], length: int) -> list[Keyed]:
+        """The mentions of texts, each cut off after `length` tokens; no language model is run."""
+        return [
+            self.of(text, tokens)
+            for text, tokens in zip(texts, self._tokenizer.cut(texts, length), strict=True)
+        ]
 
-    def of(self, token_ids: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The list of each token, NO_LIST where it has none."""
-        return self.table[token_ids]
+    def _token_keys(self) -> list[str | None]:
+        """The key of every entry of the vocabulary."""
+        if self._of_token is None:
+            names: list[str | None] = list(self._tokenizer.vocabulary)
+            for token_id, name in enumerate(names):
+                assert name is not None
+                bare = name.removeprefix("##").removeprefix("Ġ").removeprefix("▁")
+                stop = name.removeprefix("Ġ").removeprefix("▁").lower() in STOP_WORDS
+                if self.profile.unlisted == "stopwords" and (stop or is_punctuation(bare)):
+                    names[token_id] = None
+                else:
+                    names[token_id] = shorten(name)
+            unlisted = list(self._tokenizer.special_ids)
+            if self.profile.unlisted == "stopwords" and self._tokenizer.unknown_id is not None:
+                unlisted.append(self._tokenizer.unknown_id)
+            for token_id in unlisted:
+                names[token_id] = None
+            self._of_token = names
+        return self._of_token
 
-    def members(self, list_id: int) -> NDArray[np.intp]:
-        """The tokens that share a list, ascending."""
-        return np.flatnonzero(self.table == list_id)
-
-
-def build_list_keys(
-    profile: ScoringProfile, vocabulary: Sequence[str], special_ids: Sequence[int], unknown_id: int | None
-) -> ListKeys:
-    """Make the table for a vocabulary (`vocabulary[i]` is the token with id i)."""
-    table = np.arange(len(vocabulary), dtype=np.int32)
-    # Byte-pair vocabularies mark where a word starts, word-piece vocabularies where one goes on.
-    marked = any(token.startswith(WORD_STARTS) for token in vocabulary)
-    words = [_whole_word(token, marked) for token in vocabulary]
-    if profile.list_key == "stem":
-        stemmer = require("snowballstemmer", "train").stemmer("english")
-        representative: dict[str, int] = {}
-        for token_id, word in enumerate(words):
-            if word is not None and word.isalpha() and len(word) > 1:
-                table[token_id] = representative.setdefault(stemmer.stemWord(word.lower()), token_id)
-    if profile.unlisted == "stopwords":
-        for token_id, token in enumerate(vocabulary):
-            word = words[token_id]
-            bare = token.removeprefix("##").removeprefix("Ġ").removeprefix("▁")
-            if (word is not None and word.lower() in STOP_WORDS) or _is_punctuation(bare):
-                table[token_id] = NO_LIST
-        if unknown_id is not None:
-            table[unknown_id] = NO_LIST
-    table[list(special_ids)] = NO_LIST
-    return ListKeys(_named_by_smallest(table))
+    def _key_of_word(self, written: str) -> str | None:
+        """The key of a word as it is written in a text."""
+        word = self._tokenizer.normalise(written).strip().lower()
+        if not word:
+            return None
+        if self.profile.unlisted == "stopwords" and (word in STOP_WORDS or is_punctuation(word)):
+            return None
+        if len(word) > 1 and word.isalpha() and len(word) <= LONGEST_KEY:
+            word = self._stemmer.stemWord(word)
+        return shorten(word)
 
 
-def unlisted_reason(text: str, unknown: bool) -> str:
-    """Why a token that is written like this has no list, in words; `unknown` is the tokenizer's verdict."""
-    if unknown:
-        return "unknown to the model"
-    if _is_punctuation(text):
+def shorten(key: str) -> str:
+    """A key as it is, or a beginning and a digest of one that is too long to be kept whole."""
+    encoded = key.encode()
+    if len(encoded) <= LONGEST_KEY:
+        return key
+    digest = blake2b(encoded, digest_size=16).hexdigest()
+    return encoded[:_KEPT].decode(errors="ignore") + "…" + digest
+
+
+def unlisted_reason(text: str) -> str:
+    """Why a token that is written like this has no list, in words."""
+    if is_punctuation(text):
         return "punctuation"
     return "stop word" if text.lower() in STOP_WORDS else "without a list"
 
 
-def _whole_word(token: str, marked: bool) -> str | None:
-    """The word that a vocabulary entry spells on its own, or None for a continuation piece."""
-    if token.startswith(WORD_STARTS):
-        return token[1:]
-    return None if marked or token.startswith("##") else token
-
-
-def _is_punctuation(text: str) -> bool:
+def is_punctuation(text: str) -> bool:
+    """Whether nothing in a text is part of a word."""
     return bool(text) and all(
         char in string.punctuation or unicodedata.category(char)[0] in "PZC" for char in text
     )
-
-
-def _named_by_smallest(table: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Name each class by its smallest surviving member (a stop word may have named it before)."""
-    smallest: dict[int, int] = {}
-    for token_id, key in enumerate(table.tolist()):
-        if key != NO_LIST:
-            smallest.setdefault(key, token_id)
-    return np.array([smallest.get(key, NO_LIST) for key in table.tolist()], dtype=np.int32)

@@ -2,44 +2,104 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+import math
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from coil.errors import OptionMismatch
 
 LONGEST = 1 << 20  # tokens
-ListKeyKind = Literal["wordpiece", "stem"]
+ListKeyKind = Literal["wordpiece", "word"]
 Unlisted = Literal["nothing", "stopwords"]
+Weight = Literal["one", "bm25"]
+GammaRule = Literal["constant", "root"]
+By = Literal["coil", "tokens", "bm25", "dense", "hybrid"]
+HYBRID_GAMMA = 8.0  # of BM25 + γ·√n·cosine, where the profile has no such rule of its own
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "list_key": get_args(ListKeyKind),
+    "unlisted": get_args(Unlisted),
+    "weight": get_args(Weight),
+    "gamma_rule": get_args(GammaRule),
+}
+_NUMBERS = ("alpha", "beta", "gamma", "k1", "b")
 
 
 @dataclass(frozen=True)
 class ScoringProfile:
-    """What COIL computes, as settled in docs/semantics.md.
+    """What COIL computes; docs/semantics.md explains each choice.
 
-    `floor`: each query token's maximum is floored at 0, as in the authors' release; False is eq. 4 to the
-    letter. `list_key`: "wordpiece" gives each vocabulary entry its own list, "stem" lets whole words with
-    one English Snowball stem share a list. `unlisted`: "nothing" gives every token a list; "stopwords"
-    leaves out stop words, punctuation and the unknown token. Lengths count the special tokens that the
-    language model adds, as the authors' release does.
+        s(q, d) = Σ_i w_i · (α + β · max_j v_i·v_j)⁺ + γ(q) · v_cls^q · v_cls^d
+
+    `weight`: w_i is 1 ("one", the paper) or BM25's weight of the word in the collection ("bm25", with `k1`
+    and `b`). `gamma_rule`: γ(q) is `gamma` ("constant"), or `gamma`·√n ("root") with n listed words of the
+    query, at least 1. `floor`: each query token's part is floored at 0, as in the authors' release; False is
+    eq. 4 to the letter. `list_key`: "wordpiece" gives each vocabulary entry its own list, "word" each English
+    stem of a whole word. `unlisted`: "nothing" gives every token a list; "stopwords" leaves out stop words
+    and punctuation. Lengths count the special tokens that the language model adds.
     """
 
     floor: bool = True
     list_key: ListKeyKind = "wordpiece"
     unlisted: Unlisted = "nothing"
+    weight: Weight = "one"
+    alpha: float = 0.0
+    beta: float = 1.0
+    gamma: float = 1.0
+    gamma_rule: GammaRule = "constant"
+    k1: float = 0.9
+    b: float = 0.4
     query_length: int = 256
     document_length: int = 512
 
     def __post_init__(self) -> None:
-        for name, allowed in (("list_key", get_args(ListKeyKind)), ("unlisted", get_args(Unlisted))):
-            if getattr(self, name) not in tuple(allowed):
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
                 raise OptionMismatch(
                     f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}"
                 )
+        for name in _NUMBERS:
+            value = getattr(self, name)
+            if not (math.isfinite(value) and 0.0 <= value <= 1e6):
+                raise OptionMismatch(f"{name} is {value!r}; it must be from 0 to 1,000,000")
+        if self.b > 1.0:
+            raise OptionMismatch(f"b is {self.b!r}; it must be from 0 to 1")
+        if self.weight == "bm25" and not self.floor:
+            raise OptionMismatch("the weight 'bm25' needs the floor at 0", "set floor to true")
         lengths = (self.query_length, self.document_length)
         if min(lengths) < 3 or max(lengths) > LONGEST:
             raise OptionMismatch(
                 f"query_length and document_length must be from 3 (two are special tokens) to {LONGEST:,}"
             )
+
+    @property
+    def uses_lists(self) -> bool:
+        """Whether the token part can add anything."""
+        return self.alpha > 0.0 or self.beta > 0.0
+
+    @property
+    def uses_sentence(self) -> bool:
+        """Whether there is a sentence part."""
+        return self.gamma > 0.0
+
+    def gamma_of(self, n_listed: int) -> float:
+        """γ(q) for a query with this many listed words."""
+        return self.gamma * math.sqrt(max(n_listed, 1)) if self.gamma_rule == "root" else self.gamma
+
+    def answering(self, by: By) -> ScoringProfile:
+        """The same equation with the constants of another system: one index answers as any of them."""
+        if by == "coil":
+            return self
+        if by == "tokens":
+            return replace(self, gamma=0.0)
+        if by == "dense":
+            return replace(self, alpha=0.0, beta=0.0, gamma=1.0, gamma_rule="constant")
+        counted = replace(self, floor=True, weight="bm25", alpha=1.0, beta=0.0)
+        if by == "bm25":
+            return replace(counted, gamma=0.0)
+        if by == "hybrid":
+            own = self.gamma if self.gamma_rule == "root" and self.gamma > 0.0 else HYBRID_GAMMA
+            return replace(counted, gamma=own, gamma_rule="root")
+        raise OptionMismatch(f"by is {by!r:.40}; it must be one of {', '.join(get_args(By))}")
 
     def to_json(self) -> dict[str, Any]:
         """The profile as a JSON object; `from_json` reads it back."""
@@ -60,6 +120,8 @@ class ScoringProfile:
             raise OptionMismatch(
                 f"{where}: the lengths must be whole numbers and floor true or false", "copy the model again"
             )
+        if any(type(value[name]) not in (int, float) for name in _NUMBERS):
+            raise OptionMismatch(f"{where}: {', '.join(_NUMBERS)} must be numbers", "copy the model again")
         try:
             return cls(**value)
         except OptionMismatch as error:
@@ -68,3 +130,14 @@ class ScoringProfile:
 
 PAPER = ScoringProfile(query_length=16, document_length=512)
 """The paper's choices, with the authors' floor at 0 and query length."""
+
+WORDS = ScoringProfile(
+    list_key="word",
+    unlisted="stopwords",
+    weight="bm25",
+    alpha=1.0,
+    beta=0.1,
+    gamma=8.0,
+    gamma_rule="root",
+)
+"""The default: whole words, weighed by the collection's own statistics, beside a sentence vector."""

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +31,23 @@ class Tokens:
 
     input_ids: NDArray[np.int32]  # [length] with special tokens
     spans: NDArray[np.int32]  # [length - prefix - suffix, 2] characters of each real token
+    word_numbers: NDArray[np.int32]  # [length - prefix - suffix] which word each real token is a part of
+    last_end: int  # where the word of the last real token ends, whether or not all of it fitted
+    first: int  # place of the first real token in input_ids
     dropped: int  # how many real tokens did not fit
 
     def __len__(self) -> int:
         return len(self.input_ids)
+
+    def words(self) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+        """The place of each word's first token among the real tokens, and the word's characters."""
+        places = np.flatnonzero(np.diff(self.word_numbers, prepend=-1))
+        spans = np.empty((len(places), 2), dtype=np.int32)
+        if len(places):
+            spans[:, 0] = self.spans[places, 0]
+            spans[:-1, 1] = self.spans[places[1:] - 1, 1]
+            spans[-1, 1] = self.last_end
+        return places, spans
 
 
 class Tokenizer:
@@ -119,26 +133,63 @@ class Tokenizer:
         with self._named():
             first = self._rust.encode_batch([piece[0] for piece in pieces], add_special_tokens=False)
             for encoding, of_text in zip(first, pieces, strict=True):
-                ids, offsets, count, begin = (
-                    encoding.ids[:room],
-                    encoding.offsets[:room],
-                    len(encoding.ids),
-                    0,
-                )
+                cut = _Cut(room)
+                cut.add(encoding, 0)
+                begin = 0
                 for before, piece in pairwise(of_text):
                     begin += len(before)
-                    more = self._rust.encode(piece, add_special_tokens=False)
-                    ids += more.ids[: room - len(ids)]
-                    offsets += [(a + begin, b + begin) for a, b in more.offsets[: room - len(offsets)]]
-                    count += len(more.ids)
-                input_ids = np.array([*self.prefix, *ids, *self.suffix], dtype=np.int32)
-                spans = np.array(offsets, dtype=np.int32).reshape(-1, 2)
-                tokens.append(Tokens(input_ids, spans, max(0, count - room)))
+                    cut.add(self._rust.encode(piece, add_special_tokens=False), begin)
+                tokens.append(cut.tokens(self.prefix, self.suffix))
         return tokens
+
+    def normalise(self, text: str) -> str:
+        """A text as the language model's normalizer writes it (case, accents)."""
+        normalizer = self._rust.normalizer
+        with self._named():
+            return text if normalizer is None else str(normalizer.normalize_str(text))
 
     def save(self, path: Path) -> None:
         """Write a tokenizer.json."""
         self._rust.save(str(path))
+
+
+class _Cut:
+    """The tokens of a text as they come in, of which the first `room` are kept."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._ids: list[int] = []
+        self._spans: list[tuple[int, int]] = []
+        self._words: list[int] = []
+        self._count = self._word_count = self._last_end = 0
+
+    def add(self, encoding: Any, begin: int) -> None:
+        """Tokens of the part of the text that begins at this character."""
+        left = self._room - len(self._ids)
+        self._count += len(encoding.ids)
+        if left <= 0 or not encoding.ids:
+            return
+        offsets, numbers = encoding.offsets, encoding.word_ids
+        kept = min(left, len(numbers))
+        self._ids += encoding.ids[:left]
+        self._spans += [(a + begin, b + begin) for a, b in offsets[:left]]
+        self._words += [number + self._word_count for number in numbers[:left]]
+        self._word_count += numbers[-1] + 1
+        last = kept - 1
+        while last + 1 < len(numbers) and numbers[last + 1] == numbers[kept - 1]:
+            last += 1
+        self._last_end = offsets[last][1] + begin
+
+    def tokens(self, prefix: tuple[int, ...], suffix: tuple[int, ...]) -> Tokens:
+        """All that was kept, between the special tokens."""
+        return Tokens(
+            input_ids=np.array([*prefix, *self._ids, *suffix], dtype=np.int32),
+            spans=np.array(self._spans, dtype=np.int32).reshape(-1, 2),
+            word_numbers=np.array(self._words, dtype=np.int32),
+            last_end=self._last_end,
+            first=len(prefix),
+            dropped=max(0, self._count - self._room),
+        )
 
 
 def _pieces(text: str) -> list[str]:

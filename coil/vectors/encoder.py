@@ -23,6 +23,10 @@ WINDOW_CHARACTERS = 4_000_000
 LENGTH_STEP = 8
 
 
+SentenceTerms = tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]
+"""Characters of each token [tokens, 2], its term [tokens, n_c], and that of the marks at both ends [n_c]."""
+
+
 class Encoder(Protocol):
     """Anything that turns texts into TokenVectors."""
 
@@ -33,7 +37,7 @@ class Encoder(Protocol):
 
     @property
     def keys(self) -> ListKeys:
-        """The inverted list of each token."""
+        """The list key of each token of a text."""
         ...
 
     @property
@@ -54,6 +58,10 @@ class Encoder(Protocol):
         """The vectors of documents, in input order."""
         ...
 
+    def sentence_terms(self, text: str) -> SentenceTerms | None:
+        """What each token adds to a document's sentence vector; None where the model does not tell."""
+        ...
+
 
 class BatchEncoder(ABC):
     """The part that all encoders share: windows of texts, batches of similar length, results in order."""
@@ -70,7 +78,7 @@ class BatchEncoder(ABC):
 
     @property
     def keys(self) -> ListKeys:
-        """The inverted list of each token."""
+        """The list key of each token of a text."""
         return self._files.keys
 
     @property
@@ -97,6 +105,32 @@ class BatchEncoder(ABC):
         """The vectors of documents, in input order."""
         return self._encode(texts, self.config.profile.document_length)
 
+    def _states(self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        """The language model's last states, [batch, length, width]; None where they cannot be had."""
+        return None
+
+    def sentence_terms(self, text: str) -> SentenceTerms | None:
+        """What each token adds to a document's sentence vector; None where the model does not tell.
+
+        The vector is W·p + b with p the mean of the states h_j of n tokens, or that scaled to length 1. So a
+        token adds W·h_j / n, or W·h_j / (n·‖mean‖); b and the special tokens are the rest.
+        """
+        config = self.config
+        if not config.n_c or config.pooling != "mean" or config.sentence_norm == "layer":
+            return None
+        [tokens] = self.tokenizer.cut([text], config.profile.document_length)
+        width = padded_length(len(tokens), config.profile.document_length)
+        states = self._states(*pad([tokens], width))
+        if states is None:
+            return None
+        weight, bias = self._files.sentence_projection
+        hidden = states[0, : len(tokens)].astype(np.float64)
+        length = float(np.linalg.norm(hidden.mean(axis=0))) if config.sentence_norm == "unit" else 1.0
+        terms = hidden @ weight.T.astype(np.float64) / (len(tokens) * length)
+        last = tokens.first + len(tokens.spans)
+        rest = terms[: tokens.first].sum(axis=0) + terms[last:].sum(axis=0) + bias
+        return tokens.spans, terms[tokens.first : last].astype(np.float32), rest.astype(np.float32)
+
     def _encode(self, texts: Iterable[str], length: int) -> Iterator[TokenVectors]:
         for window in windows(texts):
             tokens = self.tokenizer.cut(window, length)
@@ -104,7 +138,7 @@ class BatchEncoder(ABC):
             lengths = [padded_length(len(t), length) for t in tokens]
             cut = equal_batches if self._bucketed else batches_in_order
             for batch in cut(lengths, self.batch_tokens):
-                chosen = [tokens[i] for i in batch]
+                chosen = [(window[i], tokens[i]) for i in batch]
                 width = max(lengths[i] for i in batch)
                 for place, result in zip(batch, self._encode_batch(chosen, width), strict=True):
                     results[place] = result
@@ -112,24 +146,22 @@ class BatchEncoder(ABC):
                 assert finished is not None
                 yield finished
 
-    def _encode_batch(self, batch: list[Tokens], width: int) -> Iterator[TokenVectors]:
-        token_vectors, sentences = self._forward(*pad(batch, width))
+    def _encode_batch(self, batch: list[tuple[str, Tokens]], width: int) -> Iterator[TokenVectors]:
+        token_vectors, sentences = self._forward(*pad([tokens for _, tokens in batch], width))
         self._check(token_vectors, (len(batch), width, self.config.n_t))
         self._check(sentences, (len(batch), self.config.n_c))
-        first, last = len(self.tokenizer.prefix), len(self.tokenizer.suffix)
-        for row, tokens in enumerate(batch):
-            end = len(tokens) - last
-            n = end - first
-            vectors = (
-                np.ascontiguousarray(token_vectors[row, first:end])
-                if token_vectors is not None
-                else np.zeros((n, 0), dtype=np.float32)
-            )
+        for row, (text, tokens) in enumerate(batch):
+            keyed = self.keys.of(text, tokens)
+            positions = keyed.places + tokens.first
             yield TokenVectors(
-                token_ids=tokens.input_ids[first:end],
-                positions=np.arange(first, end, dtype=np.int32),
-                spans=tokens.spans,
-                vectors=vectors,
+                keys=keyed.keys,
+                positions=positions.astype(np.int32),
+                spans=keyed.spans,
+                vectors=(
+                    token_vectors[row, positions]
+                    if token_vectors is not None
+                    else np.zeros((len(positions), 0), dtype=np.float32)
+                ),
                 sentence=sentences[row].copy() if sentences is not None else None,
                 dropped=tokens.dropped,
             )
@@ -146,6 +178,26 @@ class BatchEncoder(ABC):
             raise ModelError(
                 f"the model in {self._files.folder} gives vectors that are not finite numbers", COPY
             )
+
+
+def read_queries(encoder: Encoder, texts: Sequence[str]) -> list[TokenVectors]:
+    """The words of queries without vectors: what a search by counts needs. No language model is run."""
+    found = []
+    for text, tokens in zip(
+        texts, encoder.tokenizer.cut(texts, encoder.config.profile.query_length), strict=True
+    ):
+        keyed = encoder.keys.of(text, tokens)
+        found.append(
+            TokenVectors(
+                keys=keyed.keys,
+                positions=(keyed.places + tokens.first).astype(np.int32),
+                spans=keyed.spans,
+                vectors=np.zeros((len(keyed.keys), 0), dtype=np.float32),
+                sentence=None,
+                dropped=tokens.dropped,
+            )
+        )
+    return found
 
 
 def padded_length(length: int, most: int) -> int:

@@ -23,7 +23,7 @@ from coil.errors import ModelError, OptionMismatch, OutputError, require
 from coil.tokens.tokenizer import Tokens
 from coil.vectors.encoder import pad
 from coil.vectors.model_files import ONNX_FILES, ModelFiles
-from coil.vectors.onnx_encoder import Precision, load_onnxruntime, open_session
+from coil.vectors.onnx_encoder import HIDDEN, Precision, load_onnxruntime, open_session
 
 for _package in ("torch", "transformers", "onnx"):
     require(_package, "train")
@@ -112,6 +112,8 @@ def trace(model: CoilModel, files: ModelFiles) -> Any:
     inputs = ["input_ids", "attention_mask"]
     widths = {"token_vectors": model.config.n_t, "sentence_vector": model.config.n_c}
     outputs = [name for name, width in widths.items() if width]
+    if model.config.n_c and model.config.pooling == "mean":
+        outputs.append(HIDDEN)  # what the sentence vector is a mean of: explanations ask for it
     axes = {name: {0: "batch", 1: "length"} for name in (*inputs, *outputs)}
     axes["sentence_vector"] = {0: "batch"}
 
@@ -129,7 +131,10 @@ def trace(model: CoilModel, files: ModelFiles) -> Any:
             self.model = model
 
         def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            return tuple(value for value in self.model(ids, mask) if value is not None)
+            hidden = self.model.backbone(input_ids=ids, attention_mask=mask).last_hidden_state
+            tokens, sentence = self.model.vectors(hidden, mask)
+            named = {"token_vectors": tokens, "sentence_vector": sentence, HIDDEN: hidden}
+            return tuple(named[name] for name in outputs)
 
     ids, mask = pad(files.tokenizer.cut(SAMPLES[:3], 16), 16)
     buffer = io.BytesIO()

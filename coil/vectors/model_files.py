@@ -1,4 +1,4 @@
-"""The files of a model folder that every encoder needs: configuration, tokenizer, list keys, fingerprint."""
+"""The files of a model folder that every encoder needs: configuration, tokenizer, fingerprint."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
 
 from coil.errors import MissingModelFile, ModelError, OptionMismatch, TokenizerMismatch, WrongShape
+from coil.forks import cached
 from coil.tokens.list_keys import ListKeys
 from coil.tokens.model_json import COPY, check_file, read_json
 from coil.tokens.profile import ScoringProfile
@@ -20,7 +22,6 @@ from coil.tokens.tokenizer import Tokenizer
 from coil.vectors.config import ModelConfig
 
 TOKENIZER_FILE = "tokenizer.json"
-LIST_KEYS_FILE = "list_keys.safetensors"
 BACKBONE_FILE = "model.safetensors"
 HEADS_FILE = "heads.safetensors"
 ONNX_FILES = {"fp32": "model.onnx", "int8": "model.int8.onnx"}
@@ -38,7 +39,7 @@ _LARGEST_SIZES = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ModelFiles:
     """What stands beside the weights, read and checked against each other."""
 
@@ -54,21 +55,28 @@ class ModelFiles:
             raise MissingModelFile(f"model folder not found: {folder}", "check the path")
         config = ModelConfig.load(folder)
         tokenizer = Tokenizer.from_file(folder / TOKENIZER_FILE)
-        keys = load_list_keys(folder)
-        if keys.vocabulary_size != len(tokenizer.vocabulary):
-            raise TokenizerMismatch(
-                f"{folder / LIST_KEYS_FILE} covers {keys.vocabulary_size} tokens, but {tokenizer.where} has "
-                f"{len(tokenizer.vocabulary)}",
-                "put back the tokenizer that the model was trained with",
-            )
         check_backbone(folder, tokenizer, config.profile)
-        return cls(folder, config, tokenizer, keys)
+        return cls(folder, config, tokenizer, ListKeys(config.profile, tokenizer))
+
+    @cached
+    def sentence_projection(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """W [n_c, width] and b [n_c] of the sentence vector."""
+        path = self.folder / HEADS_FILE
+        check_file(path, "copy the whole model folder, not only the ONNX file")
+        try:
+            heads = load_file(path)
+            weight, bias = heads["cls_proj.weight"], heads["cls_proj.bias"]
+        except Exception as error:  # SafetensorError, and what NumPy says about types that it does not have
+            raise ModelError(f"{path} is damaged: {str(error)[:200]}", COPY) from error
+        if weight.ndim != 2 or len(weight) != self.config.n_c or bias.shape != (self.config.n_c,):
+            raise WrongShape(f"{path}: the sentence projection is not {self.config.n_c} rows high", COPY)
+        return weight.astype(np.float32), bias.astype(np.float32)
 
     def fingerprint(self, weights: Path) -> str:
-        """A digest over weights, configuration, tokenizer, list keys and profile."""
+        """A digest over weights, configuration, tokenizer and profile."""
         digest = hashlib.sha256()
         digest.update(json.dumps(self.config.to_json(), sort_keys=True).encode())
-        for path in (self.folder / TOKENIZER_FILE, self.folder / LIST_KEYS_FILE, *_weight_files(weights)):
+        for path in (self.folder / TOKENIZER_FILE, *_weight_files(weights)):
             with path.open("rb") as file:
                 digest.update(
                     hashlib.file_digest(file, "sha256").digest()
@@ -114,26 +122,6 @@ def check_backbone(folder: Path, tokenizer: Tokenizer, profile: ScoringProfile) 
             f"the scoring profile asks for {longest} tokens, but the model of {path} takes only {room}",
             f"set query_length and document_length to at most {room}",
         )
-
-
-def save_list_keys(keys: ListKeys, folder: Path) -> None:
-    """Write the list of each token."""
-    save_file({"list_of_token": keys.table}, folder / LIST_KEYS_FILE)
-
-
-def load_list_keys(folder: Path) -> ListKeys:
-    """Read the list of each token."""
-    path = folder / LIST_KEYS_FILE
-    check_file(path, "copy the whole model folder, not only the weights")
-    try:
-        table = load_file(path).get("list_of_token")
-    except Exception as error:  # SafetensorError, and what NumPy says about types that it does not have
-        raise ModelError(f"{path} is damaged: {str(error)[:200]}", COPY) from error
-    if table is None or table.ndim != 1 or table.dtype != np.int32:
-        raise WrongShape(f"{path} must hold one int32 row named 'list_of_token'", COPY)
-    if len(table) and (table.min() < -1 or table.max() >= len(table)):
-        raise WrongShape(f"{path} names lists outside the vocabulary of {len(table):,} tokens", COPY)
-    return ListKeys(table)
 
 
 def bundled_model() -> Path:

@@ -18,6 +18,7 @@ from coil.vectors.encoder import BatchEncoder
 from coil.vectors.model_files import ONNX_FILES, ModelFiles, resolve_folder
 
 Precision = Literal["fp32", "int8"]
+HIDDEN = "hidden"  # the output that sentence vectors are a mean of, in files that have it
 # Few tokens a batch: their activations stay in the processor's own cache. On one EPYC core, documents per
 # CPU second were 59, 57, 52, 44 and 34 with 256, 512, 1024, 2048 and 4096 (96 docstrings, one trial).
 BATCH_TOKENS = 512
@@ -43,7 +44,9 @@ class OnnxEncoder(BatchEncoder):
         self._open_session: Any = None
         self._opening = make_lock()
         session = self._session
-        self._outputs = [output.name for output in session.get_outputs()]
+        names = [output.name for output in session.get_outputs()]
+        self._outputs = [name for name in names if name != HIDDEN]
+        self._has_hidden = HIDDEN in names
         self._check_outputs(session)
         _ENCODERS.add(self)
 
@@ -85,14 +88,21 @@ class OnnxEncoder(BatchEncoder):
     def _forward(
         self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+        values = self._run(self._outputs, input_ids, mask)
+        named = dict(zip(self._outputs, values, strict=True))
+        return named.get("token_vectors"), named.get("sentence_vector")
+
+    def _states(self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        states: list[NDArray[np.float32]] = self._run([HIDDEN], input_ids, mask) if self._has_hidden else []
+        return states[0] if states else None
+
+    def _run(self, outputs: list[str], input_ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Any:
         session = self._session
         with compiled_code():
             try:
-                values = session.run(self._outputs, {"input_ids": input_ids, "attention_mask": mask})
+                return session.run(outputs, {"input_ids": input_ids, "attention_mask": mask})
             except Exception as error:  # onnxruntime raises classes of its own, none of them public
                 raise ModelError(f"{self._path} does not run: {str(error)[:300]}", _REMEDY) from error
-        named = dict(zip(self._outputs, values, strict=True))
-        return named.get("token_vectors"), named.get("sentence_vector")
 
 
 _ENCODERS: WeakSet[OnnxEncoder] = WeakSet()

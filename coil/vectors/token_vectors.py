@@ -10,14 +10,17 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class TokenVectors:
-    """The vectors of one text. Special tokens ([CLS], [SEP], padding) are never among the tokens."""
+    """The vectors of one text: of its words or of its wordpieces, as the list key says.
 
-    token_ids: NDArray[np.int32]  # [n]
-    positions: NDArray[np.int32]  # [n] place in the language model's input
+    Special tokens ([CLS], [SEP], padding) are never among them. A key that is None has no list.
+    """
+
+    keys: tuple[str | None, ...]  # [n]
+    positions: NDArray[np.int32]  # [n] place of the vector in the language model's input
     spans: NDArray[np.int32]  # [n, 2] characters of the text
     vectors: NDArray[np.float32]  # [n, n_t]
     sentence: NDArray[np.float32] | None  # [n_c], None for COIL-tok
     dropped: int = 0  # tokens of the text that were cut off because it is too long
 
     def __len__(self) -> int:
-        return len(self.token_ids)
+        return len(self.keys)

@@ -54,6 +54,12 @@ class TorchEncoder(BatchEncoder):
         return self._files.fingerprint(self._files.folder / BACKBONE_FILE)
 
     @torch.inference_mode()
+    def _states(self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        ids, attention = (torch.from_numpy(array).to(self._device) for array in (input_ids, mask))
+        states: torch.Tensor = self._model.backbone(input_ids=ids, attention_mask=attention).last_hidden_state
+        return np.asarray(states.float().cpu().numpy(), dtype=np.float32)
+
+    @torch.inference_mode()
     def _forward(
         self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,20 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel
 
 from coil.errors import ModelError, WrongShape
-from coil.tokens.list_keys import ListKeys
 from coil.tokens.model_json import COPY, check_file, read_json
+from coil.tokens.profile import ScoringProfile
 from coil.vectors.config import ModelConfig
-from coil.vectors.model_files import BACKBONE_FILE, HEADS_FILE, save_list_keys
+from coil.vectors.model_files import BACKBONE_FILE, HEADS_FILE
 
 _MISSING = "copy the whole model folder, or train the model again"
 
 
 class CoilModel(nn.Module):
-    """LM(text) → v_i = W_tok LM(text, i) + b_tok for each token, v_cls = W_cls LM(text, CLS) + b_cls."""
+    """LM(text) → v_i = W_tok LM(text, i) + b_tok for each token, v_cls = W_cls LM(text, CLS) + b_cls.
+
+    α, β and γ of the scoring profile are learned where its weight is BM25's: each is its value in the
+    configuration times e^x, so it stays positive, and one that is 0 stays 0.
+    """
 
     def __init__(self, config: ModelConfig, backbone: nn.Module) -> None:
         super().__init__()
@@ -30,10 +35,15 @@ class CoilModel(nn.Module):
         self.tok_proj = nn.Linear(width, config.n_t) if config.n_t else None
         self.cls_proj = nn.Linear(width, config.n_c) if config.n_c else None
         self.cls_norm = nn.LayerNorm(config.n_c) if config.n_c and config.sentence_norm == "layer" else None
+        self.log_factors = nn.Parameter(torch.zeros(3)) if config.profile.weight == "bm25" else None
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """[batch, length] ids → token vectors [batch, length, n_t] and sentence vectors [batch, n_c]."""
         hidden = self.backbone(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        return self.vectors(hidden, attention_mask)
+
+    def vectors(self, hidden: Tensor, attention_mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """The language model's states [batch, length, width] → the same."""
         tokens = self.tok_proj(hidden) if self.tok_proj is not None else None
         if self.cls_proj is None:
             return tokens, None
@@ -59,20 +69,42 @@ class CoilModel(nn.Module):
         """The sum of the real tokens, [batch, length, width] → [batch, width]."""
         return (hidden * mask.unsqueeze(-1)).sum(1)
 
+    def factors(self) -> Tensor | None:
+        """α, β and γ as they are now; None where they are constants."""
+        if self.log_factors is None:
+            return None
+        profile = self.config.profile
+        start = self.log_factors.new_tensor([profile.alpha, profile.beta, profile.gamma])
+        return start * self.log_factors.exp()
+
+    def profile(self) -> ScoringProfile:
+        """The scoring profile with α, β and γ as they are now."""
+        if self.log_factors is None:
+            return self.config.profile
+        start, grown = self.config.profile, self.log_factors.detach().double().exp().tolist()
+        alpha, beta, gamma = (
+            float(f"{value * factor:.6g}")
+            for value, factor in zip((start.alpha, start.beta, start.gamma), grown, strict=True)
+        )
+        return replace(start, alpha=alpha, beta=beta, gamma=gamma)
+
     def heads(self) -> dict[str, Tensor]:
-        """The weights that are not the language model's."""
-        return {name: w for name, w in self.state_dict().items() if not name.startswith("backbone.")}
+        """The projections: the weights that are neither the language model's nor in the profile."""
+        return {
+            name: w
+            for name, w in self.state_dict().items()
+            if not name.startswith("backbone.") and name != "log_factors"
+        }
 
     @classmethod
     def from_base(cls, config: ModelConfig, base: Path) -> CoilModel:
         """A new model on a pretrained language model; the projections are random and must be trained."""
         return cls(config, load_backbone(base))
 
-    def save_pretrained(self, folder: Path, keys: ListKeys, dtype: torch.dtype = torch.float32) -> None:
-        """Write configuration, list keys and weights. The tokenizer is copied by the caller, who has it."""
+    def save_pretrained(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
+        """Write configuration and weights. The tokenizer is copied by the caller, who has it."""
         folder.mkdir(parents=True, exist_ok=True)
-        self.config.save(folder)
-        save_list_keys(keys, folder)
+        replace(self.config, profile=self.profile()).save(folder)
         self.backbone.config.save_pretrained(folder)  # type: ignore[union-attr, operator]
         cast = {
             name: w.detach().to("cpu", dtype).contiguous()

@@ -1,0 +1,141 @@
+"""Hit: one document found. Its text and fields are read from the collection when they are first asked for."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from coil.errors import AnswerTooLarge
+from coil.texts.values import Document
+
+BLOCK = 64  # hits whose texts are read together: who looks at one will look at its neighbours
+
+
+class Fetches(Protocol):
+    """What texts are read from."""
+
+    def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
+        """Documents by their inside numbers, in this order."""
+        ...
+
+
+@runtime_checkable
+class Held(Protocol):
+    """A collection whose files stay open as long as somebody holds it."""
+
+    def retain(self) -> bool:
+        """Hold it as well."""
+        ...
+
+    def release(self) -> None:
+        """Hold it no more."""
+        ...
+
+
+class Shelf:
+    """The documents of one query's hits; it holds the collection until all of them are read or forgotten."""
+
+    def __init__(self, collection: Fetches, ordinals: Sequence[int]) -> None:
+        self._collection: Fetches | None = collection
+        self._ordinals = list(ordinals)
+        self._documents: dict[int, Document] = {}
+        self._let_go = None
+        if isinstance(collection, Held) and collection.retain():
+            self._let_go = weakref.finalize(self, collection.release)
+
+    def document(self, place: int) -> Document:
+        """The document of the hit at this place; some of its neighbours are read with it."""
+        found = self._documents.get(place)
+        if found is None:
+            begin = place - place % BLOCK
+            self.load(range(begin, min(begin + BLOCK, len(self._ordinals))))
+            found = self._documents[place]
+        return found
+
+    def load(self, places: Sequence[int], most_text: int | None = None) -> int:
+        """Read these documents; returns how many characters they have. More than `most_text` is an error."""
+        collection = self._collection
+        if collection is not None:
+            wanted = [place for place in places if place not in self._documents]
+            read = collection.fetch([self._ordinals[place] for place in wanted])
+            self._documents.update(zip(wanted, read, strict=True))
+            if len(self._documents) == len(self._ordinals):
+                self._collection = None
+                if self._let_go is not None:
+                    self._let_go()
+        size = sum(self._documents[place].size for place in places)
+        if most_text is not None and size > most_text:
+            raise AnswerTooLarge("the texts of the hits exceed the limit", "ask for fewer hits")
+        return size
+
+
+class Hit:
+    """One document found: `rank` counts from 1; `chunk` is the part of its text that scored best.
+
+    `share` is the score as a share of what the query's own text would score as a document: near 1, a text
+    says what the query says, in its words; near 0, it has next to nothing in common with it.
+    """
+
+    __slots__ = ("_place", "_shelf", "chunk", "doc_id", "rank", "score", "share")
+
+    def __init__(
+        self,
+        rank: int,
+        doc_id: str,
+        score: float,
+        chunk: tuple[int, int],
+        shelf: Shelf,
+        share: float | None = None,
+        place: int | None = None,
+    ) -> None:
+        """`place` is the hit's place on the shelf, where it is not its rank."""
+        self.rank, self.doc_id, self.score, self.chunk, self.share = rank, doc_id, score, chunk, share
+        self._shelf, self._place = shelf, rank - 1 if place is None else place
+
+    @property
+    def text(self) -> str:
+        """The document's text, read when it is first asked for."""
+        return self._shelf.document(self._place).text
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The document's fields, read with its text."""
+        return self._shelf.document(self._place).fields
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.rank, self.doc_id, self.score, self.chunk, self.share
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, Hit) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return f"Hit(rank={self.rank}, doc_id={self.doc_id!r}, score={self.score!r}, chunk={self.chunk})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy for another process has its text with it."""
+        document = self._shelf.document(self._place)
+        return _restore, (self._key(), document)
+
+
+def load_texts(hits: Sequence[Hit], most_text: int | None = None) -> int:
+    """Read the texts of neighbouring hits of one query at once; returns how many characters they have."""
+    return hits[0]._shelf.load([hit._place for hit in hits], most_text) if hits else 0
+
+
+class _Read:
+    """A document that was read already."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+
+    def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
+        return [self._document for _ in ordinals]
+
+
+def _restore(key: tuple[Any, ...], document: Document) -> Hit:
+    rank, doc_id, score, chunk, share = key
+    return Hit(rank, doc_id, score, chunk, Shelf(_Read(document), [0]), share, place=0)

@@ -1,0 +1,261 @@
+"""Building and merging segments: encoded texts, or the living rows of other segments, in; segments out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coil.lists.bounds import find_bounds, norms_of, saturate
+from coil.lists.dictionary import Dictionary
+from coil.lists.groups import gather_groups
+from coil.lists.precision import (
+    Precision,
+    Stored,
+    StoredVectors,
+    largest_error,
+    precise_form,
+    searched_form,
+    store,
+)
+from coil.lists.segment import MOST_ROWS, Segment
+from coil.lists.sentences import Sentences, head_width
+from coil.tokens.profile import ScoringProfile
+from coil.vectors.token_vectors import TokenVectors
+
+
+@dataclass
+class _Columns:
+    """Vectors of one kind on their way into a segment, all of one form."""
+
+    dim: int
+    form: Stored
+    parts: list[StoredVectors]
+
+    def add(self, vectors: NDArray[np.float32]) -> StoredVectors:
+        stored = store(vectors, self.form)
+        self.parts.append(stored)
+        return stored
+
+    def joined(self) -> StoredVectors:
+        return _join(self.parts, self.dim, self.form)
+
+
+class SegmentBuilder:
+    """Collects encoded texts and turns them into a segment. Vectors are stored as they come in."""
+
+    def __init__(self, profile: ScoringProfile, n_t: int, n_c: int, precision: Precision) -> None:
+        self._profile = profile
+        self._keys: dict[str, int] = {}  # numbered as they come
+        self._lists: list[NDArray[np.int32]] = []
+        searched, precise = searched_form(precision), precise_form(precision)
+        self._head_width = head_width(n_c)
+        self._tokens = _Columns(n_t, searched, [])
+        self._heads = _Columns(self._head_width, searched, [])
+        self._tails = _Columns(n_c - self._head_width, searched, [])
+        self._precise = None if precise is None else (_Columns(n_t, precise, []), _Columns(n_c, precise, []))
+        self._token_error = self._sentence_error = 0.0
+        self._documents: list[int] = []
+        self._spans: list[tuple[int, int]] = []
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    def add(self, document: int, span: tuple[int, int], text: TokenVectors) -> None:
+        """Add one text of a document; documents come in ascending order."""
+        assert len(self) < MOST_ROWS
+        assert not self._documents or document >= self._documents[-1]
+        kept = [place for place, key in enumerate(text.keys) if key is not None]
+        numbers = [self._keys.setdefault(key, len(self._keys)) for key in text.keys if key is not None]
+        vectors = text.vectors[kept]
+        sentence = (text.sentence if text.sentence is not None else np.zeros(0, np.float32))[None]
+        tokens = self._tokens.add(vectors)
+        head = self._heads.add(sentence[:, : self._head_width])
+        tail = self._tails.add(sentence[:, self._head_width :])
+        self._lists.append(np.array(numbers, dtype=np.int32))
+        self._token_error = max(self._token_error, largest_error(vectors, tokens))
+        apart = sentence - Sentences(head, tail).decode()
+        self._sentence_error = max(self._sentence_error, float(np.linalg.norm(apart.astype(np.float64))))
+        self.bytes += tokens.values.nbytes + head.values.nbytes + tail.values.nbytes + 8 * len(kept) + 200
+        if self._precise is not None:
+            self.bytes += self._precise[0].add(vectors).values.nbytes
+            self.bytes += self._precise[1].add(sentence).values.nbytes
+        self._documents.append(document)
+        self._spans.append(span)
+
+    def finish(self) -> Segment:
+        """The segment of everything added."""
+        return assemble_segment(
+            list(self._keys),
+            np.concatenate([np.zeros(0, np.int32), *self._lists]),
+            np.repeat(np.arange(len(self)), [len(of_text) for of_text in self._lists]),
+            self._tokens.joined(),
+            Sentences(self._heads.joined(), self._tails.joined()),
+            np.array(self._documents, dtype=np.int64),
+            np.array(self._spans, dtype=np.int64).reshape(-1, 2).astype(np.uint32),
+            None if self._precise is None else (self._precise[0].joined(), self._precise[1].joined()),
+            (self._token_error, self._sentence_error),
+            (self._profile.k1, self._profile.b),
+        )
+
+
+def merge_segments(segments: Sequence[Segment], alive: Sequence[NDArray[np.bool_]]) -> list[Segment]:
+    """The rows that are alive, in order of their documents, in as few segments as hold them.
+
+    Stored bytes are copied, not stored anew, so vectors do not change by a bit.
+    """
+    lists, owners, documents, spans = [], [], [], []
+    vectors: list[StoredVectors] = []
+    heads: list[StoredVectors] = []
+    tails: list[StoredVectors] = []
+    precise: list[tuple[StoredVectors, StoredVectors]] = []
+    keys: dict[str, int] = {}
+    before = 0
+    for segment, living in zip(segments, alive, strict=True):
+        number = np.cumsum(living) - 1 + before  # old row → place among all living rows
+        rows = segment.mention_rows()
+        kept = living[rows]
+        numbers = np.array([keys.setdefault(key, len(keys)) for key in segment.dictionary], dtype=np.int32)
+        offsets = segment.list_offsets.astype(np.int64)
+        lists.append(np.repeat(numbers, offsets[1:] - offsets[:-1])[kept])
+        owners.append(number[rows[kept]])
+        vectors.append(segment.vectors[:][kept])
+        heads.append(segment.sentences.head[living])
+        tails.append(segment.sentences.tail[living])
+        if segment.precise_vectors is not None and segment.precise_sentences is not None:
+            precise.append((segment.precise_vectors[kept], segment.precise_sentences[living]))
+        documents.append(segment.row_documents[living])
+        spans.append(segment.row_spans[living])
+        before += int(living.sum())
+    if not before:
+        return []
+    document_of = np.concatenate(documents)
+    order = np.argsort(document_of, kind="stable")  # chunks of a document stay in their order
+    place = np.empty(before, dtype=np.int64)
+    place[order] = np.arange(before)
+    row_of = place[np.concatenate(owners)]
+    list_of, span_of = np.concatenate(lists), np.concatenate(spans)[order]
+    first = segments[0]
+    stored = _join(vectors, first.vectors.dim)
+    head = _join(heads, first.sentences.head.dim)[order]
+    tail = _join(tails, first.sentences.tail.dim)[order]
+    whole = None
+    if precise:
+        whole = (
+            _join([of[0] for of in precise], first.vectors.dim),
+            _join([of[1] for of in precise], first.sentences.dim)[order],
+        )
+    document_of = document_of[order]
+    errors = (max(s.token_error for s in segments), max(s.sentence_error for s in segments))
+    names = list(keys)
+    merged = []
+    for begin, end in _cuts(document_of):
+        here = (row_of >= begin) & (row_of < end)
+        merged.append(
+            assemble_segment(
+                names,
+                list_of[here],
+                row_of[here] - begin,
+                stored[here],
+                Sentences(head[begin:end], tail[begin:end]),
+                document_of[begin:end],
+                span_of[begin:end],
+                None if whole is None else (whole[0][here], whole[1][begin:end]),
+                errors,
+                (first.k1, first.b),
+            )
+        )
+    return merged
+
+
+def _cuts(document_of: NDArray[np.int64]) -> Iterable[tuple[int, int]]:
+    """Runs of at most MOST_ROWS rows that never part the chunks of one document."""
+    begin = 0
+    while begin < len(document_of):
+        end = min(begin + MOST_ROWS, len(document_of))
+        if end < len(document_of):
+            end = int(np.searchsorted(document_of, document_of[end], side="left"))
+        assert end > begin
+        yield begin, end
+        begin = end
+
+
+def assemble_segment(
+    keys: Sequence[str],
+    numbers: NDArray[np.int32],
+    rows: NDArray[np.int64],
+    vectors: StoredVectors,
+    sentences: Sentences,
+    documents: NDArray[np.int64],
+    spans: NDArray[np.uint32],
+    precise: tuple[StoredVectors, StoredVectors] | None,
+    errors: tuple[float, float],
+    saturation: tuple[float, float],
+) -> Segment:
+    """The segment of mentions, each of which is in the list `keys[numbers[i]]` and in row `rows[i]`."""
+    used = np.unique(numbers)
+    names = sorted(keys[number] for number in used.tolist())  # as their UTF-8 bytes would be
+    place_of = {key: place for place, key in enumerate(names)}
+    places = np.zeros(len(keys), dtype=np.int32)
+    places[used] = [place_of[keys[number]] for number in used.tolist()]
+    lists = places[numbers]
+    order = np.lexsort((rows, lists))  # stable: within a row, mentions stay in text order
+    lists, rows_in_order = lists[order], rows[order]
+    list_offsets = np.concatenate([[0], np.cumsum(np.bincount(lists, minlength=len(names)))])
+    begins = np.ones(len(order), dtype=bool)  # whether a posting begins at a mention
+    begins[1:] = (lists[1:] != lists[:-1]) | (rows_in_order[1:] != rows_in_order[:-1])
+    posting_mentions = np.flatnonzero(begins)
+    posting_offsets = np.searchsorted(posting_mentions, list_offsets)
+    bits = np.zeros(-(-len(order) // 64) * 64, dtype=bool)
+    bits[: len(order)] = begins
+    posting_rows = rows_in_order[posting_mentions]
+    lengths = np.bincount(rows, minlength=len(documents))
+    factors = saturate(
+        np.diff(posting_mentions, append=len(order)),
+        lengths[posting_rows],
+        len(order) / max(len(documents), 1),
+        *saturation,
+    )
+    grouped = gather_groups(vectors, order)
+    longest = norms_of(StoredVectors(sentences.decode(), None)).max(initial=0.0)
+    return Segment(
+        dictionary=Dictionary.of(names),
+        list_offsets=list_offsets.astype(np.uint32),
+        posting_offsets=posting_offsets.astype(np.uint32),
+        posting_rows=posting_rows.astype(np.uint16),
+        posting_starts=np.packbits(bits, bitorder="little").view("<u8").astype(np.uint64, copy=False),
+        vectors=grouped,
+        sentences=sentences,
+        row_documents=documents,
+        row_spans=spans,
+        row_lengths=lengths.astype(np.uint32),
+        bounds=find_bounds(
+            list_offsets.astype(np.uint32),
+            posting_offsets.astype(np.uint32),
+            posting_mentions,
+            factors,
+            grouped,
+            sentences,
+        ),
+        k1=saturation[0],
+        b=saturation[1],
+        precise_vectors=None if precise is None else precise[0][order],
+        precise_sentences=None if precise is None else precise[1],
+        token_error=errors[0],
+        sentence_error=errors[1],
+        longest_sentence=float(longest),
+    )
+
+
+def _join(parts: Sequence[StoredVectors], dim: int, form: Stored | None = None) -> StoredVectors:
+    """Several as one; `form` says what to make where there may be none."""
+    whole = [StoredVectors(part.values.reshape(len(part), dim), part.scales) for part in parts]
+    if form is not None:
+        whole.insert(0, store(np.zeros((0, dim), np.float32), form))
+    scales = [part.scales for part in whole if part.scales is not None]
+    return StoredVectors(
+        np.concatenate([part.values for part in whole]), np.concatenate(scales) if scales else None
+    )

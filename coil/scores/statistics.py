@@ -1,0 +1,109 @@
+"""Statistics of a collection: what BM25's weights need to know, of the rows that are alive.
+
+A filter does not change them: a document scores the same whether or not others are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from coil.forks import cached
+from coil.lists.segment import LiveSegment
+from coil.scores.native import key_finder
+
+_REMEMBERED = 1 << 16  # keys
+
+
+class Statistics:
+    """How many rows there are, how long they are, and how many of them a list has."""
+
+    def __init__(self, segments: Sequence[LiveSegment]) -> None:
+        self._segments = segments
+        self._rows_with: dict[str, int] = {}
+
+    @cached
+    def n_rows(self) -> int:
+        """How many rows are alive."""
+        return sum(
+            live.segment.n_rows if live.alive is None else int(live.alive.sum()) for live in self._segments
+        )
+
+    @cached
+    def n_mentions(self) -> int:
+        """How many mentions the living rows have in all lists."""
+        return sum(
+            live.segment.n_mentions
+            if live.alive is None
+            else int(live.segment.row_lengths[live.alive].sum(dtype="int64"))
+            for live in self._segments
+        )
+
+    @property
+    def mean_length(self) -> float:
+        """Mentions of a living row on average; 1 where there are none, so that nothing is divided by 0."""
+        return self.n_mentions / self.n_rows if self.n_mentions else 1.0
+
+    def rows_with(self, key: str) -> int:
+        """How many living rows the list with this key has; counted when it is first asked for."""
+        found = self._rows_with.get(key)
+        if found is None:
+            if len(self._rows_with) >= _REMEMBERED:
+                self._rows_with.clear()
+            places = self._find(key)
+            found = self._rows_with[key] = sum(
+                _living_rows(live, place) for live, place in zip(self._segments, places, strict=True)
+            )
+        return found
+
+    @cached
+    def _find(self) -> Callable[[str], Sequence[int]]:
+        return key_finder([live.segment for live in self._segments])
+
+    def rarity(self, key: str) -> float:
+        """ln(1 + (N − df + ½) / (df + ½)): how much a match of this key says."""
+        return rarity(self.n_rows, self.rows_with(key))
+
+
+class Tally:
+    """The same statistics, counted row by row from texts that are not in segments."""
+
+    def __init__(self) -> None:
+        self._rows_with: Counter[str] = Counter()
+        self.n_rows = self.n_mentions = 0
+
+    def add(self, keys: Sequence[str | None]) -> None:
+        """Count one more row."""
+        listed = [key for key in keys if key is not None]
+        self._rows_with.update(set(listed))
+        self.n_rows += 1
+        self.n_mentions += len(listed)
+
+    @property
+    def mean_length(self) -> float:
+        """Mentions of a row on average."""
+        return self.n_mentions / self.n_rows if self.n_mentions else 1.0
+
+    def rows_with(self, key: str) -> int:
+        """How many rows have this key."""
+        return self._rows_with[key]
+
+    def rarity(self, key: str) -> float:
+        """How much a match of this key says."""
+        return rarity(self.n_rows, self._rows_with[key])
+
+
+def rarity(n_rows: int, rows_with: int) -> float:
+    """ln(1 + (N − df + ½) / (df + ½))."""
+    return math.log1p((n_rows - rows_with + 0.5) / (rows_with + 0.5))
+
+
+def _living_rows(live: LiveSegment, place: int) -> int:
+    if place < 0:
+        return 0
+    if live.alive is None:
+        postings = live.segment.postings_at(place)
+        return int(postings.stop - postings.start)
+    rows, _, _ = live.segment.rows_at(place)
+    return int(live.alive[rows].sum())
