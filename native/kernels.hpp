@@ -1,7 +1,20 @@
-// The loops themselves, compiled once for each instruction set: the file that includes this one says which
-// (COIL_ISA 0 portable, 2 AVX2, 5 AVX-512 VNNI). Whole-number sums are exact, and floating-point sums have one
-// fixed order, so every instruction set gives the same bits. Compiled without contraction of a*b + c.
+// The loops themselves, as templates over an instruction set (simd_*.hpp), each compiled in a file of its own. Whole-number
+// sums are exact, and floating-point sums have one fixed order, so every instruction set gives the same bits. Compiled without
+// contraction of a*b + c.
 #pragma once
+#include "heads.hpp"
 #include "lists.hpp"
 #include "places.hpp"
 #include "rows.hpp"
+
+namespace coil {
+namespace {
+
+template <class S>
+const Kernels &kernels() {
+    static const Kernels table{add_list<S>, best_products<S>, find_rows<S>, add_rows<S>, pick_rows<S>, find_open<S>, find_above<S>};
+    return table;
+}
+
+}  // namespace
+}  // namespace coil

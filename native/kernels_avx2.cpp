@@ -1,11 +1,8 @@
-#define COIL_ISA 2
 #include "kernels.hpp"
+#include "simd_avx2.hpp"
 
 namespace coil {
 
-const Kernels &avx2_kernels() {
-    static const Kernels table{scan, flush, add_rows, pick_rows, find_open, find_highest, find_above};
-    return table;
-}
+const Kernels &avx2_kernels() { return kernels<Avx2>(); }
 
 }  // namespace coil

@@ -1,11 +1,8 @@
-#define COIL_ISA 5
 #include "kernels.hpp"
+#include "simd_avx512.hpp"
 
 namespace coil {
 
-const Kernels &avx512_kernels() {
-    static const Kernels table{scan, flush, add_rows, pick_rows, find_open, find_highest, find_above};
-    return table;
-}
+const Kernels &avx512_kernels() { return kernels<Avx512>(); }
 
 }  // namespace coil

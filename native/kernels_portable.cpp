@@ -1,11 +1,8 @@
-#define COIL_ISA 0
 #include "kernels.hpp"
+#include "simd_portable.hpp"
 
 namespace coil {
 
-const Kernels &portable_kernels() {
-    static const Kernels table{scan, flush, add_rows, pick_rows, find_open, find_highest, find_above};
-    return table;
-}
+const Kernels &portable_kernels() { return kernels<Portable>(); }
 
 }  // namespace coil

@@ -1,182 +1,132 @@
-// One list: the maximum of the products per row, added to the scores of the rows.
+// A stretch of one list: for each posting the best of its products, weighed, added to the score of its row.
 #pragma once
 #include <limits>
-#include <type_traits>
 
 #include "groups.hpp"
 
 namespace coil {
 namespace {
 
-// Rows of a list ascend, so the mentions of a row stand side by side. The best of the last row seen stays in the
-// state until another row comes.
-inline void flush(ScanState &state, std::int32_t first_row, std::int64_t *scores) {
-    if (state.row >= 0) scores[state.row - first_row] += to_grid(state.best);
-    state = ScanState{};
-}
-
-inline void add_lanes(const float *found, const std::uint16_t *rows, int from, int to, bool floor, std::int32_t first_row,
-                      std::int64_t *scores, ScanState &state) {
-    for (int lane = from; lane < to; ++lane) {
-        const float value = floor ? std::max(found[lane], 0.0f) : found[lane];
-        if (rows[lane] == state.row) {
-            state.best = std::max(state.best, value);
-        } else {
-            flush(state, first_row, scores);
-            state.row = rows[lane];
-            state.best = value;
-        }
-    }
-}
-
-#if COIL_ISA == 5
-// Groups are taken in waves: all products, then the best of each row, then the sums. Each of the three loops has few
-// values that wait for each other, which a processor can overlap far better than one long chain a group.
-constexpr int WAVE = 8;
+// Groups are taken in waves: all products, then the best of each posting, then the sums. Each of these loops has few values
+// that wait for each other, which a processor can overlap far better than one long chain a group.
+constexpr int WAVE = 16;
 constexpr int AHEAD = 28;  // groups; fetched into the second cache between the products, when memory would be idle
 
-// The best of every row that ends in a wave.
+// The postings that end in a wave, in their order.
 struct Ended {
-    alignas(64) float best[(WAVE + 2) * LANES];
-    alignas(64) std::int32_t rows[(WAVE + 2) * LANES];
+    alignas(64) float best[(WAVE + 2) * LANES] = {};
+    alignas(64) std::uint32_t ends[(WAVE + 3) * LANES] = {};  // from LANES on; before it is where the first posting begins
     int count = 0;
+    std::uint32_t *end() { return ends + LANES; }
 };
 
-// A group without branches: the best of each row moves to the row's last lane; lanes that end a row are packed. The row of
-// the last lane waits for the next group.
-inline void end_rows(__m512 found, const std::uint16_t *rows, std::int32_t first_row, __m512i &last_row, __m512 &last_best,
-                     Ended &ended) {
-    const __m512i row = _mm512_sub_epi32(
-        _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(rows))), _mm512_set1_epi32(first_row));
-    // Lane i takes from lane i - 1, then i - 2, ... as long as that is the same row; rows are never -1.
-    const __m512i none = _mm512_set1_epi32(-1);
-#define COIL_TAKE(distance)                                                                                       \
-    {                                                                                                             \
-        const __mmask16 same = _mm512_cmpeq_epi32_mask(row, _mm512_alignr_epi32(row, none, 16 - distance));       \
-        const __m512i moved = _mm512_alignr_epi32(_mm512_castps_si512(found), none, 16 - distance);               \
-        found = _mm512_mask_max_ps(found, same, found, _mm512_castsi512_ps(moved));                               \
+template <class S, bool PRODUCTS, bool WEIGHTED>
+inline void add_ended(Ended &ended, const std::uint16_t *rows, const std::uint32_t *lengths, const Term &term, std::int64_t first_row,
+                      std::int64_t *scores) {
+    alignas(64) std::int64_t parts[(WAVE + 2) * LANES];
+    const typename S::Floats base = S::spread(term.base), zero = S::spread(0.0f);
+    for (int i = 0; i < ended.count; i += LANES) {
+        typename S::Floats fit = base;
+        if constexpr (PRODUCTS) fit = S::add(base, S::load(ended.best + i));
+        if (term.floor) fit = S::larger(fit, zero);
+        if constexpr (WEIGHTED) {
+            std::uint16_t few[LANES] = {};
+            const std::uint16_t *sixteen = rows + i;
+            if (ended.count - i < LANES) {  // nothing after the last row is read
+                std::memcpy(few, sixteen, static_cast<std::size_t>(ended.count - i) * sizeof *few);
+                sixteen = few;
+            }
+            fit = S::multiply(S::factors(ended.end() + i, sixteen, lengths, term.saturation.c0, term.saturation.c1), fit);
+        }
+        S::to_grid(fit, parts + i);
     }
-    COIL_TAKE(1)
-    COIL_TAKE(2)
-    if (__builtin_expect(_mm512_cmpeq_epi32_mask(row, _mm512_alignr_epi32(row, none, 12)) != 0, 0)) {
-        COIL_TAKE(4)
-        COIL_TAKE(8)
-    }
-#undef COIL_TAKE
-    const __mmask16 goes_on = _mm512_cmpeq_epi32_mask(row, last_row);
-    found = _mm512_mask_max_ps(found, goes_on, found, last_best);
-    // The row that was waiting is done, unless this group goes on with it.
-    _mm_store_ss(ended.best + ended.count, _mm512_castps512_ps128(last_best));
-    ended.rows[ended.count] = _mm512_cvtsi512_si32(last_row);
-    ended.count += 1 - (goes_on & 1);
-    const __mmask16 last = _mm512_cmpneq_epi32_mask(row, _mm512_alignr_epi32(row, row, 1)) & 0x7fff;
-    _mm512_storeu_ps(ended.best + ended.count, _mm512_maskz_compress_ps(last, found));
-    _mm512_storeu_si512(ended.rows + ended.count, _mm512_maskz_compress_epi32(last, row));
-    ended.count += __builtin_popcount(last);
-    const __m512i end = _mm512_set1_epi32(15);
-    last_row = _mm512_permutexvar_epi32(end, row);
-    last_best = _mm512_permutexvar_ps(end, found);
-}
-
-inline void add_ended(Ended &ended, std::int64_t *scores) {
-    // Filled up to a multiple of eight with what adds nothing.
-    _mm256_storeu_ps(ended.best + ended.count, _mm256_setzero_ps());
-    _mm256_storeu_si256(reinterpret_cast<__m256i *>(ended.rows + ended.count), _mm256_set1_epi32(ended.rows[0]));
-    alignas(64) std::int64_t values[(WAVE + 2) * LANES];
-    for (int i = 0; i < ended.count; i += 8)
-        _mm512_store_si512(values + i, _mm512_cvtps_epi64(_mm256_mul_ps(_mm256_load_ps(ended.best + i), _mm256_set1_ps(GRID))));
     asm volatile("" ::: "memory");  // read back from memory: taking registers apart is slower
-    for (int i = 0; i < ended.count; i += 8) {
-#pragma GCC unroll 8
-        for (int j = 0; j < 8; ++j) scores[ended.rows[i + j]] += values[i + j];
-    }
-    ended.count = 0;
-}
-#endif
-
-template <int BYTES, class Products>  // of a group; 0: known only at run time
-inline void scan_groups(const Vectors &lists, const std::uint16_t *rows, std::int64_t begin, std::int64_t end, bool floor,
-                        std::int32_t first_row, std::int64_t *scores, ScanState &state, Products products) {
-    alignas(64) std::uint8_t copy[MOST_DIM * LANES * 4];
-    alignas(64) float found[LANES];
-    std::uint8_t scales[LANES] = {};
-    const auto part = [&](std::int64_t group) {  // a group of which not every lane belongs to the list
-        const std::int64_t start = group * LANES;
-        const std::uint8_t *scale = lists.scales == nullptr ? nullptr : lists.scales + start;
-        if (scale != nullptr && lists.count - start < LANES) {
-            std::memcpy(scales, scale, static_cast<std::size_t>(lists.count - start));
-            scale = scales;
-        }
-        products(whole_group(lists, group, copy), scale).store(found);
-        const int from = static_cast<int>(std::max<std::int64_t>(begin - start, 0));
-        const int to = static_cast<int>(std::min<std::int64_t>(end - start, LANES));
-        add_lanes(found, rows + start, from, to, floor, first_row, scores, state);
-    };
-    std::int64_t group = begin / LANES;
-    const std::int64_t stop = end / LANES;  // groups before this one end within the list
-    if (begin % LANES != 0 || group == stop) part(group++);
-#if COIL_ISA == 5
-    if (group < stop) {
-        const std::int64_t bytes = BYTES ? BYTES : static_cast<std::int64_t>(LANES) * lists.dim * bytes_of(lists.kind);
-        const bool even = BYTES || lists.dim % (lists.kind == Kind::int8 ? 4 : 1) == 0;
-        if (state.row < 0) {  // something that adds nothing to a row that is there
-            state.row = rows[group * LANES];
-            state.best = floor ? 0.0f : -std::numeric_limits<float>::infinity();
-        }
-        __m512i last_row = _mm512_set1_epi32(state.row - first_row);
-        __m512 last_best = _mm512_set1_ps(state.best);
-        const __m512 least = _mm512_set1_ps(floor ? 0.0f : -std::numeric_limits<float>::infinity());
-        alignas(64) float wave[WAVE * LANES];
-        Ended ended;
-        while (group < stop) {
-            const int here = static_cast<int>(std::min<std::int64_t>(WAVE, stop - group));
-            for (int g = 0; g < here; ++g) {
-                const std::uint8_t *scale = lists.scales == nullptr ? nullptr : lists.scales + (group + g) * LANES;
-                const std::uint8_t *data = even ? lists.data + (group + g) * bytes : whole_group(lists, group + g, copy);
-                _mm512_store_ps(wave + LANES * g, _mm512_max_ps(products(data, scale).values, least));
-            }
-            for (int g = 0; g < here; ++g) {
-                const std::uint8_t *ahead = lists.data + (group + g + AHEAD) * bytes;
-                for (std::int64_t at = 0; at < bytes && at < 1024; at += 64) __builtin_prefetch(ahead + at, 0, 2);
-                __builtin_prefetch(rows + (group + g + AHEAD) * LANES, 0, 2);
-                if (lists.scales != nullptr) __builtin_prefetch(lists.scales + (group + g + AHEAD) * LANES, 0, 2);
-                end_rows(_mm512_load_ps(wave + LANES * g), rows + (group + g) * LANES, first_row, last_row, last_best, ended);
-            }
-            if (ended.count) add_ended(ended, scores);
-            group += here;
-        }
-        state.row = _mm512_cvtsi512_si32(last_row) + first_row;
-        state.best = _mm512_cvtss_f32(last_best);
-    }
-#else
-    for (; group < stop; ++group) part(group);
-#endif
-    if (group * LANES < end) part(group);
+    // As unsigned numbers, which may wrap around: a damaged file can hold infinities.
+    std::uint64_t *const sums = reinterpret_cast<std::uint64_t *>(scores) - first_row;
+    if (term.multiple == 1)
+        for (int i = 0; i < ended.count; ++i) sums[rows[i]] += static_cast<std::uint64_t>(parts[i]);
+    else
+        for (int i = 0; i < ended.count; ++i) sums[rows[i]] += static_cast<std::uint64_t>(parts[i]) * static_cast<std::uint64_t>(term.multiple);
 }
 
-void scan(const Vectors &lists, const std::uint16_t *rows, std::int64_t begin, std::int64_t end, const QueryVector &q,
-          bool floor, std::int32_t first_row, std::int64_t *scores, ScanState &state) {
-    if (begin >= end) return;
-    if (lists.kind == Kind::fp32) {
-        scan_groups<0>(lists, rows, begin, end, floor, first_row, scores, state,
-                    [&](const std::uint8_t *group, const std::uint8_t *) { return float_group<float>(group, lists.dim, q); });
-    } else if (lists.kind == Kind::fp16) {
-        scan_groups<0>(lists, rows, begin, end, floor, first_row, scores, state,
-                    [&](const std::uint8_t *group, const std::uint8_t *) { return float_group<std::uint16_t>(group, lists.dim, q); });
-    } else {
-        const int quads = (lists.dim + 3) / 4;
-        const auto run = [&](auto bytes, const auto &kernel) {
-            scan_groups<bytes.value>(
-                lists, rows, begin, end, floor, first_row, scores, state,
-                [kernel, quads, &q](const std::uint8_t *group, const std::uint8_t *scales) { return kernel(group, scales, quads, q); });
-        };
-        if (lists.dim == 32)
-            run(std::integral_constant<int, 512>(), Int8Group<8>(q));
-        else if (lists.dim == 8)
-            run(std::integral_constant<int, 128>(), Int8Group<2>(q));
+// Without products the vectors are not read.
+template <class S, bool WEIGHTED, class Products>
+inline void add_stretch(const SegmentView &segment, const Stretch &stretch, const Term &term, std::int64_t first_row, std::int64_t *scores,
+                        const Products &products) {
+    constexpr bool PRODUCTS = !std::is_same_v<Products, std::nullptr_t>;
+    constexpr float LEAST = -std::numeric_limits<float>::infinity();
+    const Groups groups(segment.mentions);
+    const std::int64_t first = stretch.begin / LANES, last = (stretch.end - 1) / LANES;
+    const std::uint16_t *rows = segment.posting_rows + stretch.first;
+    typename S::Carry carry{};
+    if constexpr (PRODUCTS) carry = S::carry(LEAST);
+    Ended ended;
+    ended.end()[-1] = static_cast<std::uint32_t>(stretch.begin);
+    alignas(64) float found[WAVE * LANES];
+    if constexpr (PRODUCTS)  // all at once, not one after another as they are needed
+        for (std::int64_t group = first; group <= std::min<std::int64_t>(last, first + AHEAD - 1); ++group) groups.prefetch(group);
+    for (std::int64_t group = first; group <= last; group += WAVE) {
+        const int here = static_cast<int>(std::min<std::int64_t>(WAVE, last + 1 - group));
+        if constexpr (PRODUCTS)
+            for (int g = 0; g < here; ++g) S::store(found + LANES * g, groups.with(group + g, products));
+        ended.count = 0;
+        for (int g = 0; g < here; ++g) {
+            const std::int64_t at = group + g;
+            unsigned starts = starts_of(segment.posting_starts, at);
+            if constexpr (PRODUCTS) {
+                if (at + AHEAD <= last) groups.prefetch(at + AHEAD);
+            }
+            if (at == first || at == last) {  // lanes of other lists
+                const unsigned lanes = lanes_within(at, stretch.begin, stretch.end);
+                starts &= lanes;
+                if (at == first) starts &= starts - 1;  // no posting ends where the first one begins
+                if constexpr (PRODUCTS) S::store(found + LANES * g, S::only(lanes, S::load(found + LANES * g), LEAST));
+            }
+            if constexpr (PRODUCTS) S::end_runs(S::load(found + LANES * g), starts, carry, ended.best + ended.count);
+            if constexpr (WEIGHTED) S::places(starts, static_cast<std::uint32_t>(at * LANES), ended.end() + ended.count);
+            ended.count += __builtin_popcount(starts);
+        }
+        if (group + here > last) {
+            if constexpr (PRODUCTS) ended.best[ended.count] = S::last(carry);
+            ended.end()[ended.count++] = static_cast<std::uint32_t>(stretch.end);
+        }
+        if (!ended.count) continue;  // a posting may be longer than a wave
+        add_ended<S, PRODUCTS, WEIGHTED>(ended, rows, segment.row_lengths, term, first_row, scores);
+        rows += ended.count;
+        ended.end()[-1] = ended.end()[ended.count - 1];
+    }
+}
+
+template <class S>
+void add_list(const SegmentView &segment, const Stretch &stretch, const Term &term, std::int64_t first_row, std::int64_t *scores) {
+    if (!stretch.count) return;
+    const auto run = [&](const auto &products) {
+        if (term.saturation.weighted)
+            add_stretch<S, true>(segment, stretch, term, first_row, scores, products);
         else
-            run(std::integral_constant<int, 0>(), Int8Group<0>(q));
-    }
+            add_stretch<S, false>(segment, stretch, term, first_row, scores, products);
+    };
+    if (term.vector == nullptr)
+        run(nullptr);
+    else
+        with_products<S>(segment.mentions, *term.vector, run);
+}
+
+// Postings here and there: each costs a whole group, so the groups of those that come next are fetched ahead.
+template <class S>
+void best_products(const Vectors &vectors, const std::int64_t *runs, std::size_t count, const QueryVector &q, float *best) {
+    constexpr float LEAST = -std::numeric_limits<float>::infinity();
+    const Groups groups(vectors);
+    with_products<S>(vectors, q, [&](const auto &products) {
+        for (std::size_t i = 0; i < count; ++i) {
+            if (i + 4 < count) groups.prefetch(runs[2 * i + 8] / LANES);
+            const std::int64_t begin = runs[2 * i], end = runs[2 * i + 1];
+            typename S::Floats most = S::spread(LEAST);
+            for (std::int64_t group = begin / LANES; group * LANES < end; ++group)
+                most = S::larger(most, S::only(lanes_within(group, begin, end), groups.with(group, products), LEAST));
+            best[i] = S::largest(most);
+        }
+    });
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The Python face of the native code: queries and searches; segment.hpp has the segments.
+// The Python face of the native code: searches; segment.hpp has the segments, query.hpp the queries.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "query.hpp"
+#include "search.hpp"
 #include "segment.hpp"
 
 namespace nb = nanobind;
@@ -21,63 +23,6 @@ using namespace coil;
 namespace coil {
 float SCALES[256];
 }
-
-template <class T>
-using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <class T>
-using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-
-// A query vector in 15 bits, v ~ code * scale: the same codes as quantise_queries of coil/lists/precision.py makes.
-static QueryVector make_vector(const float *exact, int dim) {
-    QueryVector q;
-    const std::size_t padded = static_cast<std::size_t>((dim + 63) / 64 * 64);
-    q.dim = dim;
-    q.exact.assign(padded, 0.0f);
-    q.codes.assign(padded, 0);
-    q.high.assign(padded, 0);
-    q.low.assign(padded, 0);
-    float largest = 0.0f;
-    for (int d = 0; d < dim; ++d) {
-        check(std::isfinite(exact[d]), "a query vector holds NaN or infinity");
-        largest = std::max(largest, std::abs(exact[d]));
-    }
-    q.scale = largest / QUERY_LEVELS;
-    const float safe = q.scale > 0.0f ? q.scale : 1.0f;
-    // Of both forms, exact and codes * scale, the longer one.
-    double squares[2] = {}, error_squares = 0.0;
-    for (int d = 0; d < dim; ++d) {
-        const std::size_t at = static_cast<std::size_t>(d);
-        const std::int16_t code = static_cast<std::int16_t>(std::clamp(std::nearbyint(exact[d] / safe), -QUERY_LEVELS, QUERY_LEVELS));
-        q.exact[at] = exact[d];
-        q.codes[at] = code;
-        q.high[at] = static_cast<std::int8_t>(code >> 7);
-        q.low[at] = static_cast<std::int8_t>(code & 127);
-        q.code_sum += code;
-        const double coded = static_cast<double>(code) * q.scale;
-        squares[0] += static_cast<double>(exact[d]) * exact[d];
-        squares[1] += coded * coded;
-        error_squares += (exact[d] - coded) * (exact[d] - coded);
-    }
-    const auto length = [](double square) { return static_cast<float>(std::sqrt(square) * (1 + 1e-6)); };
-    q.norm = length(std::max(squares[0], squares[1]));
-    q.code_error = length(error_squares);
-    return q;
-}
-
-// A query as the kernels want it: the list of each token, and its vector.
-class NativeQuery {
-  public:
-    NativeQuery(Array<std::int32_t> lists, Matrix<float> vectors, Array<float> sentence, bool floor) {
-        const std::size_t n = lists.shape(0), dim = vectors.shape(1);
-        check(dim <= MOST_DIM && sentence.shape(0) <= MOST_DIM, "vectors are too wide for the kernels");
-        check(vectors.shape(0) == n, "lists and vectors differ in number");
-        query.floor = floor;
-        for (std::size_t i = 0; i < n; ++i)
-            query.tokens.push_back({lists.data()[i], make_vector(vectors.data() + i * dim, static_cast<int>(dim))});
-        if (sentence.shape(0)) query.sentence = make_vector(sentence.data(), static_cast<int>(sentence.shape(0)));
-    }
-    Query query;
-};
 
 static bool has(const char *set) {
 #if defined(COIL_X86)
@@ -112,9 +57,23 @@ static const Kernels &kernels_of(const std::string &name) {
 }
 
 static void check_query(const SegmentView &segment, const Query &query) {
-    check(query.tokens.empty() || query.tokens[0].vector.dim == segment.mentions.dim, "token vectors differ in width");
-    check(!query.sentence.dim || !segment.sentences.dim || query.sentence.dim == segment.sentences.dim,
+    check(query.tokens.empty() || !query.n_t || query.n_t == segment.mentions.dim, "token vectors differ in width");
+    check(!query.head.dim || !segment.n_c() || (query.head.dim == segment.heads.dim && query.tail.dim == segment.tails.dim),
           "sentence vectors differ in width");
+}
+
+// The lists of a query in a segment, looked up and checked.
+static Parts find_parts(Segment &segment, const Query &query, Deadline &deadline) {
+    Parts parts;
+    for (const QueryToken &token : query.tokens) {
+        if (deadline.passed()) break;
+        const std::int64_t list = segment.find(token.key);
+        if (list < 0) continue;
+        if (segment.check_list(list)) deadline.look();
+        parts.push_back(make_part(segment.view, query, token, list));
+    }
+    std::stable_sort(parts.begin(), parts.end(), [](const Part &a, const Part &b) { return a.bound > b.bound; });
+    return parts;
 }
 
 template <class T>
@@ -152,11 +111,10 @@ static nb::object search_segments(const std::string &instruction_set, const std:
     Deadline deadline(seconds);
     {
         const nb::gil_scoped_release release;
-        for (Segment *segment : segments)
-            for (const Query *query : asked)
-                for (const QueryToken &token : query->tokens)
-                    if (!deadline.passed() && segment->check_rows(token.list)) deadline.look();
-        if (!deadline.look()) results = search(kernels, views, mask_data, asked, options, deadline);
+        PartsOfQueries parts(segments.size());
+        for (std::size_t s = 0; s < segments.size() && !deadline.look(); ++s)
+            for (const Query *query : asked) parts[s].push_back(find_parts(*segments[s], *query, deadline));
+        if (!deadline.look()) results = search(kernels, views, mask_data, asked, parts, options, deadline);
     }
     if (deadline.passed()) return nb::none();
     nb::list answers;
@@ -173,7 +131,7 @@ static nb::object search_segments(const std::string &instruction_set, const std:
         answers.append(nb::make_tuple(to_numpy(std::move(scores)), to_numpy(std::move(ordinals)), to_numpy(std::move(of_segment)),
                                       to_numpy(std::move(rows)),
                                       nb::make_tuple(s.mentions_scored, s.mentions_skipped, s.sentences_scored,
-                                                     s.sentences_skipped, s.sketches_scored)));
+                                                     s.sentences_skipped, s.heads_scored)));
     }
     return answers;
 }
@@ -185,10 +143,26 @@ static nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> score_segment(const std
     std::vector<std::int64_t> scores(static_cast<std::size_t>(segment.view.rows));
     {
         const nb::gil_scoped_release release;
-        for (const QueryToken &token : query.query.tokens) segment.check_rows(token.list);
-        score_rows(kernels, segment.view, query.query, scores.data());
+        Deadline none(0.0);
+        score_rows(kernels, segment.view, query.query, find_parts(segment, query.query, none), scores.data());
     }
     return to_numpy(std::move(scores));
+}
+
+static nb::ndarray<nb::numpy, std::int32_t, nb::ndim<2>> find_keys(const std::vector<Segment *> &segments,
+                                                                   const std::vector<nb::bytes> &keys) {
+    std::vector<std::string> wanted;
+    for (const nb::bytes &key : keys) wanted.emplace_back(key.c_str(), key.size());
+    std::vector<std::int32_t> places;
+    {
+        const nb::gil_scoped_release release;
+        places.reserve(segments.size() * wanted.size());
+        for (Segment *segment : segments)
+            for (const std::string &key : wanted) places.push_back(static_cast<std::int32_t>(segment->find(key)));
+    }
+    auto *kept = new std::vector<std::int32_t>(std::move(places));
+    nb::capsule owner(kept, [](void *pointer) noexcept { delete static_cast<std::vector<std::int32_t> *>(pointer); });
+    return nb::ndarray<nb::numpy, std::int32_t, nb::ndim<2>>(kept->data(), {segments.size(), wanted.size()}, owner);
 }
 
 // Seconds to read an array once with this many threads: what no search over as many bytes can beat.
@@ -224,10 +198,14 @@ NB_MODULE(_native, m) {
     nb::set_leak_warnings(false);  // daemon threads keep what they search until the process is gone
     for (int c = 0; c < 256; ++c) SCALES[c] = static_cast<float>(std::exp2((c - 160) / 8.0));
     nb::class_<Segment>(m, "Segment", "A segment's arrays, checked and kept alive.")
-        .def(nb::init<nb::dict, std::int64_t>(), nb::arg("arrays"), nb::arg("n_t"));
-    nb::class_<NativeQuery>(m, "Query", "A query's lists and vectors.")
-        .def(nb::init<Array<std::int32_t>, Matrix<float>, Array<float>, bool>(), nb::arg("lists"), nb::arg("vectors"),
-             nb::arg("sentence"), nb::arg("floor"));
+        .def(nb::init<nb::dict, std::int64_t, double, double, double>(), nb::arg("arrays"), nb::arg("n_t"), nb::arg("longest_sentence"),
+             nb::arg("k1"), nb::arg("b"));
+    nb::class_<NativeQuery>(m, "Query", "A query's keys and vectors.")
+        .def(nb::init<const std::vector<nb::bytes> &, Array<float>, Matrix<float>, Array<float>, bool, float, float, double, bool>(),
+             nb::arg("keys"), nb::arg("bases"), nb::arg("vectors"), nb::arg("sentence"), nb::arg("weighted"), nb::arg("c0"),
+             nb::arg("c1"), nb::arg("mean_length"), nb::arg("floor"));
+    m.def("find_keys", &find_keys, nb::arg("segments"), nb::arg("keys"),
+          "The place of each key in each segment, [segments, keys]; -1 where it is not there.");
     m.def("search", &search_segments, nb::arg("instruction_set"), nb::arg("segments"), nb::arg("masks"), nb::arg("queries"),
           nb::arg("k"), nb::arg("prune"), nb::arg("without_zero"), nb::arg("at_least"), nb::arg("threads"),
           nb::arg("seconds"), nb::arg("range_rows") = 16384,

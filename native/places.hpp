@@ -1,42 +1,62 @@
-// Places in arrays of scores and bounds.
+// Places in arrays of scores.
 #pragma once
-#include "groups.hpp"
+#include <algorithm>
+
+#include "views.hpp"
 
 namespace coil {
 namespace {
 
-// The highest of each block of rows.
-void find_highest(const std::int64_t *values, std::size_t count, std::int64_t *highest) {
-    for (std::size_t block = 0; block * BLOCK < count; ++block) {
-        const std::size_t begin = block * BLOCK, end = std::min(begin + BLOCK, count);
-        std::int64_t best[8];
-        for (int j = 0; j < 8; ++j) best[j] = values[begin];
-        std::size_t i = begin;
-        for (; i + 8 <= end; i += 8)
-            for (std::size_t j = 0; j < 8; ++j) best[j] = values[i + j] > best[j] ? values[i + j] : best[j];
-        for (; i < end; ++i) best[0] = values[i] > best[0] ? values[i] : best[0];
-        for (int j = 1; j < 8; ++j) best[0] = best[j] > best[0] ? best[j] : best[0];
-        highest[block] = best[0];
-    }
-}
-
 // Places of scores that reach a threshold.
+template <class S>
 std::size_t find_above(const std::int64_t *scores, std::size_t count, std::int64_t threshold, std::int32_t *places) {
     std::size_t found = 0, i = 0;
-#if COIL_ISA == 5
-    const __m512i bound = _mm512_set1_epi64(threshold);
-    for (; i + 16 <= count; i += 16) {
-        const unsigned low = _mm512_cmpge_epi64_mask(_mm512_loadu_si512(scores + i), bound);
-        const unsigned high = _mm512_cmpge_epi64_mask(_mm512_loadu_si512(scores + i + 8), bound);
-        for (unsigned mask = low | high << 8; mask; mask &= mask - 1)
+    for (; i + LANES <= count; i += LANES)
+        for (unsigned mask = S::reach(scores + i, threshold); mask; mask &= mask - 1)
             places[found++] = static_cast<std::int32_t>(i) + __builtin_ctz(mask);
-    }
-#endif
     for (; i < count; ++i) {
         places[found] = static_cast<std::int32_t>(i);
         found += scores[i] >= threshold;
     }
     return found;
+}
+
+// Rows are spread evenly over a list as a rule: a guess is right but for some places. 32 rows are compared at once.
+template <class S>
+std::size_t find_rows(const std::uint16_t *rows, std::int64_t begin, std::int64_t end, const std::int32_t *wanted, std::size_t count,
+                      std::int64_t *found) {
+    constexpr std::int64_t SOME = 32;
+    std::size_t hits = 0;
+    if (end - begin <= SOME) {
+        for (std::size_t i = 0; i < count && begin < end; ++i) {
+            while (begin < end && rows[begin] < wanted[i]) ++begin;
+            if (begin == end || rows[begin] != wanted[i]) continue;
+            found[2 * hits] = static_cast<std::int64_t>(i);
+            found[2 * hits++ + 1] = begin;
+        }
+        return hits;
+    }
+    const float density = static_cast<float>(end - begin) / static_cast<float>(rows[end - 1] - rows[begin] + 1);
+    std::int64_t at = begin;  // all rows before it are below the wanted one
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::int32_t row = wanted[i];
+        const std::int64_t ahead = static_cast<std::int64_t>(static_cast<float>(row - rows[at]) * density) - SOME / 2;
+        std::int64_t guess = std::min(std::max(at + ahead, at), end - SOME);
+        if (guess > at && rows[guess] > row) {
+            for (std::int64_t step = SOME; guess > at && rows[guess] > row; step *= 2) guess = std::max(guess - step, at);
+        }
+        for (std::int64_t step = SOME; guess + SOME < end && rows[guess + SOME - 1] < row; step *= 2) {
+            std::int64_t next = std::min(guess + step, end - SOME);
+            while (next > guess + SOME && rows[next] > row) next = guess + (next - guess) / 2;  // too far
+            guess = next;
+        }
+        guess = std::min(guess, end - SOME);
+        at = std::min(guess + S::count_below(rows + guess, row), end - 1);
+        if (rows[at] != row) continue;
+        found[2 * hits] = static_cast<std::int64_t>(i);
+        found[2 * hits++ + 1] = at;
+    }
+    return hits;
 }
 
 }  // namespace

@@ -1,300 +1,381 @@
 // One query, leaving out what provably cannot be among the k best.
 //
-// First the lists of every range; of each range the rows that score best by them are scored to the end, which gives
-// a threshold. Then the sentence vectors of those rows that can still reach it.
+// A row has an upper bound: what lists that were read count or score, and for everything that is still to be looked at what
+// it adds at most. First the lists are read, those with the largest bounds first, until no new row can reach the threshold;
+// most are only counted. Then the bounds of the rows that can still win are made tighter step by step, the best rows first,
+// until they are scores: lists that were not read, heads of sentence vectors, vectors of lists, tails.
 #pragma once
 #include <cmath>
+#include <functional>
+#include <tuple>
 
-#include "ranges.hpp"
+#include "candidates.hpp"
 
 namespace coil {
 
-constexpr std::int64_t SAMPLE = 256, SAMPLES = 8;  // rows, and places of a range, that tell whether sketches rule out enough
-constexpr std::size_t FEWEST_SEEDS = 16;  // rows of a range that are scored to the end first
+constexpr std::int64_t A_LOOKUP = 12;      // postings that are read in the time of looking one up
+constexpr std::int64_t WORTH_A_TRY = 2048;  // postings; before reading so many, see whether k rows are good enough already
+constexpr std::size_t FEWEST = 16;         // rows settled at a time
+constexpr std::int64_t SAMPLE = 128, SAMPLES = 8;  // rows, and places of a range, that tell whether heads rule out enough
+constexpr std::size_t MANY = 256;  // candidates; before so many are looked up, the best are settled for a better threshold
+constexpr std::int64_t FEW_ROWS = 16;  // a row that is looked at by itself costs as much as so many one after another
+constexpr std::int64_t MOST_READ = 4;  // where more than a fourth of all postings must be read, all are
+constexpr std::int64_t SHORT = 4096, SHORT_BESIDE_SENTENCES = 512;  // postings that are scored at once, not only counted
 
-constexpr std::int64_t SEEDED = NONE / 2;  // instead of the list score of a row that has been scored to the end
-
-// A range, where its scores are kept between the two passes, and how many of its rows were scored to the end in the first.
-struct Kept {
-    Range range;
-    std::int64_t offset, seeded;
-};
-
-// The query along a segment's main axes. With axes that stand at right angles, s·q is at most the product of the sketches
-// plus that of the lengths of what is left of both; what they lack of right angles is far below the slack.
-inline SketchQuery sketch_query(const SegmentView &segment, const QueryVector &q) {
-    SketchQuery found;
-    const Sketches &sketches = segment.sketches;
-    if (!sketches.quads || !q.dim) return found;
-    std::vector<double> rest(q.exact.begin(), q.exact.begin() + q.dim);
-    double along[MOST_AXES] = {}, squares = 0.0, rest_squares = 0.0, largest = 0.0;
-    for (int h = 0; h < sketches.dim; ++h) {
-        const float *axis = sketches.axes + static_cast<std::int64_t>(h) * q.dim;
-        for (int d = 0; d < q.dim; ++d) along[h] += static_cast<double>(axis[d]) * q.exact[static_cast<std::size_t>(d)];
-        for (int d = 0; d < q.dim; ++d) rest[static_cast<std::size_t>(d)] -= along[h] * axis[d];
-        squares += along[h] * along[h];
-        largest = std::max(largest, std::abs(along[h]));
-    }
-    for (const double value : rest) rest_squares += value * value;
-    found.scale = static_cast<float>(largest / QUERY_LEVELS);
-    double error_squares = 0.0;
-    for (int h = 0; h < sketches.dim && found.scale > 0.0f; ++h) {
-        const int code = static_cast<int>(std::clamp(std::nearbyint(along[h] / found.scale), -16383.0, 16383.0));
-        found.codes[h] = static_cast<std::int16_t>(code);
-        found.high[h] = static_cast<std::int8_t>(code >> 7);
-        found.low[h] = static_cast<std::int8_t>(code & 127);
-        found.code_sum += code;
-        const double error = along[h] - static_cast<double>(code) * found.scale;
-        error_squares += error * error;
-    }
-    const auto raised = [](double value) { return static_cast<float>(value * (1 + 1e-5)); };
-    found.norm = q.norm;
-    found.sketch_norm = raised(std::sqrt(squares));
-    found.tail_norm = raised(std::sqrt(rest_squares));
-    // Products are rounded, and so are the query and its sketch; 255 steps are the longest sentence vector.
-    found.slack = raised((q.norm * 2e-4 + q.code_error + std::sqrt(error_squares)) * 255.0 * sketches.step);
-    return found;
-}
-
-class Pruner {  // for one thread
+class Pruner : public Settler {  // for one thread
   public:
-    Pruner(const Kernels &kernels, const Options &options, const Query &query, TopK &top, Deadline &deadline)
-        : kernels_(kernels), options_(options), query_(query), top_(top), watch_(deadline) {}
+    using Settler::Settler;
 
-    // The first pass over a range: its lists. `scores` has room for its rows. Returns how many were scored to the end. Both
-    // passes stop where they are when the time is over.
-    std::int64_t read_lists(const SegmentView &segment, const Range &range, const std::vector<Part> &parts,
-                            const std::uint8_t *mask, std::size_t seeds, std::int64_t *scores, Stats &stats) {
-        if (memory_fault.strikes()) throw std::bad_alloc();
-        const std::int64_t rows = range.end - range.begin;
-        std::fill(scores, scores + rows, 0);
-        const bool dense = is_dense(segment);
-        std::int64_t rest = dense ? sentence_bound(segment, range) : 0;  // what is still to come can add
-        for (const Part &part : parts) rest = plus(rest, part.bound);
-        bool touched = false;
-        for (const Part &part : parts) {
-            rest -= part.bound;
-            const auto [begin, end] = part.within(range);
-            if (begin == end) continue;
-            const std::int64_t threshold = top_.threshold();
-            // Blocks are worth looking at only where the list is long: their highest scores have to be found.
-            if (threshold == NONE || rest >= threshold || (end - begin) * 4 < rows) {
-                ScanState state;
-                if (!scan(kernels_, segment, begin, end, part.token->vector, query_.floor, range.begin, scores, state, watch_)) return 0;
-                kernels_.flush(state, static_cast<std::int32_t>(range.begin), scores);
-                stats.mentions_scored += end - begin;
-            } else if (!scan_blocks(segment, range, part, begin, end, rest, threshold, touched, scores, stats)) {
-                return 0;
-            }
-            touched = true;
-        }
-        if (dense) return score_seeds(segment, range, mask, seeds, scores, stats);
-        collect(segment, range, mask, scores);
-        return 0;
-    }
-
-    // The second pass: sentence products of the rows that can still reach the threshold.
-    void read_sentences(const SegmentView &segment, const SketchQuery &sketch, const Kept &kept, const std::uint8_t *mask,
-                        std::int64_t *scores, Stats &stats) {
-        if (!is_dense(segment)) return;
-        const Range &range = kept.range;
-        const std::int64_t rows = range.end - range.begin;
-        chosen_.resize(static_cast<std::size_t>(rows) + 16);
-        std::size_t left = static_cast<std::size_t>(rows);
-        const std::int64_t begin = range.begin;
-        // Whether bounds rule out enough to be worth their time: by the range before, or by samples. This decides the way,
-        // never the result.
-        const auto few = [](std::size_t open, std::int64_t of) { return static_cast<std::int64_t>(open) * 3 < of; };
-        if (!worth_ && top_.threshold() != NONE) {
-            const std::int64_t apart = std::max<std::int64_t>(rows / SAMPLES, SAMPLE);
-            std::size_t open = 0;
-            std::int64_t looked_at = 0;
-            for (std::int64_t at = 0; at + SAMPLE <= rows; at += apart, looked_at += SAMPLE)
-                open += find_open(segment, sketch, begin + at, begin + at + SAMPLE, scores + at, stats);
-            worth_ = looked_at == 0 || few(open, looked_at);
-        }
-        if (worth_) left = find_open(segment, sketch, begin, range.end, scores, stats);
-        worth_ = few(left, rows);
-        if (!worth_) {  // reading all of them in order is quicker
-            score_all(segment, kept, mask, scores, stats);
+    // The rows of a range; stops where it is when the time is over.
+    void search(const SegmentView &segment, const std::vector<Line> &lines, const Range &range, const std::uint8_t *mask) {
+        enter(segment, lines, range, mask);
+        read_lists();
+        if (watch_.is_late(0)) return;
+        find_candidates();
+        if (candidates_.empty()) return;
+        if (!dense_ && read_rest()) find_candidates();
+        if (is_settled()) {
+            const std::size_t k = static_cast<std::size_t>(options_.k);
+            if (segment.single_rows && candidates_.size() > k) candidates_ = take_best(k);
+            settle(candidates_, known_);
             return;
         }
-        for (std::size_t i = 0; i < left; ++i) chosen_[i] += static_cast<std::int32_t>(begin);
-        add_chosen(segment, range, mask, left, scores, stats);
-        stats.sentences_skipped += rows - static_cast<std::int64_t>(left) - kept.seeded;
+        if (!dense_ && candidates_.size() > MANY && segment.single_rows) {  // a better threshold first
+            Candidates best = take_best(FEWEST);
+            settle(best, known_);
+            drop(candidates_, known_.rest);
+        }
+        Progress progress = known_;
+        add_heads(candidates_, progress);
+        for (std::size_t i = 0; i < lines.size() && !candidates_.empty(); ++i)
+            if (progress.known[i] == Known::nothing) count_more(i, progress);
+        settle_best_first(progress);
     }
 
   private:
-    bool is_dense(const SegmentView &segment) const { return query_.sentence.dim > 0 && segment.sentences.dim > 0; }
-
-    static float longest(const SegmentView &segment, std::int64_t begin, std::int64_t end) {
-        float length = 0.0f;
-        for (std::int64_t block = begin / BLOCK; block * BLOCK < end; ++block)
-            length = std::max(length, segment.sentence_norms[block]);
-        return length;
-    }
-
-    std::int64_t sentence_bound(const SegmentView &segment, const Range &range) const {
-        return bound_of(static_cast<double>(query_.sentence.norm) * longest(segment, range.begin, range.end));
-    }
-
-    // Rows [begin, end) that may reach the threshold, as places in chosen_.
-    std::size_t find_open(const SegmentView &segment, const SketchQuery &sketch, std::int64_t begin, std::int64_t end,
-                          const std::int64_t *scores, Stats &stats) {
+    // The lists, those with the largest bounds first, until no row that has not been seen can win. Short lists come first by
+    // themselves: their best rows give a threshold which may spare the others.
+    void read_lists() {
+        settled_.clear();
+        auto [needed, postings, rest] = needed_lines();
+        if (!dense_ && few_ && top_.threshold() != NONE && postings > rows_ / 16) {
+            few_ = read_few(needed);
+            if (few_) return;
+        }
+        std::tie(needed, postings, rest) = needed_lines();
         const std::int64_t threshold = top_.threshold();
-        if (!segment.sketches.quads) {
-            const std::int64_t needed = threshold - bound_of(static_cast<double>(query_.sentence.norm) * longest(segment, begin, end));
-            return kernels_.find_above(scores, static_cast<std::size_t>(end - begin), std::max(needed, SEEDED / 2), chosen_.data());
+        // Where most of it must be read, looking up the rest costs more than reading that too.
+        std::int64_t all = 0;
+        for (std::size_t i = 0; i < lines_->size(); ++i) all += count_of(i);
+        const bool most = (!dense_ && postings * MOST_READ > all) || (dense_ && wide_);
+        if (most) needed = lines_->size();
+        // Where only few rows are seen, the others are neither set to 0 nor looked at.
+        start(needed, !most && rest + slack_ < threshold && postings * FEW_ROWS < rows_);
+        bool exact = !dense_;  // scores are what rows score at least
+        for (std::size_t i = 0; i < needed && !watch_.is_late(0); ++i) {
+            if (!most && known_.rest + slack_ < top_.threshold()) break;
+            if (exact && !most && count_of(i) >= WORTH_A_TRY && options_.k > 10 && raise_threshold()) break;
+            const bool scored = (*lines_)[i].is_counted_exactly() || most || threshold == NONE || count_of(i) <= (dense_ ? SHORT_BESIDE_SENTENCES : SHORT);
+            read(i, scored ? Known::scored : Known::counted);
+            exact = exact && scored;
         }
-        const float rounded = static_cast<float>(threshold) * (1.0f / GRID);
-        const float reach = std::nextafter(rounded, -std::numeric_limits<float>::infinity());
-        return kernels_.find_open(segment.sketches, begin, end, sketch, scores, reach, chosen_.data(), &stats.sketches_scored);
+        for (const std::int32_t row : settled_) scores_[row] = SEEDED;
+        if (dense_ && !wide_) settle_seeds();
     }
 
-    // The rows that score best by their lists are scored to the end: the best row of each of the best blocks, with all
-    // rows of its document.
-    std::int64_t score_seeds(const SegmentView &segment, const Range &range, const std::uint8_t *mask, std::size_t seeds,
-                             std::int64_t *scores, Stats &stats) {
-        const std::int64_t rows = range.end - range.begin;
-        find_highest(scores, rows);
-        blocks_.clear();
-        for (std::size_t block = 0; block < highest_.size(); ++block)
-            if (highest_[block] > 0) blocks_.push_back(static_cast<std::int32_t>(block));
-        if (blocks_.size() > seeds) {
-            std::nth_element(blocks_.begin(), blocks_.begin() + static_cast<std::ptrdiff_t>(seeds), blocks_.end(),
-                             [&](std::int32_t a, std::int32_t b) {
-                                 return highest_[static_cast<std::size_t>(a)] > highest_[static_cast<std::size_t>(b)];
-                             });
-            blocks_.resize(seeds);
-            std::sort(blocks_.begin(), blocks_.end());
+    // How many lines must be read so that no other row can win, their postings, and what the other lines can add.
+    std::tuple<std::size_t, std::int64_t, std::int64_t> needed_lines() const {
+        std::int64_t rest = total_, postings = 0;
+        std::size_t needed = 0;
+        for (; needed < lines_->size() && rest + slack_ >= top_.threshold(); ++needed) {
+            rest -= (*lines_)[needed].bound;
+            postings += count_of(needed);
         }
-        chosen_.resize(static_cast<std::size_t>(rows) + 16);
-        std::size_t count = 0;
-        for (const std::int32_t block : blocks_) {
-            const std::int64_t begin = block * BLOCK, end = std::min<std::int64_t>(begin + BLOCK, rows);
-            std::int64_t row = std::max_element(scores + begin, scores + end) - scores;
-            const std::int64_t ordinal = segment.row_documents[range.begin + row];
-            while (row > 0 && segment.row_documents[range.begin + row - 1] == ordinal) --row;
-            // A document that began in the block before may be there already: blocks ascend, so it is the last one.
-            const std::int32_t last = count ? chosen_[count - 1] : -1;
-            for (; row < rows && segment.row_documents[range.begin + row] == ordinal; ++row)
-                if (range.begin + row > last) chosen_[count++] = static_cast<std::int32_t>(range.begin + row);
-        }
-        add_chosen(segment, range, mask, count, scores, stats);
-        for (std::size_t i = 0; i < count; ++i) scores[chosen_[i] - range.begin] = SEEDED;
-        return static_cast<std::int64_t>(count);
+        return {needed, postings, rest};
     }
 
-    void score_all(const SegmentView &segment, const Kept &kept, const std::uint8_t *mask, std::int64_t *scores, Stats &stats) {
-        const Range &range = kept.range;
-        const std::int64_t rows = range.end - range.begin;
-        const std::int64_t step = step_of(segment.sentences);
-        for (std::int64_t at = range.begin, to; at < range.end; at = to) {
-            to = std::min(at + step, range.end);
-            kernels_.add_rows(segment.sentences, at, to, query_.sentence, scores + (at - range.begin));
-            if (watch_.is_late(bytes_of(segment.sentences, to - at))) return;
+    // Reads the first, short lines. Whether they are enough, with the threshold that their best rows give.
+    bool read_few(std::size_t needed) {
+        std::size_t few = 0;
+        std::int64_t rest = total_;
+        for (std::int64_t postings = 0; few < needed; ++few) {
+            if ((postings += count_of(few)) > rows_ / 16) break;
+            rest -= (*lines_)[few].bound;
         }
-        stats.sentences_scored += rows - kept.seeded;
-        const std::size_t above = kernels_.find_above(scores, static_cast<std::size_t>(rows), std::max(top_.threshold(), SEEDED / 2),
-                                                      chosen_.data());
-        candidates_.clear();
-        for (std::size_t i = 0; i < above; ++i) {
-            const std::int64_t row = range.begin + chosen_[i];
-            if (mask == nullptr || mask[row]) add_candidate(segment, range, row, scores[chosen_[i]], candidates_);
-        }
-        if (!candidates_.empty()) top_.add(candidates_);
+        // The threshold may well rise by a third, but hardly by more.
+        if (!few || rest > top_.threshold() + top_.threshold() / 3) return false;
+        start(few, true);
+        for (std::size_t i = 0; i < few; ++i) read(i, Known::scored);
+        settle_seeds();
+        return std::get<0>(needed_lines()) <= few;
     }
 
-    void add_chosen(const SegmentView &segment, const Range &range, const std::uint8_t *mask, std::size_t count,
-                    std::int64_t *scores, Stats &stats) {
-        const std::size_t step = static_cast<std::size_t>(step_of(segment.sentences));
-        for (std::size_t at = 0; at < count; at += step) {
-            const std::size_t some = std::min(step, count - at);
-            kernels_.pick_rows(segment.sentences, chosen_.data() + at, some, query_.sentence, static_cast<std::int32_t>(range.begin),
-                               scores);
-            if (watch_.is_late(bytes_of(segment.sentences, static_cast<std::int64_t>(some)))) return;
-        }
-        stats.sentences_scored += static_cast<std::int64_t>(count);
-        const std::int64_t threshold = top_.threshold();
-        candidates_.clear();
-        for (std::size_t i = 0; i < count; ++i) {
-            const std::int64_t row = chosen_[i], score = scores[row - range.begin];
-            if (score >= threshold && (mask == nullptr || mask[row])) add_candidate(segment, range, row, score, candidates_);
-        }
-        if (options_.without_zero) drop_zeros(candidates_);
-        if (!candidates_.empty()) top_.add(candidates_);
+    // Nothing is known yet. The rows of the first lines are set to 0: only these, or all.
+    void start(std::size_t lines, bool sparse) {
+        known_ = {total_, std::vector<Known>(lines_->size(), Known::nothing), false, false};
+        sparse_ = sparse;
+        touched_ = lines;
+        if (!sparse) std::fill(scores_, scores_ + rows_, 0);
+        for (std::size_t i = 0; i < lines && sparse; ++i)
+            for (std::int64_t at = postings_[i].first; at < postings_[i].second; ++at)
+                scores_[segment_->posting_rows[at] - range_.begin] = 0;
     }
 
-    void collect(const SegmentView &segment, const Range &range, const std::uint8_t *mask, const std::int64_t *scores) {
-        const std::int64_t rows = range.end - range.begin;
-        chosen_.resize(static_cast<std::size_t>(rows) + 16);
-        const std::size_t above = kernels_.find_above(scores, static_cast<std::size_t>(rows), top_.threshold(), chosen_.data());
-        candidates_.clear();
-        for (std::size_t i = 0; i < above; ++i) {
-            const std::int64_t row = range.begin + chosen_[i], score = scores[chosen_[i]];
-            if (options_.without_zero && score == 0 && alone(segment, row)) continue;
-            if (mask == nullptr || mask[row]) add_candidate(segment, range, row, score, candidates_);
-        }
-        if (options_.without_zero) drop_zeros(candidates_);
-        if (!candidates_.empty()) top_.add(candidates_);
+    // Whether scores are all there is to know.
+    bool is_settled() const {
+        return (!dense_ || known_.tails) && std::all_of(known_.known.begin(), known_.known.end(), [](Known how) { return how == Known::scored; });
     }
 
-    // A list block by block. A row may have mentions in two blocks of which one is skipped: then either its best
-    // mention is in the other, or it cannot reach the threshold.
-    bool scan_blocks(const SegmentView &segment, const Range &range, const Part &part, std::int64_t begin, std::int64_t end,
-                     std::int64_t rest, std::int64_t threshold, bool touched, std::int64_t *scores, Stats &stats) {
-        if (touched) find_highest(scores, range.end - range.begin);
-        const float *norms = nullptr;
-        if (segment.block_offsets[part.list + 1] > segment.block_offsets[part.list])
-            norms = segment.block_norms + segment.block_offsets[part.list];
-        ScanState state;
-        std::int64_t pending = -1;  // blocks to scan are joined to one call
-        for (std::int64_t at = begin; at < end;) {
-            const std::int64_t block = (at - part.begin) / BLOCK;
-            const std::int64_t to = std::min(part.begin + (block + 1) * BLOCK, end);
-            std::int64_t bound = part.bound;
-            if (norms != nullptr) bound = std::min(bound, bound_of(static_cast<double>(part.token->vector.norm) * norms[block]));
-            std::int64_t highest = 0;
-            if (touched) {
-                const std::int64_t from = (segment.mention_rows[at] - range.begin) / BLOCK;
-                const std::int64_t last = (segment.mention_rows[to - 1] - range.begin) / BLOCK;
-                for (std::int64_t b = from; b <= last; ++b) highest = std::max(highest, highest_[static_cast<std::size_t>(b)]);
+    // Reads a line of which nothing is known into the scores.
+    void read(std::size_t i, Known how) {
+        const Line &line = (*lines_)[i];
+        if (how == Known::counted) {
+            line.count(kernels_, postings_[i].first, postings_[i].second, range_.begin, scores_, false);
+            watch_.is_late(16 * count_of(i));
+        } else {
+            score(i);
+        }
+        known_.known[i] = how;
+        known_.rest -= line.bound;
+    }
+
+    void score(std::size_t i) {
+        const Line &line = (*lines_)[i];
+        const auto [begin, end] = postings_[i];
+        for (std::int64_t at = begin, to; at < end; at = to) {
+            to = step_end(line.list, at, STEP, end);
+            const Stretch stretch = line.list.between(*segment_, at, to);
+            for (const QueryToken *token : line.tokens) {
+                const Term term = term_of(query_, *token);
+                kernels_.add_list(*segment_, stretch, term, range_.begin, scores_);
+                stats.mentions_scored += stretch.end - stretch.begin;
+                if (watch_.is_late(work_of(*segment_, term, stretch))) return;
             }
-            const bool skip = plus(plus(highest, bound), rest) < threshold;
-            if (!skip && pending < 0) pending = at;
-            if (pending >= 0 && (skip || to == end)) {
-                const std::int64_t stop = skip ? at : to;
-                if (!scan(kernels_, segment, pending, stop, part.token->vector, query_.floor, range.begin, scores, state, watch_))
-                    return false;
-                stats.mentions_scored += stop - pending;
-                pending = -1;
-            }
-            if (skip) {
-                stats.mentions_skipped += to - at;
-                // Across a skipped block, only the row on its far side may go on.
-                if (state.row != segment.mention_rows[to - 1])
-                    kernels_.flush(state, static_cast<std::int32_t>(range.begin), scores);
-            }
-            at = to;
         }
-        kernels_.flush(state, static_cast<std::int32_t>(range.begin), scores);
+    }
+
+    // All lists that were not read, where there are so many candidates that looking them up would take longer.
+    bool read_rest() {
+        std::int64_t postings = 0;
+        for (std::size_t i = 0; i < lines_->size(); ++i)
+            if (known_.known[i] == Known::nothing) postings += count_of(i);
+        if (!postings || static_cast<std::int64_t>(candidates_.size()) * A_LOOKUP < postings) return false;
+        for (std::size_t i = 0; i < lines_->size(); ++i)
+            if (known_.known[i] == Known::nothing) read(i, Known::scored);
         return true;
     }
 
-    void find_highest(const std::int64_t *scores, std::int64_t rows) {
-        highest_.resize(static_cast<std::size_t>((rows + BLOCK - 1) / BLOCK));
-        kernels_.find_highest(scores, static_cast<std::size_t>(rows), highest_.data());
+    // A list that was not read: where there are many candidates, reading it all is quicker than looking up postings. Rows that
+    // have no score get something then that nobody looks at.
+    void count_more(std::size_t i, Progress &progress) {
+        if (static_cast<std::int64_t>(candidates_.size()) * A_LOOKUP < count_of(i)) {
+            look_up(candidates_, i, Known::counted, progress);
+            return;
+        }
+        for (Candidate &candidate : candidates_) candidate.known -= scores_[candidate.row];
+        read(i, (*lines_)[i].is_counted_exactly() ? Known::scored : Known::counted);
+        for (Candidate &candidate : candidates_) candidate.known += scores_[candidate.row];
+        progress.known[i] = known_.known[i];
+        progress.rest -= (*lines_)[i].bound;
+        drop(candidates_, progress.rest);
     }
 
-    const Kernels &kernels_;
-    const Options &options_;
-    const Query &query_;
-    TopK &top_;
-    Watch watch_;
-    std::vector<std::int64_t> highest_;
-    std::vector<std::int32_t> chosen_, blocks_;
-    std::vector<Found> candidates_;
-    bool worth_ = false;
+    // The rows that are best by their lists give a threshold.
+    void settle_seeds() {
+        const std::int64_t threshold = top_.threshold();
+        const std::size_t seeds = dense_ && threshold == NONE ? std::max(FEWEST, static_cast<std::size_t>(options_.k)) : FEWEST;
+        candidates_.clear();
+        if (sparse_) {
+            find_touched(threshold == NONE ? 1 : threshold - known_.rest - slack_);
+            if (candidates_.size() > seeds) candidates_ = take_best(seeds);
+        } else {
+            find_best(seeds, threshold == NONE ? SEEDED / 2 : std::max<std::int64_t>(threshold - known_.rest - slack_, 1));
+        }
+        if (!segment_->single_rows) whole_documents();
+        settle(candidates_, known_);
+    }
+
+    // The rows with the highest scores from `needed` on: some rows at a time, with a threshold that rises.
+    void find_best(std::size_t count, std::int64_t needed) {
+        constexpr std::int64_t SOME = 2048;
+        places_.resize(static_cast<std::size_t>(rows_) + LANES);
+        for (std::int64_t at = 0; at < rows_; at += SOME) {
+            const std::size_t here = static_cast<std::size_t>(std::min(SOME, rows_ - at));
+            const std::size_t found = kernels_.find_above(scores_ + at, here, needed, places_.data());
+            for (std::size_t i = 0; i < found; ++i)
+                if (is_allowed(at + places_[i])) candidates_.push_back({static_cast<std::int32_t>(at) + places_[i], scores_[at + places_[i]]});
+            if (candidates_.size() <= count) continue;
+            candidates_ = take_best(count);
+            std::int64_t least = candidates_[0].known;
+            for (const Candidate &candidate : candidates_) least = std::min(least, candidate.known);
+            needed = std::max(needed, least);
+        }
+    }
+
+    // Whether k rows score so much by what was read that no row that has not been seen can be better.
+    bool raise_threshold() {
+        const std::int64_t needed = known_.rest + slack_ + 1;
+        if (needed <= top_.threshold()) return false;
+        candidates_.clear();
+        find_reaching(needed);
+        if (!segment_->single_rows) {  // a document counts once
+            std::int64_t last = -1;
+            candidates_.erase(std::remove_if(candidates_.begin(), candidates_.end(),
+                                             [&](const Candidate &c) {
+                                                 const std::int64_t ordinal = segment_->row_documents[range_.begin + c.row];
+                                                 return std::exchange(last, ordinal) == ordinal;
+                                             }),
+                              candidates_.end());
+        }
+        const std::size_t k = static_cast<std::size_t>(options_.k);
+        if (candidates_.size() < k) return false;
+        const auto worst = candidates_.begin() + static_cast<std::ptrdiff_t>(k - 1);
+        std::nth_element(candidates_.begin(), worst, candidates_.end(),
+                         [](const Candidate &a, const Candidate &b) { return a.known > b.known; });
+        top_.raise(worst->known);
+        return true;
+    }
+
+    // Rows that can still win.
+    void find_candidates() {
+        const std::int64_t threshold = top_.threshold();
+        candidates_.clear();
+        if (dense_ && threshold != NONE) {
+            if (find_by_heads(threshold)) return;
+            read_sentences();
+        }
+        find_reaching(threshold == NONE ? (options_.without_zero ? 1 : SEEDED / 2) : threshold - known_.rest - slack_);
+    }
+
+    // Rows whose scores reach `needed`.
+    void find_reaching(std::int64_t needed) {
+        needed = std::max(needed, SEEDED / 2);
+        if (sparse_) {
+            find_touched(needed);
+            return;
+        }
+        places_.resize(static_cast<std::size_t>(rows_) + LANES);
+        const std::size_t found = kernels_.find_above(scores_, static_cast<std::size_t>(rows_), needed, places_.data());
+        for (std::size_t i = 0; i < found; ++i)
+            if (is_allowed(places_[i])) candidates_.push_back({places_[i], scores_[places_[i]]});
+    }
+
+    // The same where only the rows of some lines have scores; bits bring the rows into order.
+    void find_touched(std::int64_t needed) {
+        bits_.assign(static_cast<std::size_t>(rows_ / 64 + 1), 0);
+        for (std::size_t i = 0; i < touched_; ++i)
+            for (std::int64_t at = postings_[i].first; at < postings_[i].second; ++at) {
+                const std::int64_t row = segment_->posting_rows[at] - range_.begin;
+                bits_[static_cast<std::size_t>(row / 64)] |= std::uint64_t{scores_[row] >= needed} << (row % 64);
+            }
+        for (std::size_t word = 0; word < bits_.size(); ++word)
+            for (std::uint64_t bits = bits_[word]; bits; bits &= bits - 1) {
+                const std::int32_t row = static_cast<std::int32_t>(word) * 64 + __builtin_ctzll(bits);
+                if (is_allowed(row)) candidates_.push_back({row, scores_[row]});
+            }
+    }
+
+    // Rows that reach the threshold by their scores, their heads and the lengths of their tails. False where these rule out too
+    // little: by some samples, which decide the way, never the result.
+    bool find_by_heads(std::int64_t threshold) {
+        const auto value = [](std::int64_t grid) { return static_cast<float>(grid) / GRID; };
+        const float longest = value(sentence_) * RAISED, needed = value(threshold - (known_.rest - sentence_) - slack_);
+        const HeadQuery query{query_.head, static_cast<float>(tail_step_) * RAISED, longest, needed - std::abs(needed) * 1e-6f};
+        places_.resize(static_cast<std::size_t>(rows_) + LANES);
+        const auto open = [&](std::int64_t begin, std::int64_t end) {
+            return kernels_.find_open(*segment_, range_.begin + begin, range_.begin + end, query, scores_ + begin, places_.data(),
+                                      &stats.heads_scored);
+        };
+        if (sparse_) {
+            find_reaching(threshold - known_.rest - slack_);
+            return true;
+        }
+        std::int64_t looked_at = 0, left = 0;
+        for (std::int64_t at = 0; at + SAMPLE <= rows_; at += std::max(rows_ / SAMPLES, SAMPLE), looked_at += SAMPLE)
+            left += static_cast<std::int64_t>(open(at, at + SAMPLE));
+        wide_ = left * 4 > looked_at;
+        if (wide_) return false;
+        const std::size_t found = open(0, rows_);
+        watch_.is_late(bytes_of(segment_->heads, rows_));
+        for (std::size_t i = 0; i < found; ++i)
+            if (scores_[places_[i]] > SEEDED / 2 && is_allowed(places_[i])) candidates_.push_back({places_[i], scores_[places_[i]]});
+        return true;
+    }
+
+    // All sentence vectors of the range into the scores.
+    void read_sentences() {
+        const std::int64_t step = std::min(rows_step(segment_->heads), rows_step(segment_->tails));
+        for (std::int64_t at = 0; at < rows_; at += step) {
+            const std::int64_t to = std::min(at + step, rows_);
+            kernels_.add_rows(segment_->heads, range_.begin + at, range_.begin + to, query_.head, scores_ + at);
+            kernels_.add_rows(segment_->tails, range_.begin + at, range_.begin + to, query_.tail, scores_ + at);
+            if (watch_.is_late(bytes_of(segment_->heads, to - at) + bytes_of(segment_->tails, to - at))) return;
+        }
+        known_.heads = known_.tails = true;
+        known_.rest -= sentence_;
+        stats.sentences_scored += rows_;
+        stats.heads_scored += rows_;
+    }
+
+    // All rows of the documents that candidates belong to, in place of the candidates.
+    void whole_documents() {
+        Candidates whole;
+        const std::int64_t *const ordinals = segment_->row_documents + range_.begin;
+        std::int64_t next = 0;
+        for (const Candidate &candidate : candidates_) {
+            if (candidate.row < next) continue;
+            std::int64_t row = candidate.row;
+            while (row > 0 && ordinals[row - 1] == ordinals[candidate.row]) --row;
+            for (; row < rows_ && ordinals[row] == ordinals[candidate.row]; ++row) whole.push_back({static_cast<std::int32_t>(row), scores_[row]});
+            next = row;
+        }
+        candidates_ = std::move(whole);
+    }
+
+    // The best of all candidates first: they raise the threshold for the rest.
+    void settle_best_first(Progress &progress) {
+        std::size_t size = std::max(FEWEST, static_cast<std::size_t>(options_.k) / 4);
+        Candidates batch;
+        while (!candidates_.empty() && !watch_.is_late(0)) {
+            drop(candidates_, progress.rest);
+            if (!segment_->single_rows || candidates_.size() <= size + size / 2) {  // the rows of a document are settled together
+                batch.swap(candidates_);
+                candidates_.clear();
+                score_more(batch, progress);
+                settle(batch, progress);
+                return;
+            }
+            batch = take_best(size);
+            score_more(batch, progress);
+            settle(batch, progress);
+            size *= 2;
+        }
+    }
+
+    // Where many are to be settled, lists that were only counted are scored as a whole.
+    void score_more(Candidates &batch, Progress &progress) {
+        const std::int64_t count = static_cast<std::int64_t>(batch.size());
+        bool any = false;
+        for (std::size_t i = 0; i < lines_->size(); ++i) any = any || (known_.known[i] == Known::counted && count * A_LOOKUP >= count_of(i));
+        if (!any) return;
+        for (Candidates *some : {&batch, &candidates_})
+            for (Candidate &candidate : *some) candidate.known -= scores_[candidate.row];
+        for (std::size_t i = 0; i < lines_->size(); ++i) {
+            const auto [begin, end] = postings_[i];
+            if (known_.known[i] != Known::counted || count * A_LOOKUP < end - begin) continue;
+            (*lines_)[i].count(kernels_, begin, end, range_.begin, scores_, true);
+            score(i);
+            known_.known[i] = progress.known[i] = Known::scored;
+        }
+        for (Candidates *some : {&batch, &candidates_})
+            for (Candidate &candidate : *some) candidate.known += scores_[candidate.row];
+    }
+
+    bool sparse_ = false;      // only the rows of the first lines have scores
+    std::size_t touched_ = 0;  // how many lines these are
+    bool few_ = true;          // of the range before, short lists were enough
+    bool wide_ = false;        // of the range before, too many rows were left to read only some sentence vectors
+    std::vector<std::uint64_t> bits_;  // of rows
 };
 
 }  // namespace coil

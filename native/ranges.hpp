@@ -1,4 +1,4 @@
-// What both ways of searching need: ranges of rows, the lists of a query in a segment, and the k best so far.
+// What both ways of searching need: ranges of rows, steps of lists, and the k best so far.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -12,44 +12,33 @@
 
 namespace coil {
 
-constexpr std::int64_t FIRST_RANGES = 8;  // the first ranges are this much smaller: a threshold is known early
+constexpr std::int64_t FIRST_RANGES = 16;  // the first ranges are this much smaller: a threshold is known early
+constexpr std::int64_t FEW = 64;            // hits
 constexpr std::int64_t NONE = std::numeric_limits<std::int64_t>::min();
 
 struct Range {
     int segment;
     std::int64_t begin, end;  // rows
-    std::size_t number;       // among the segment's ranges
 };
 
-// Ranges never part the rows of one document. With `early`, the first ones are small.
-inline std::vector<Range> cut(const Segments &segments, const Options &options, bool early) {
+// Ranges never part the rows of one document. The first ones are small.
+inline std::vector<Range> cut(const Segments &segments, const Options &options) {
     std::vector<Range> ranges;
     const std::int64_t most = options.range_rows;
-    std::int64_t size = std::max<std::int64_t>(early ? most / FIRST_RANGES : most, 1);
+    std::int64_t size = std::max<std::int64_t>(most / FIRST_RANGES, 1);
     for (std::size_t s = 0; s < segments.size(); ++s) {
         const SegmentView &segment = *segments[s];
-        const std::size_t first = ranges.size();
         for (std::int64_t begin = 0; begin < segment.rows;) {
             std::int64_t end = std::min(begin + size, segment.rows);
             while (end < segment.rows && segment.row_documents[end] == segment.row_documents[end - 1]) ++end;
-            ranges.push_back({static_cast<int>(s), begin, end, ranges.size() - first});
+            ranges.push_back({static_cast<int>(s), begin, end});
             begin = end;
+            // A pruned search for few has a threshold after the first one; for many it comes step by step.
+            if (options.prune && options.k <= FEW) size = most;
             if (ranges.size() % 2 == 0) size = std::min(size * 2, most);
         }
     }
     return ranges;
-}
-
-// A bound as a whole number on the grid, rounded up with room for the rounding of a product of MOST_DIM terms.
-inline std::int64_t bound_of(double value) {
-    const double raised = std::max(value, 0.0) * (1.0 + 2e-4) * 4294967296.0 + 2.0;
-    return raised < 4e18 ? static_cast<std::int64_t>(raised) : static_cast<std::int64_t>(4e18);
-}
-
-inline std::int64_t plus(std::int64_t a, std::int64_t b) {
-    std::int64_t sum;
-    if (__builtin_add_overflow(a, b, &sum)) return std::numeric_limits<std::int64_t>::max();
-    return sum;
 }
 
 // The k best found so far, and up to `spare` more: to cut off the rest takes time, to find it useless takes less. What a
@@ -68,6 +57,12 @@ class TopK {
         std::nth_element(best_.begin(), best_.begin() + static_cast<std::ptrdiff_t>(k_ - 1), best_.end(), is_better);
         best_.resize(k_);
         threshold_.store(std::max(threshold(), best_.back().score), std::memory_order_relaxed);
+    }
+
+    // Where k documents are known to score this much at least.
+    void raise(std::int64_t threshold) {
+        const std::lock_guard<std::mutex> guard(lock_);
+        threshold_.store(std::max(threshold_.load(std::memory_order_relaxed), threshold), std::memory_order_relaxed);
     }
 
     std::vector<Found> sorted() {
@@ -126,63 +121,30 @@ class Room {
     std::vector<std::int64_t> values_;
 };
 
-// One list of a query in one segment.
-struct Part {
-    const QueryToken *token = nullptr;
-    std::int64_t list = -1;  // place in list_ids
-    std::int64_t begin = 0;  // of its mentions
-    std::int64_t bound = 0;
-    std::vector<std::int64_t> cuts;  // where the mentions of each of the segment's ranges begin, and the end
-
-    std::pair<std::int64_t, std::int64_t> within(const Range &range) const { return {cuts[range.number], cuts[range.number + 1]}; }
-};
-
-inline std::int64_t find_list(const SegmentView &segment, std::int32_t list) {
-    const std::int32_t *end = segment.list_ids + segment.lists;
-    const std::int32_t *found = std::lower_bound(segment.list_ids, end, list);
-    return found != end && *found == list ? found - segment.list_ids : -1;
-}
-
-// `ends` are the ends of the segment's ranges.
-inline std::vector<Part> parts_of(const SegmentView &segment, const Query &query, const std::vector<std::int64_t> &ends) {
-    std::vector<Part> parts;
-    for (const QueryToken &token : query.tokens) {
-        const std::int64_t list = find_list(segment, token.list);
-        if (list < 0) continue;
-        const std::uint16_t *const begin = segment.mention_rows + segment.list_offsets[list];
-        const std::uint16_t *const end = segment.mention_rows + segment.list_offsets[list + 1], *at = begin;
-        Part part{&token, list, segment.list_offsets[list], 0, {segment.list_offsets[list]}};
-        for (const std::int64_t row : ends) {
-            at = row == segment.rows ? end : std::lower_bound(at, end, row, [](std::uint16_t a, std::int64_t b) { return a < b; });
-            part.cuts.push_back(at - segment.mention_rows);
-        }
-        if (segment.list_norms != nullptr)
-            part.bound = bound_of(static_cast<double>(token.vector.norm) * segment.list_norms[list]);
-        parts.push_back(std::move(part));
-    }
-    // The most promising list first. Sums have no order, so the scores do not depend on this.
-    std::stable_sort(parts.begin(), parts.end(), [](const Part &a, const Part &b) { return a.bound > b.bound; });
-    return parts;
-}
-
-// Vectors that are worked through between two looks at the deadline: whole groups.
-inline std::int64_t step_of(const Vectors &vectors) {
-    const std::int64_t bytes = std::max<std::int64_t>(static_cast<std::int64_t>(vectors.dim) * bytes_of(vectors.kind), 1);
-    return std::max<std::int64_t>(Watch::BYTES / bytes / LANES, 4) * LANES;
-}
+// A list of a query read in steps, so that the clock can be looked at, or queries can share what is in the cache. Steps begin
+// where blocks of the list begin.
+constexpr std::int64_t STEP = 16384, SHARED_STEP = 2048;  // postings
 
 inline std::int64_t bytes_of(const Vectors &vectors, std::int64_t count) { return count * vectors.dim * bytes_of(vectors.kind); }
 
-// Mentions [begin, end) of a list, in steps; false when the time is over.
-inline bool scan(const Kernels &kernels, const SegmentView &segment, std::int64_t begin, std::int64_t end, const QueryVector &vector,
-                 bool floor, std::int64_t first_row, std::int64_t *scores, ScanState &state, Watch &watch) {
-    const std::int64_t step = step_of(segment.mentions);
-    for (std::int64_t at = begin, to; at < end; at = to) {
-        to = std::min((at / LANES) * LANES + step, end);
-        kernels.scan(segment.mentions, segment.mention_rows, at, to, vector, floor, static_cast<std::int32_t>(first_row), scores, state);
-        if (watch.is_late(bytes_of(segment.mentions, to - at))) return false;
-    }
-    return true;
+// The end of the step that a posting is in.
+inline std::int64_t step_end(const List &list, std::int64_t posting, std::int64_t step, std::int64_t last) {
+    return std::min(list.first + ((posting - list.first) / step + 1) * step, last);
+}
+
+inline Term term_of(const Query &query, const QueryToken &token) {
+    return {query.n_t ? &token.vector : nullptr, token.base, token.multiple, query.floor, query.saturation};
+}
+
+// What a stretch costs, for the clock.
+inline std::int64_t work_of(const SegmentView &segment, const Term &term, const Stretch &stretch) {
+    const std::int64_t vectors = term.vector != nullptr ? bytes_of(segment.mentions, stretch.end - stretch.begin) : 0;
+    return vectors + 16 * stretch.count;
+}
+
+// Rows whose vectors are about as much as is read between two looks at the clock.
+inline std::int64_t rows_step(const Vectors &vectors) {
+    return std::max<std::int64_t>(Watch::BYTES / std::max<std::int64_t>(bytes_of(vectors, 1), 1), 64);
 }
 
 // Candidates of rows in ascending order: a document scores what its best row scores. Rows of one document come

@@ -1,42 +1,14 @@
 // Top-k over segments: rows are taken in ranges whose scores stay in the cache, lists and sentence vectors are
 // read once, and what provably cannot enter the top k is skipped.
 #pragma once
-#include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
+#include "postings.hpp"
 #include "threads.hpp"
 #include "views.hpp"
 
 namespace coil {
-
-struct SegmentView {
-    const std::int32_t *list_ids = nullptr;      // [lists] ascending
-    const std::int64_t *list_offsets = nullptr;  // [lists + 1]
-    std::int64_t lists = 0;
-    const std::uint16_t *mention_rows = nullptr;  // [mentions]
-    Vectors mentions;                             // in groups of 16
-    Vectors sentences;                            // one after another
-    const std::int64_t *row_documents = nullptr;  // [rows] ascending
-    std::int64_t rows = 0;
-    const float *list_norms = nullptr;            // [lists] no vector of the list is longer
-    const std::int64_t *block_offsets = nullptr;  // [lists + 1] where a list's blocks begin in block_norms
-    const float *block_norms = nullptr;           // [blocks]
-    const float *sentence_norms = nullptr;        // [blocks of rows]
-    Sketches sketches;                                  // quads 0: none
-};
-
-struct QueryToken {
-    std::int32_t list = 0;
-    QueryVector vector;
-};
-
-struct Query {
-    std::vector<QueryToken> tokens;
-    QueryVector sentence;  // dim 0: none
-    bool floor = true;     // a token adds at least 0
-};
 
 struct Found {
     std::int64_t score;
@@ -51,13 +23,13 @@ struct Found {
 
 struct Stats {
     std::int64_t mentions_scored = 0, mentions_skipped = 0, sentences_scored = 0, sentences_skipped = 0;
-    std::int64_t sketches_scored = 0;
+    std::int64_t heads_scored = 0;
     void add(const Stats &other) {
         mentions_scored += other.mentions_scored;
         mentions_skipped += other.mentions_skipped;
         sentences_scored += other.sentences_scored;
         sentences_skipped += other.sentences_skipped;
-        sketches_scored += other.sketches_scored;
+        heads_scored += other.heads_scored;
     }
 };
 
@@ -75,14 +47,29 @@ struct Result {
     Stats stats;
 };
 
+// One list of a query in one segment.
+struct Part {
+    const QueryToken *token = nullptr;
+    std::int64_t place = 0;  // of the list in the segment
+    List list;
+    std::int64_t bound = 0;  // what it can add to a row, at most
+};
+
+// What a query finds in a segment, by descending bound.
+using Parts = std::vector<Part>;
+using PartsOfQueries = std::vector<std::vector<Parts>>;  // [segment][query]
 using Segments = std::vector<const SegmentView *>;
 using Masks = std::vector<const std::uint8_t *>;  // a byte for each row of each segment (0: does not count), or nullptr
 using Queries = std::vector<const Query *>;
 
+// The part of a token in a segment whose list with this number has been checked.
+Part make_part(const SegmentView &, const Query &, const QueryToken &, std::int64_t list);
+
 // One result for each query, unless the deadline passes.
-std::vector<Result> search(const Kernels &, const Segments &, const Masks &, const Queries &, const Options &, Deadline &);
+std::vector<Result> search(const Kernels &, const Segments &, const Masks &, const Queries &, const PartsOfQueries &, const Options &,
+                           Deadline &);
 
 // The score of every row of one segment.
-void score_rows(const Kernels &, const SegmentView &, const Query &, std::int64_t *scores);
+void score_rows(const Kernels &, const SegmentView &, const Query &, const Parts &, std::int64_t *scores);
 
 }  // namespace coil

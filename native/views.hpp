@@ -2,16 +2,19 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace coil {
 
-constexpr int LANES = 16;           // mentions of a group
-constexpr int BLOCK = 64;           // mentions of a list, or rows, that share one bound
-constexpr int MOST_AXES = 16;            // main axes of sentence vectors that bounds look at, at most
-constexpr int MOST_DIM = 1024;      // sums of products stay within 32 bits up to here
+constexpr int LANES = 16;                 // mentions of a group
+constexpr int BLOCK = 64;                 // postings of a long list that share one bound
+constexpr int BLOCK_KEYS = 16;            // keys of a block of the dictionary
+constexpr int LONGEST_KEY = 96;           // bytes
+constexpr int HEAD = 64;                  // dimensions of a sentence vector that come first
+constexpr int MOST_DIM = 1024;            // sums of products stay within 32 bits up to here
 constexpr float QUERY_LEVELS = 16383.0f;  // codes of query vectors reach from - to + this
-constexpr float GRID = 4294967296.0f;  // contributions are whole multiples of 2^-32, so that sums have no order
+constexpr float GRID = 4294967296.0f;     // parts are whole multiples of 2^-32, so that sums have no order
 
 enum class Kind { int8, fp16, fp32 };
 
@@ -26,63 +29,118 @@ struct Vectors {
     Kind kind = Kind::fp32;
 };
 
-// Sentence vectors along a segment's main axes, in int8, and the lengths of the vectors and of what the axes leave.
-struct Sketches {
-    const std::uint8_t *data = nullptr;  // [groups of sixteen rows, quads, 64]
-    const std::uint8_t *scales = nullptr;
-    const std::uint8_t *norms = nullptr, *tails = nullptr;  // in steps, rounded up
-    const float *axes = nullptr;                            // [dim, n_c]
-    float step = 0.0f;
-    int dim = 0, quads = 0;  // a quad is four dimensions; 0 quads: there are no sketches
+// The dictionary: the keys of the lists, front-coded in blocks.
+struct Keys {
+    const std::uint8_t *data = nullptr;
+    const std::uint32_t *blocks = nullptr;  // [blocks + 1] where each begins, and the end of `data`
+    std::int64_t count = 0;
 };
 
-// A query's sentence vector along a segment's main axes.
-struct SketchQuery {
-    std::int8_t high[MOST_AXES] = {}, low[MOST_AXES] = {};
-    std::int16_t codes[MOST_AXES] = {};
-    float scale = 0.0f;
-    std::int32_t code_sum = 0;
-    float norm = 0.0f, sketch_norm = 0.0f, tail_norm = 0.0f;  // rounded up
-    float slack = 0.0f;  // what a bound may be off, however it is rounded
+struct SegmentView {
+    Keys keys;
+    std::int64_t lists = 0;
+    const std::uint32_t *list_offsets = nullptr;     // [lists + 1] into mentions
+    const std::uint32_t *posting_offsets = nullptr;  // [lists + 1] into posting_rows
+    const std::uint16_t *posting_rows = nullptr;     // [postings]
+    const std::uint64_t *posting_starts = nullptr;   // a bit for each mention: whether a posting begins there
+    Vectors mentions;                                // in groups of 16
+    Vectors heads, tails;                            // of sentence vectors, one after another
+    const std::int64_t *row_documents = nullptr;     // [rows] ascending
+    const std::uint32_t *row_lengths = nullptr;      // [rows]
+    std::int64_t rows = 0;
+    bool single_rows = true;  // no document has several
+    // Bounds, see coil/lists/bounds.py.
+    const float *list_norms = nullptr;            // [lists]
+    const std::uint8_t *list_factors = nullptr;   // [lists] in steps of 1/255
+    const std::uint32_t *long_lists = nullptr;    // [long_count] ascending
+    const std::uint32_t *long_offsets = nullptr;  // [long_count + 1] into blocks
+    std::int64_t long_count = 0;
+    const std::uint32_t *block_mentions = nullptr;  // [blocks]
+    const float *block_norms = nullptr;             // [blocks]
+    const std::uint8_t *block_factors = nullptr;    // [blocks]
+    const std::uint8_t *tail_norms = nullptr;       // [rows] in steps of norm_step
+    float norm_step = 0.0f;
+    float longest_sentence = 0.0f;
+    double mean_length = 0.0;  // what the factors were made with, as were k1 and b
+    double k1 = 0.0, b = 0.0;
+
+    int n_c() const { return heads.dim + tails.dim; }
 };
 
 // One vector of a query, in every form that a kernel may want.
 struct QueryVector {
     int dim = 0;
-    std::vector<float> exact;            // [dim padded to 16]
+    std::vector<float> exact;            // [dim padded to 64]
     std::vector<std::int16_t> codes;     // [dim padded to 64] 15-bit codes, exact ~ codes * scale
     std::vector<std::int8_t> high, low;  // [dim padded to 64] codes = high * 128 + low
     float scale = 0.0f;
     std::int32_t code_sum = 0;
-    float norm = 0.0f;        // length of the longer of exact and codes * scale, rounded up
-    float code_error = 0.0f;  // length of exact - codes * scale, rounded up
+    float norm = 0.0f;  // length of the longer of exact and codes * scale, rounded up
 };
 
-// A list's scan may be cut into parts; a row whose mentions lie on both sides of a cut is carried over. Its best
-// is added to its score only when `flush` is called, or another row comes.
-struct ScanState {
-    std::int32_t row = -1;
-    float best = 0.0f;
+// The factor of a posting: tf / (tf + c0 + c1 * length of the row), or 1.
+struct Saturation {
+    bool weighted = false;
+    float c0 = 0.0f, c1 = 0.0f;
+};
+
+struct QueryToken {
+    std::string key;
+    float base = 0.0f;
+    QueryVector vector;         // dim 0: only counts matter
+    std::int64_t multiple = 1;  // how often it is in the query
+};
+
+struct Query {
+    std::vector<QueryToken> tokens;
+    int n_t = 0;
+    QueryVector head, tail;  // of the sentence vector; dim 0: none
+    Saturation saturation;
+    double mean_length = 0.0;
+    bool floor = true;  // a token adds at least 0
+
+    bool is_dense(const SegmentView &segment) const { return head.dim > 0 && segment.heads.dim > 0; }
+};
+
+// Neighbouring postings of one list: those from `first` on, whose mentions are [begin, end).
+struct Stretch {
+    std::int64_t first = 0, count = 0;
+    std::int64_t begin = 0, end = 0;
+};
+
+// What a stretch adds to its rows: factor * (base + the best product)+, on the grid, `multiple` times.
+struct Term {
+    const QueryVector *vector = nullptr;  // nullptr: there are no products
+    float base = 0.0f;
+    std::int64_t multiple = 1;
+    bool floor = true;
+    Saturation saturation;
+};
+
+// A query's sentence vector against heads: which rows reach `needed` with their scores?
+struct HeadQuery {
+    const QueryVector &head;
+    float tail_step;  // what a step of a tail's length adds, at most
+    float longest;    // what a whole sentence vector adds, at most
+    float needed;     // rounded down
 };
 
 // One table of functions for each instruction set; all of them give the same bits.
 struct Kernels {
-    // Mentions [begin, end) of lists in groups: max of the products per row, added to scores[row - first_row].
-    void (*scan)(const Vectors &, const std::uint16_t *rows, std::int64_t begin, std::int64_t end,
-                 const QueryVector &, bool floor, std::int32_t first_row, std::int64_t *scores, ScanState &);
-    void (*flush)(ScanState &, std::int32_t first_row, std::int64_t *scores);
+    // Adds what a stretch of postings adds to scores[row - first_row].
+    void (*add_list)(const SegmentView &, const Stretch &, const Term &, std::int64_t first_row, std::int64_t *scores);
+    // The best product of each of some runs of mentions: begin, end, begin, end, ...
+    void (*best_products)(const Vectors &, const std::int64_t *runs, std::size_t count, const QueryVector &, float *best);
+    // Finds rows, which ascend, among those of postings [begin, end): pairs of the number of a row and its posting.
+    std::size_t (*find_rows)(const std::uint16_t *rows, std::int64_t begin, std::int64_t end, const std::int32_t *wanted,
+                             std::size_t count, std::int64_t *found);
     // Products of rows [begin, end), added to scores[row - begin].
-    void (*add_rows)(const Vectors &, std::int64_t begin, std::int64_t end, const QueryVector &,
-                     std::int64_t *scores);
-    // Products of chosen rows, added to scores[row - first_row].
-    void (*pick_rows)(const Vectors &, const std::int32_t *chosen, std::size_t count, const QueryVector &,
-                      std::int32_t first_row, std::int64_t *scores);
-    // Places of rows [begin, end), counted from `begin`, that may reach a threshold by their lengths and sketches, given
-    // the scores[row - begin] of their lists; `places` has room for all of them.
-    std::size_t (*find_open)(const Sketches &, std::int64_t begin, std::int64_t end, const SketchQuery &,
-                             const std::int64_t *scores, float threshold, std::int32_t *places, std::int64_t *looked_at);
-    // The highest of each block of BLOCK rows.
-    void (*find_highest)(const std::int64_t *values, std::size_t count, std::int64_t *highest);
+    void (*add_rows)(const Vectors &, std::int64_t begin, std::int64_t end, const QueryVector &, std::int64_t *scores);
+    // Products of chosen rows, added to scores[i].
+    void (*pick_rows)(const Vectors &, const std::int32_t *chosen, std::size_t count, const QueryVector &, std::int64_t *scores);
+    // Places of rows [begin, end), counted from `begin`, that may reach what is needed, given their scores[row - begin].
+    std::size_t (*find_open)(const SegmentView &, std::int64_t begin, std::int64_t end, const HeadQuery &, const std::int64_t *scores,
+                             std::int32_t *places, std::int64_t *looked_at);
     // Places of scores that reach a threshold; `places` has room for all of them.
     std::size_t (*find_above)(const std::int64_t *scores, std::size_t count, std::int64_t threshold, std::int32_t *places);
 };

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -18,9 +18,17 @@ from coil.scores.native import load_native
 from coil.scores.precise import largest_difference, score_precisely
 from coil.scores.products import GRID
 from coil.scores.scorer import score_with_numpy
+from coil.tokens.profile import PAPER, WORDS, By, ScoringProfile
 from tests.hash_encoder import QUERIES, HashEncoder, answers
-from tests.test_kernels import FLOORED, UNFLOORED, ids_and_scores, make_query, make_segments
+from tests.made_up_segments import ids_and_scores, make_query, make_segments
+from tests.test_kernels import UNFLOORED
 from tests.tiny import random_texts
+
+WAYS: list[tuple[ScoringProfile, By]] = [
+    (PAPER, "coil"),
+    (UNFLOORED, "coil"),
+    *((WORDS, by) for by in get_args(By)),
+]
 
 
 @given(
@@ -28,13 +36,13 @@ from tests.tiny import random_texts
     k=st.integers(0, 20),
     form=st.sampled_from(["fp16", "fp32"]),
     widths=st.sampled_from([(4, 0), (4, 3), (0, 6), (33, 20)]),
-    floor=st.booleans(),
+    way=st.sampled_from(WAYS),
     whole=st.booleans(),
 )
-@example(seed=0, k=19, form="fp16", widths=(4, 0), floor=False, whole=True)
+@example(seed=0, k=19, form="fp16", widths=(4, 0), way=(UNFLOORED, "coil"), whole=True)
 @settings(max_examples=200, deadline=None)
 def test_the_hits_are_those_of_the_precise_form(
-    seed: int, k: int, form: Any, widths: tuple[int, int], floor: bool, whole: bool
+    seed: int, k: int, form: Any, widths: tuple[int, int], way: tuple[ScoringProfile, By], whole: bool
 ) -> None:
     n_t, n_c = widths
     made: Any = {
@@ -48,8 +56,12 @@ def test_the_hits_are_those_of_the_precise_form(
     both = make_segments(np.random.default_rng(seed), precision=f"int8+{form}", **made)
     alone = make_segments(np.random.default_rng(seed), precision=form, **made)
     rng = np.random.default_rng(seed)
-    profile, selection = (FLOORED if floor else UNFLOORED), Selection(k)
-    queries = [make_query(rng, n_t, n_c, 4, whole, profile), make_query(rng, n_t, n_c, 2, profile=profile)]
+    profile, by = way
+    selection = Selection(k)
+    queries = [
+        make_query(rng, both, 4, whole, profile, by),
+        make_query(rng, both, 2, profile=profile, by=by),
+    ]
     if load_native() is not None:
         ranker = NativeRanker(both, range_rows=16)
         found = rank_certified(ranker.rank, queries, both, selection)
@@ -69,8 +81,8 @@ def test_the_hits_are_those_of_the_precise_form(
 @settings(deadline=None)
 def test_no_score_is_farther_from_the_precise_one_than_promised(seed: int, form: str, scale: float) -> None:
     rng = np.random.default_rng(seed)
-    [live] = make_segments(rng, [60], 8, 5, f"int8+{form}")
-    query = make_query(rng, 8, 5, 5)
+    [live] = made = make_segments(rng, [60], 8, 70, f"int8+{form}")
+    query = make_query(rng, made, 5)
     query = replace(query, vectors=query.vectors * np.float32(scale))
     searched = score_with_numpy(query, live.segment) / GRID
     precise = score_precisely(query, live.segment) / GRID

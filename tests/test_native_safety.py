@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,24 +15,29 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from coil.errors import DamagedSegment, SearchTimeout, TooLittleMemory
-from coil.hits.collection import build_segments
 from coil.hits.rankers import NativeRanker, Selection
-from coil.indexes.opening import create, open_index
+from coil.lists.building import SegmentBuilder
+from coil.lists.dictionary import BLOCK_KEYS
 from coil.lists.segment import LiveSegment
-from coil.metrics import speed
 from coil.scores.native import NativeScorer, load_native, named_arrays
 from coil.scores.prepared import PreparedQuery
-from tests.hash_encoder import HashEncoder, answers
-from tests.test_kernels import KEYS, expected, ids_and_scores, make_query, make_segments, prepared
-from tests.tiny import make_vectors, random_texts
+from coil.tokens.profile import WORDS
+from tests.made_up_segments import (
+    KEYS,
+    build,
+    expected,
+    ids_and_scores,
+    make_query,
+    make_segments,
+    make_text,
+    prepare,
+)
+from tests.test_hostile_arrays import HUGE, N_T, SMALL, make_native
 
 native = load_native()
 pytestmark = pytest.mark.skipif(native is None, reason="the native extension was not built: no C++ compiler?")
-Arrays = dict[str, NDArray[Any]]
-N_T = 8
 
 
 @pytest.fixture(scope="module")
@@ -41,100 +46,20 @@ def live() -> LiveSegment:
     return made
 
 
-def with_values(name: str, *changes: tuple[int, int]) -> Callable[[Arrays], object]:
-    def change(arrays: Arrays) -> None:
-        arrays[name] = np.array(arrays[name])
-        for place, value in changes:
-            arrays[name][place] = value
-
-    return change
-
-
-def with_array(name: str, make: Callable[[NDArray[Any]], Any]) -> Callable[[Arrays], object]:
-    def change(arrays: Arrays) -> None:
-        arrays[name] = make(arrays[name])
-
-    return change
-
-
-def misaligned(array: NDArray[Any]) -> NDArray[Any]:
-    raw = np.zeros(array.nbytes + 1, np.uint8)
-    raw[1:] = np.frombuffer(array.tobytes(), np.uint8)
-    return raw[1:].view(array.dtype)
-
-
-BIG, SMALL = 2**63 - 1, -(2**63)
-HOSTILE: dict[str, tuple[Callable[[Arrays], object], str]] = {
-    "first list offset": (with_values("list_offsets", (0, 1)), "list_offsets does not run from 0"),
-    "negative list offset": (with_values("list_offsets", (0, -5)), "list_offsets does not run from 0"),
-    "falling list offset": (with_values("list_offsets", (2, 0), (1, 1)), "list_offsets is not ascending"),
-    "huge list offset": (with_values("list_offsets", (1, BIG)), "list_offsets is not ascending"),
-    "least list offset": (with_values("list_offsets", (1, SMALL)), "list_offsets is not ascending"),
-    "last list offset": (with_values("list_offsets", (-1, BIG)), "list_offsets does not run from 0"),
-    "too few list offsets": (with_array("list_offsets", lambda a: a[:-1]), "list_offsets has the wrong size"),
-    "no list offsets": (with_array("list_offsets", lambda a: a[:0]), "list_offsets has the wrong size"),
-    "first block offset": (with_values("block_offsets", (0, 1)), "block_offsets does not run from 0"),
-    "huge block offset": (with_values("block_offsets", (1, BIG)), "block_offsets is not ascending"),
-    "least block offset": (with_values("block_offsets", (1, SMALL)), "block_offsets is not ascending"),
-    "first block offset far below": (with_values("block_offsets", (0, SMALL)), "block_offsets does not run"),
-    "wrong number of blocks": (with_values("block_offsets", (1, 1)), "wrong number of blocks"),
-    "too many block norms": (with_array("block_norms", lambda a: np.append(a, a)), "block_offsets does"),
-    "equal list ids": (with_values("list_ids", (1, 0)), "list_ids is not strictly ascending"),
-    "falling list ids": (with_values("list_ids", (0, 7)), "list_ids is not strictly ascending"),
-    "falling documents": (with_values("row_documents", (5, 10**6)), "row_documents is not ascending"),
-    "negative documents": (with_values("row_documents", (0, -1)), "row_documents holds a negative number"),
-    "many rows": (with_array("row_documents", lambda a: np.arange(70_000)), "more than 65,536 rows"),
-    "other number of rows": (with_array("row_documents", lambda a: a[:-1]), "sentences has the wrong size"),
-    "short vectors": (with_array("vectors", lambda a: a[:-1]), "vectors has the wrong size"),
-    "short scales": (with_array("vector_scales", lambda a: a[:-1]), "vector_scales has the wrong size"),
-    "no scales": (lambda arrays: arrays.pop("vector_scales"), "vector_scales is missing"),
-    "no lists": (lambda arrays: arrays.pop("list_ids"), "list_ids is missing"),
-    "other type": (with_array("list_ids", lambda a: a.astype(np.int64)), "list_ids has the wrong element"),
-    "other vectors": (with_array("vectors", lambda a: a.astype(np.int16)), "vectors has the wrong element"),
-    "not an array": (with_array("list_ids", lambda a: "1 2 3"), "list_ids is not an array"),
-    "other byte order": (with_array("list_ids", lambda a: a.astype(">i4")), "list_ids"),
-    "every second": (with_array("mention_rows", lambda a: np.repeat(a, 2)[::2]), "mention_rows is not cont"),
-    "misaligned": (with_array("list_offsets", misaligned), "list_offsets is not aligned"),
-    "flat sentences": (with_array("sentences", lambda a: a.reshape(-1)), "sentences is not a matrix"),
-    "wide sentences": (with_array("sentences", lambda a: np.zeros((0, 2**40), np.int8)), "width"),
-    "short list norms": (with_array("list_norms", lambda a: a[:-1]), "list_norms has the wrong size"),
-    "NaN norms": (with_array("list_norms", lambda a: a * np.float32(np.nan)), "list_norms holds"),
-    "negative norms": (with_array("block_norms", lambda a: -a), "block_norms holds a negative number"),
-    "short sentence norms": (with_array("sentence_norms", lambda a: a[:-1]), "sentence_norms has the"),
-    "short sketches": (with_array("sketches", lambda a: a[:-1]), "sketches has the wrong size"),
-    "short axes": (with_array("sketch_axes", lambda a: a[:-1]), "sketch_axes has the wrong size"),
-    "short tails": (with_array("tail_norms", lambda a: a[:-1]), "tail_norms has the wrong size"),
-    "no step": (with_array("norm_step", lambda a: a[:0]), "norm_step is not a length"),
-    "endless step": (with_array("norm_step", lambda a: a * np.float32(np.inf)), "norm_step is not a length"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", HOSTILE)
-def test_hostile_arrays_are_refused(case: str, live: LiveSegment) -> None:
-    change, message = HOSTILE[case]
-    arrays = named_arrays(live.segment)
-    assert native is not None
-    native.Segment(arrays, N_T)  # as they are, they are fine
-    change(arrays)
-    with pytest.raises(ValueError, match=message):
-        native.Segment(arrays, N_T)
-
-
-@pytest.mark.parametrize("n_t", [-1, 7, 9, 2**31, 2**60, 2**63 - 1, -(2**63)])
-def test_a_width_that_does_not_fit_the_vectors_is_refused(n_t: int, live: LiveSegment) -> None:
-    assert native is not None
-    with pytest.raises(ValueError, match="vectors has"):
-        native.Segment(named_arrays(live.segment), n_t)
-
-
 @given(
-    name=st.sampled_from(["list_ids", "list_offsets", "block_offsets", "row_documents", "mention_rows"]),
+    name=st.sampled_from(
+        [
+            "keys", "key_blocks", "list_offsets", "posting_offsets", "posting_rows", "posting_starts",
+            "long_lists", "long_offsets", "block_mentions", "row_documents", "row_lengths", "list_factors",
+        ]
+    ),
     place=st.integers(0, 10**6),
-    value=st.one_of(st.integers(-3, 400), st.sampled_from([2**15, 2**31 - 1, 2**62, BIG, SMALL])),
-)
-@settings(max_examples=300, deadline=None)
+    value=st.one_of(st.integers(-3, 400), st.sampled_from([2**15, 2**31 - 1, 2**62, HUGE, SMALL])),
+    prune=st.booleans(),
+)  # fmt: skip
+@settings(max_examples=400, deadline=None)
 def test_whatever_a_number_is_changed_to_a_search_stays_within_the_arrays(
-    name: str, place: int, value: int, live: LiveSegment
+    name: str, place: int, value: int, prune: bool, live: LiveSegment
 ) -> None:
     """It finds something or refuses the segment; the sanitizers watch."""
     assert native is not None
@@ -142,40 +67,74 @@ def test_whatever_a_number_is_changed_to_a_search_stays_within_the_arrays(
     arrays = named_arrays(live.segment)
     arrays[name] = np.array(arrays[name])
     arrays[name][place % len(arrays[name])] = np.array([value]).astype(arrays[name].dtype)[0]
-    query = make_query(rng, N_T, 20, 8)
+    queries = [make_query(rng, [live], 8, by=by).native for by in ("coil", "bm25")]
     try:
-        segment = native.Segment(arrays, N_T)
-        for prune in (True, False):
+        segment = make_native(arrays)
+        native.find_keys([segment], [key.encode() for key in KEYS])
+        for query in queries:
             native.search(
                 instruction_set=native.instruction_sets()[0], segments=[segment], masks=[None],
-                queries=[query.native], k=5, prune=prune, without_zero=False, at_least=SMALL, threads=1,
+                queries=[query], k=5, prune=prune, without_zero=False, at_least=SMALL, threads=1,
                 seconds=0.0, range_rows=64,
             )  # fmt: skip
     except ValueError:
         pass
 
 
+@given(data=st.binary(max_size=200), cut=st.integers(0, 200), key=st.binary(max_size=120))
+@settings(max_examples=300, deadline=None)
+def test_whatever_bytes_a_dictionary_is_made_of_a_lookup_stays_within_them(
+    data: bytes, cut: int, key: bytes, live: LiveSegment
+) -> None:
+    """Two blocks of random bytes for the keys of the segment's lists."""
+    assert native is not None
+    lists = live.segment.n_lists
+    blocks = [0, min(cut, len(data)), len(data)] if lists > BLOCK_KEYS else [0, len(data)]
+    arrays = named_arrays(live.segment) | {
+        "keys": np.frombuffer(data, np.uint8).copy(),
+        "key_blocks": np.array(blocks, np.uint32),
+    }
+    segment = make_native(arrays)
+    with suppress(ValueError):  # refused
+        places = native.find_keys([segment], [key, data[2:50]])
+        assert ((places >= -1) & (places < lists)).all()
+
+
 def test_damage_is_an_error_of_the_library(live: LiveSegment) -> None:
-    rows = np.full_like(live.segment.mention_rows, 60_000)
-    query = make_query(np.random.default_rng(0), N_T, 20, 6)
-    damaged = replace(live.segment, mention_rows=rows)
-    with pytest.raises(DamagedSegment, match="mention_rows"):
-        NativeScorer()(query, damaged)
-    with pytest.raises(DamagedSegment, match="mention_rows"):
-        NativeRanker([LiveSegment(damaged, None)]).rank([query], Selection(3))
-    short = replace(live.segment.bounds, list_norms=live.segment.bounds.list_norms[:-1])
-    with pytest.raises(DamagedSegment, match="list_norms"):
-        NativeScorer().segment(replace(live.segment, bounds=short))
+    rng = np.random.default_rng(0)
+    segment = live.segment
+    query = make_query(rng, [live], 12)
+    bits = segment.posting_starts
+    damages: list[tuple[dict[str, Any], str]] = [
+        ({"posting_rows": np.full_like(segment.posting_rows, 60_000)}, "posting_rows"),
+        ({"posting_rows": np.sort(segment.posting_rows)}, "posting_rows"),
+        ({"posting_starts": np.zeros_like(bits)}, "posting_starts"),
+        ({"posting_starts": ~np.zeros_like(bits)}, "posting_starts"),
+        ({"posting_starts": bits & ~np.uint64(1)}, "posting_starts"),
+        ({"bounds": replace(segment.bounds, block_mentions=segment.bounds.block_mentions + 1)}, "starts"),
+        ({"bounds": replace(segment.bounds, list_norms=segment.bounds.list_norms[:-1])}, "list_norms"),
+    ]
+    for changes, message in damages:
+        for prune in (True, False):
+            with pytest.raises(DamagedSegment, match=message):
+                NativeRanker([LiveSegment(replace(segment, **changes), None)]).rank(
+                    [query], Selection(3), prune
+                )
+        with pytest.raises(DamagedSegment, match=message):
+            NativeScorer()(query, replace(segment, **changes))
+    narrow = make_segments(rng, [30], 4, 20)
     with pytest.raises(DamagedSegment, match="token vectors differ in width"):
-        NativeScorer()(make_query(np.random.default_rng(0), 4, 20, 3), live.segment)
+        NativeScorer()(make_query(rng, narrow, 12), segment)
+    with pytest.raises(DamagedSegment, match="sentence vectors differ in width"):
+        NativeScorer()(make_query(rng, make_segments(rng, [30], N_T, 70), 12), segment)
 
 
 def test_a_segment_keeps_its_arrays_alive(live: LiveSegment) -> None:
     assert native is not None
-    query = make_query(np.random.default_rng(1), N_T, 20, 6)
+    query = make_query(np.random.default_rng(1), [live], 6)
     wanted = NativeScorer()(query, live.segment)
     arrays = {name: np.array(array) for name, array in named_arrays(live.segment).items()}
-    segment = native.Segment(arrays, N_T)
+    segment = make_native(arrays)
     arrays.clear()
     junk = [np.full(10_000, 7, np.uint8) for _ in range(100)]  # what was freed would be used again
     found = native.score_segment(native.instruction_sets()[0], segment, query.native)
@@ -188,8 +147,16 @@ def test_a_segment_keeps_its_arrays_alive(live: LiveSegment) -> None:
 
 @pytest.fixture(scope="module")
 def large() -> list[LiveSegment]:
-    """Rows for three threads."""
-    return speed.make_segments(np.random.default_rng(5), 100_000)
+    """Rows for three threads: the same two texts again and again, so that it is quick to build."""
+    rng = np.random.default_rng(5)
+    texts = [make_text(rng, ["a", "b", "b"], 4, 70), make_text(rng, ["a", "m"], 4, 70)]
+    segments = []
+    for first in (0, 50_000):
+        builder = SegmentBuilder(WORDS, 4, 70, "int8")
+        for ordinal in range(first, first + 50_000):
+            builder.add(ordinal, (0, 1), texts[ordinal % 77 % 2])
+        segments.append(LiveSegment(builder.finish(), None))
+    return segments
 
 
 @pytest.fixture
@@ -206,7 +173,7 @@ def test_a_failing_thread_is_an_error_and_the_next_search_is_right(
     what: str, prune: bool, large: list[LiveSegment], fail_after: Callable[[str, int], None]
 ) -> None:
     """Each thread start and each piece of memory fails once, until there is none left to fail."""
-    queries = [speed.make_query(np.random.default_rng(seed), sentence=True) for seed in range(2)]
+    queries = [make_query(np.random.default_rng(seed), large, 5) for seed in range(2)]
     ranker = NativeRanker(large, threads=3, range_rows=16_384)
     wanted = expected(queries, large, Selection(10))
     running = threading.active_count()
@@ -235,7 +202,7 @@ def test_a_deadline_that_has_passed_stops_the_search() -> None:
     rng = np.random.default_rng(3)
     segments = make_segments(rng, [50], 8, 16)
     with pytest.raises(SearchTimeout):
-        NativeRanker(segments).rank([make_query(rng, 8, 16, 4)], Selection(5, deadline=0.0))
+        NativeRanker(segments).rank([make_query(rng, segments, 4)], Selection(5, deadline=0.0))
 
 
 def seconds_of(ranker: NativeRanker, queries: list[PreparedQuery], prune: bool, limit: float | None) -> float:
@@ -253,11 +220,10 @@ def seconds_of(ranker: NativeRanker, queries: list[PreparedQuery], prune: bool, 
 def test_a_deadline_stops_a_search_within_a_range(queries: int, prune: bool) -> None:
     """One range of two rows; the whole search would take as long as a hundred of those before it."""
     rng = np.random.default_rng(0)
-    texts = [make_vectors(rng, [3] * 60_000, 32, 0), make_vectors(rng, [3, 4], 32, 0)]
-    segments = [LiveSegment(segment, None) for segment in build_segments(texts, KEYS, 32, 0, "int8")]
+    segments = build([make_text(rng, ["b"] * 60_000, 32, 0), make_text(rng, ["b", "m"], 32, 0)], 32, 0)
     ranker = NativeRanker(segments, instruction_set="portable", range_rows=16_384)
-    hundredth = [prepared(make_vectors(rng, [3] * 400, 32, 0))]
-    whole = [prepared(make_vectors(rng, [3] * (40_000 // queries), 32, 0))] * queries
+    hundredth = [prepare(make_text(rng, ["b"] * 400, 32, 0), segments)]
+    whole = [prepare(make_text(rng, ["b"] * (40_000 // queries), 32, 0), segments)] * queries
     short = seconds_of(ranker, hundredth, prune, limit=None)
     assert seconds_of(ranker, whole, prune, limit=0.1) < 0.1 + 25 * short
 
@@ -265,10 +231,9 @@ def test_a_deadline_stops_a_search_within_a_range(queries: int, prune: bool) -> 
 @pytest.mark.parametrize("prune", [True, False])
 def test_a_deadline_stops_the_sentence_vectors_of_a_range(prune: bool) -> None:
     rng = np.random.default_rng(0)
-    row = make_vectors(rng, [], 0, 1024)
-    segments = [LiveSegment(s, None) for s in build_segments([row] * 3000, KEYS, 0, 1024, "fp32")]
+    segments = build([make_text(rng, [], 0, 1024)] * 3000, 0, 1024, "fp32")
     ranker = NativeRanker(segments, instruction_set="portable", range_rows=65_536)
-    whole = [prepared(make_vectors(rng, [], 0, 1024))] * 2000
+    whole = [prepare(make_text(rng, [], 0, 1024), segments)] * 2000
     short = seconds_of(ranker, whole[:20], prune, limit=None)
     assert seconds_of(ranker, whole, prune, limit=0.1) < 0.1 + 25 * short
 
@@ -279,11 +244,11 @@ def test_a_deadline_stops_the_sentence_vectors_of_a_range(prune: bool) -> None:
 def test_one_segment_is_searched_from_many_python_threads_at_once() -> None:
     """The first searches check the lists' rows, all at the same time."""
     rng = np.random.default_rng(11)
-    queries = [make_query(rng, N_T, 16, 6) for _ in range(8)]
     for attempt in range(3):
         segments = make_segments(
             np.random.default_rng(attempt), [1500, 900], N_T, 16, longest=16, deleted=0.1
         )
+        queries = [make_query(rng, segments, 6) for _ in range(8)]
         wanted = [expected([query], segments, Selection(10)) for query in queries]
         ranker = NativeRanker(segments, threads=2, range_rows=512)
         _search_at_once(ranker, queries, wanted)
@@ -304,6 +269,10 @@ def _search_at_once(ranker: NativeRanker, queries: list[PreparedQuery], wanted: 
 
 
 def test_an_index_is_searched_from_many_python_threads_at_once(tmp_path: Path) -> None:
+    from coil.indexes.opening import create, open_index
+    from tests.hash_encoder import HashEncoder, answers
+    from tests.tiny import random_texts
+
     texts = random_texts(90, longest=12)
     index = create(tmp_path / "index.coil", encoder=HashEncoder())
     for begin in range(0, 90, 30):
@@ -318,22 +287,18 @@ def test_an_index_is_searched_from_many_python_threads_at_once(tmp_path: Path) -
 def test_checking_rows_lets_other_python_threads_run() -> None:
     """A list of many mentions, the last of which is wrong: all that is done with it is to check it."""
     assert native is not None
-    mentions = 100_000_000
-    rows = np.zeros(mentions, np.uint16)
-    rows[-1] = 4
-    [made] = make_segments(np.random.default_rng(0), [4], 1, 0)
+    mentions = 1 << 30
+    starts = np.zeros(mentions // 64, np.uint64)
+    starts[0] = 1
+    starts[-1] = 1
+    [made] = build([make_text(np.random.default_rng(0), ["a"], 0, 0)], 0, 0)
     arrays = named_arrays(made.segment) | {
-        "list_ids": np.zeros(1, np.int32),
-        "list_offsets": np.array([0, mentions]),
-        "mention_rows": rows,
-        "vectors": np.zeros(mentions, np.int8),
+        "list_offsets": np.array([0, mentions], np.uint32),
+        "posting_starts": starts,
         "vector_scales": np.zeros(mentions, np.uint8),
-        "list_norms": np.ones(1, np.float32),
-        "block_offsets": np.zeros(2, np.int64),
-        "block_norms": np.zeros(0, np.float32),
     }
-    segment = native.Segment(arrays, 1)
-    query = prepared(make_vectors(np.random.default_rng(0), [0], 1, 0)).native
+    segment = make_native(arrays, 0)
+    query = prepare(make_text(np.random.default_rng(0), ["a"], 0, 0), [made]).native
     ticks: list[float] = []
     done = threading.Event()
 
@@ -344,7 +309,7 @@ def test_checking_rows_lets_other_python_threads_run() -> None:
     ticking = threading.Thread(target=tick)
     ticking.start()
     began = time.perf_counter()
-    with pytest.raises(ValueError, match="mention_rows"):
+    with pytest.raises(ValueError, match="posting_starts"):
         native.score_segment(native.instruction_sets()[0], segment, query)
     ended = time.perf_counter()
     done.set()

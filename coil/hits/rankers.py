@@ -24,7 +24,7 @@ from coil.scores.scorer import Scorer
 RANGE_ROWS = 32_768  # rows whose scores stay in the processor's cache while lists are read: 256 KiB a query
 BATCH_ROWS = 8_192  # the same where many queries share the lists and the cache
 BATCH = 8  # queries that are many
-WORTH_PRUNING = 200  # rows for each hit asked for: with fewer, too little can be ruled out
+WORTH_PRUNING = 2000  # rows for each hit asked for: with fewer, too little can be ruled out
 NO_THRESHOLD = np.iinfo(np.int64).min
 
 
@@ -36,7 +36,7 @@ class Counts:
     mentions_skipped: int = 0
     sentences_scored: int = 0
     sentences_skipped: int = 0
-    sketches_scored: int = 0
+    heads_scored: int = 0
     rescored: int = 0  # rows scored again in a more precise form
 
 
@@ -72,7 +72,7 @@ def _rank_one(
         check_deadline(selection)
         scores = scorer(query, live.segment)
         found.append(best_documents(number, live, scores, selection, query.sentence is None))
-        of_lists = (live.segment.mentions_of(list_id) for list_id in query.lists.tolist())
+        of_lists = (live.segment.mentions_at(live.segment.find(key)) for key in query.keys)
         mentions += sum(part.stop - part.start for part in of_lists)
         sentences += live.segment.n_rows if query.sentence is not None else 0
     return Ranking.joined(found, selection.k), Counts(mentions_scored=mentions, sentences_scored=sentences)
@@ -172,6 +172,7 @@ class NativeRanker:
         k = min(max(selection.k, 0), _n_rows(self._segments))
         if self._range_rows is None and selection.at_least == NO_THRESHOLD:  # as a rule, not in tests
             prune = prune and k * WORTH_PRUNING <= _n_rows(self._segments)
+        prune = prune and all(query.floor for query in queries)  # a match that subtracts has no useful bound
         with native_errors():
             answers: Any = self._scorer.native.search(
                 instruction_set=self._scorer.instruction_set,

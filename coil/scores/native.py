@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
@@ -48,25 +48,53 @@ class NativeScorer:
         found = _SEGMENTS.get(segment)
         if found is None:
             with native_errors():
-                found = self.native.Segment(named_arrays(segment), segment.vectors.dim)
+                found = self.native.Segment(
+                    named_arrays(segment),
+                    segment.vectors.dim,
+                    segment.longest_sentence,
+                    segment.k1,
+                    segment.b,
+                )
             _SEGMENTS[segment] = found
         return found
+
+
+def key_finder(segments: Sequence[Segment]) -> Callable[[str], Sequence[int]]:
+    """Looks a key up in the dictionaries of many segments: its place in each, -1 where it is not there."""
+    native = load_native()
+    if native is None or any(max(of.vectors.dim, of.sentences.dim) > WIDEST for of in segments):
+        return lambda key: [segment.find(key) for segment in segments]
+    scorer = NativeScorer()
+    prepared = [scorer.segment(segment) for segment in segments]
+
+    def find(key: str) -> Sequence[int]:
+        with native_errors():
+            places: list[int] = native.find_keys(prepared, [key.encode()])[:, 0].tolist()
+        return places
+
+    return find
 
 
 def named_arrays(segment: Segment) -> dict[str, NDArray[Any]]:
     """The arrays that the kernels read, by their names in docs/format.md."""
     bounds = segment.bounds
+    head, tail = segment.sentences.parts
     arrays: dict[str, NDArray[Any] | None] = {
-        "list_ids": segment.list_ids,
+        "keys": segment.dictionary.keys,
+        "key_blocks": segment.dictionary.key_blocks,
         "list_offsets": segment.list_offsets,
-        "mention_rows": segment.mention_rows,
+        "posting_offsets": segment.posting_offsets,
+        "posting_rows": segment.posting_rows,
+        "posting_starts": segment.posting_starts,
         "vectors": segment.vectors.values,
         "vector_scales": segment.vectors.scales,
-        "sentences": segment.sentences.values,
-        "sentence_scales": segment.sentences.scales,
+        "sentence_heads": head.values,
+        "sentence_head_scales": head.scales,
+        "sentence_tails": tail.values,
+        "sentence_tail_scales": tail.scales,
         "row_documents": segment.row_documents,
-        **{field.name: getattr(bounds, field.name) for field in fields(bounds) if field.name != "sketches"},
-        **{field.name: getattr(bounds.sketches, field.name) for field in fields(bounds.sketches)},
+        "row_lengths": segment.row_lengths,
+        **{field.name: getattr(bounds, field.name) for field in fields(bounds)},
     }
     return {name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None}
 

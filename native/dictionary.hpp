@@ -1,0 +1,89 @@
+// Finds keys in a segment's dictionary: a binary search over the first keys of the blocks, then a walk through one block.
+// coil/lists/dictionary.py writes it. Whatever the bytes are, nothing outside of a block is read.
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "checks.hpp"
+#include "views.hpp"
+
+namespace coil {
+
+// The keys of one block, one after another.
+class BlockKeys {
+  public:
+    BlockKeys(const Keys &keys, std::int64_t block)
+        : at_(keys.data + keys.blocks[block]), end_(keys.data + keys.blocks[block + 1]) {}
+
+    void next() {
+        check(end_ - at_ >= 2, "keys", "of a block are too short");
+        const int shared = at_[0], own = at_[1];
+        check(shared <= size_ && own <= end_ - at_ - 2 && shared + own <= LONGEST_KEY, "keys", "are damaged");
+        std::memcpy(key_ + shared, at_ + 2, static_cast<std::size_t>(own));
+        size_ = shared + own;
+        at_ += 2 + own;
+    }
+
+    // Below 0, 0 or above 0: where the key stands to the wanted one.
+    int compare(const std::string &wanted) const {
+        const std::size_t size = static_cast<std::size_t>(size_);
+        const int found = std::memcmp(key_, wanted.data(), std::min(size, wanted.size()));
+        return found != 0 ? found : size < wanted.size() ? -1 : size > wanted.size();
+    }
+
+    std::uint64_t beginning() const;
+    bool at_end() const { return at_ == end_; }
+
+  private:
+    const std::uint8_t *at_, *const end_;
+    std::uint8_t key_[LONGEST_KEY] = {};
+    int size_ = 0;
+};
+
+// The first eight bytes of a key as a number that is in the same order.
+inline std::uint64_t beginning(const std::uint8_t *key, std::size_t size) {
+    std::uint64_t number = 0;
+    for (std::size_t i = 0; i < 8; ++i) number = number << 8 | (i < size ? key[i] : 0);
+    return number;
+}
+
+inline std::uint64_t BlockKeys::beginning() const { return coil::beginning(key_, static_cast<std::size_t>(size_)); }
+
+// How the first key of each block begins: close together, so that a search over them reads little memory.
+inline std::vector<std::uint64_t> block_beginnings(const Keys &keys) {
+    std::vector<std::uint64_t> found;
+    for (std::int64_t block = 0; block * BLOCK_KEYS < keys.count; ++block) {
+        BlockKeys first(keys, block);
+        first.next();
+        found.push_back(first.beginning());
+    }
+    return found;
+}
+
+// The place of a key, -1 where it is not there.
+inline std::int64_t find_key(const Keys &keys, const std::vector<std::uint64_t> &beginnings, const std::string &wanted) {
+    if (!keys.count) return -1;
+    // The block that may hold it is in [low, high): not before the last that begins with less, nor after one with more.
+    const std::uint64_t number = beginning(reinterpret_cast<const std::uint8_t *>(wanted.data()), wanted.size());
+    const auto after = std::lower_bound(beginnings.begin(), beginnings.end(), number);
+    std::int64_t low = std::max<std::int64_t>(after - beginnings.begin() - 1, 0);
+    std::int64_t high = std::max<std::int64_t>(std::upper_bound(after, beginnings.end(), number) - beginnings.begin(), low + 1);
+    while (high - low > 1) {
+        const std::int64_t middle = (low + high) / 2;
+        BlockKeys block(keys, middle);
+        block.next();
+        (block.compare(wanted) <= 0 ? low : high) = middle;
+    }
+    BlockKeys block(keys, low);
+    const std::int64_t last = std::min<std::int64_t>(keys.count, (low + 1) * BLOCK_KEYS);
+    for (std::int64_t place = low * BLOCK_KEYS; place < last; ++place) {
+        block.next();
+        if (block.compare(wanted) == 0) return place;
+    }
+    check(block.at_end(), "keys", "of a block are too long");
+    return -1;
+}
+
+}  // namespace coil
