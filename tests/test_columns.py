@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coil.explanations.columns import (
+    bar,
     cut_end,
     cut_end_at_word,
     cut_middle,
@@ -21,7 +22,9 @@ from coil.explanations.explanation import explain
 from coil.explanations.snippet import cut_snippet, piece_text
 from coil.explanations.table import format_contrast, format_table
 from coil.texts.values import Document
-from tests.hash_encoder import HashEncoder
+from coil.tokens.profile import ScoringProfile
+from tests.summing_encoder import SummingEncoder
+from tests.tiny import PROFILE, WEIGHED
 
 ODD = st.text(alphabet=st.sampled_from("ab 河岸é\u0301ｱ\u200d\x1b\u202e\n\t😀…"), max_size=60)
 
@@ -48,21 +51,33 @@ def test_wide_letters_take_two_columns() -> None:
     assert cut_end_at_word(" raised its rates", 9) == " raised…"
 
 
-@given(query=ODD, document=ODD, doc_id=ODD, width=st.sampled_from([70, 80, 100, 120]))
-@settings(max_examples=40, deadline=None)
-def test_columns_stand_under_each_other(query: str, document: str, doc_id: str, width: int) -> None:
+@given(
+    query=ODD,
+    document=ODD,
+    doc_id=ODD,
+    width=st.sampled_from([70, 80, 100, 120]),
+    profile=st.sampled_from([PROFILE, WEIGHED]),
+)
+@settings(max_examples=80, deadline=None)
+def test_columns_stand_under_each_other(
+    query: str, document: str, doc_id: str, width: int, profile: ScoringProfile
+) -> None:
+    encoder = SummingEncoder(profile=profile)
     made = explain(
-        HashEncoder(), f"river {query} bank", Document(doc_id, f"bank {document} river {document} bank")
+        encoder, f"river {query} bank", Document(doc_id, f"bank {document}. River {document} bank. River.")
     )
     lines = format_table(made, width=width).splitlines()
     start = next(place for place, line in enumerate(lines) if line.startswith("  query  ") and "adds" in line)
     titles, *rows = lines[start : start + 1 + len(made.matches)]
-    end = width_of(titles[: titles.index("similarity")]) + len("similarity")
-    for line, match in zip(rows, made.matches, strict=True):
-        number = f"{match.similarity:.2f}"
-        places = [m.end() for m in re.finditer(re.escape(number), line)]
-        assert end in [width_of(line[:place]) for place in places]
-    contrast = made.versus(explain(HashEncoder(), f"river {query} bank", Document("b", "the river")))
+    fit = "similarity" if profile is PROFILE else "  fit"
+    columns = {fit: [m.similarity if profile is PROFILE else m.fit for m in made.matches]}
+    columns["adds"] = [match.contribution for match in made.matches]
+    for title, values in columns.items():
+        end = width_of(titles[: titles.rindex(title)]) + len(title)
+        for line, value in zip(rows, values, strict=True):
+            places = [found.end() for found in re.finditer(re.escape(f"{value:.2f}"), line)]
+            assert end in [width_of(line[:place]) for place in places]
+    contrast = made.versus(explain(encoder, f"river {query} bank", Document("b", "the river")))
     for line in [
         *format_table(made, width=width).splitlines(),
         *format_contrast(contrast, width=width).splitlines(),
@@ -91,3 +106,11 @@ def test_pieces_show_where_their_word_goes_on() -> None:
     assert piece_text(text, (7, 8)) == "…n…"
     assert piece_text(text, (8, 11)) == "…ing"
     assert piece_text(text, (11, 12)) == ","
+
+
+def test_a_bar_is_as_long_as_its_share() -> None:
+    assert bar(0.0, 4) == "    "
+    assert bar(0.5, 4) == "██  "
+    assert bar(0.53, 4) == "██▏ "
+    assert bar(1.0, 4) == bar(1.7, 4) == "████"
+    assert bar(-1.0, 4) == "    "

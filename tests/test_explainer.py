@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -14,6 +15,7 @@ from coil.indexes.index import Index
 from coil.indexes.opening import create
 from coil.service.answers import Asked, answer_queries, explain_one
 from coil.texts.values import Document
+from coil.tokens.profile import By
 from coil.vectors.token_vectors import TokenVectors
 from tests.hash_encoder import HashEncoder
 from tests.tiny import random_texts
@@ -27,6 +29,7 @@ class CountingEncoder(HashEncoder):
     def __init__(self, n_t: int = 4, n_c: int = 3) -> None:
         super().__init__(n_t, n_c)
         self.queries: list[str] = []
+        self.told: list[str] = []
         self.documents: list[str] = []
 
     def encode_queries(self, texts: Iterable[str]) -> Iterator[TokenVectors]:
@@ -39,8 +42,11 @@ class CountingEncoder(HashEncoder):
         self.documents += kept
         return super().encode_documents(kept)
 
+    def sentence_terms(self, text: str) -> None:
+        self.told.append(text)
+
     def forget(self) -> None:
-        self.queries, self.documents = [], []
+        self.queries, self.documents, self.told = [], [], []
 
 
 @pytest.fixture
@@ -56,43 +62,48 @@ def index(tmp_path: Path, encoder: CountingEncoder) -> Index:
     return made
 
 
-@pytest.mark.parametrize("tok_only", [False, True])
+@pytest.mark.parametrize("by", get_args(By))
 def test_an_answer_with_matches_encodes_each_query_once(
-    index: Index, encoder: CountingEncoder, tok_only: bool
+    index: Index, encoder: CountingEncoder, by: By
 ) -> None:
     queries = [QUERY, "open a loan account", " "]
     with index.pinned() as pinned:
-        answered = answer_queries(pinned, queries, Asked(k=5, tok_only=tok_only, matches=True), 60.0)
+        answered = answer_queries(pinned, queries, Asked(k=5, by=by, matches=True), 60.0)
     assert [len(answer.value["hits"]) > 1 for answer in answered] == [True, True, False]
-    assert encoder.queries == queries
-    assert encoder.documents == queries[:2]  # what their own texts would score
+    assert encoder.queries == (queries if by != "bm25" else [])  # which counts words
+    assert encoder.documents == encoder.told == []  # that would take too long for every hit
 
 
 def test_two_explanations_encode_the_query_once(index: Index, encoder: CountingEncoder) -> None:
     with index.pinned() as pinned:
-        explained = explain_one(pinned, QUERY, "3", "4", tok_only=False, seconds=60.0)
+        explained = explain_one(pinned, QUERY, "3", "4", "coil", seconds=60.0)
     assert [explained[which]["doc_id"] for which in ("first", "second")] == ["3", "4"]
-    assert encoder.queries == encoder.documents == [QUERY]
+    assert encoder.queries == [QUERY]
+    assert encoder.told == [index.document(doc_id).text for doc_id in ("3", "4")]
 
 
-@pytest.mark.parametrize("tok_only", [False, True])
-@pytest.mark.parametrize(("n_t", "n_c"), [(4, 3), (4, 0)])
-def test_an_explainer_explains_what_the_searcher_found(n_t: int, n_c: int, tok_only: bool) -> None:
+@pytest.mark.parametrize(
+    ("n_c", "by"),
+    [(3, "coil"), (3, "tokens"), (3, "bm25"), (3, "dense"), (3, "hybrid"), (0, "coil"), (0, "tokens")],
+)
+def test_an_explainer_explains_what_the_searcher_found(n_c: int, by: By) -> None:
     documents = [Document(str(n), text) for n, text in enumerate(random_texts(30, longest=12))]
-    searcher = Searcher.build(HashEncoder(n_t, n_c), documents)
-    explainer = Explainer(searcher, QUERY, tok_only)
-    hits = searcher.search(QUERY, k=5, tok_only=tok_only)
+    searcher = Searcher.build(HashEncoder(4, n_c), documents)
+    explainer = Explainer(searcher, QUERY, by)
+    hits = searcher.search(QUERY, k=5, by=by)
     assert hits
     for hit in hits:
         explanation = explainer.explain(hit.doc_id)
         assert explanation.score == pytest.approx(hit.score, abs=1e-5)
         assert explanation.own_score == explainer.own_score
-        assert explanation == explain_hit(searcher, QUERY, hit.doc_id, tok_only=tok_only)
+        assert explanation == explain_hit(searcher, QUERY, hit.doc_id, by=by)
     with pytest.raises(InputError, match="'nowhere'"):
         explainer.explain("nowhere")
 
 
 def test_a_dense_model_is_not_explained_by_its_tokens() -> None:
     searcher = Searcher.build(HashEncoder(0, 3), [Document("a", "river")])
-    with pytest.raises(InputError, match="token part"):
-        Explainer(searcher, QUERY, tok_only=True)
+    with pytest.raises(InputError, match="no token vectors"):
+        Explainer(searcher, QUERY, "tokens")
+    counted = Explainer(searcher, "river", "bm25").explain("a")
+    assert [match.query_token for match in counted.matches] == ["river"], "words can be counted all the same"

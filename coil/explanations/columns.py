@@ -6,6 +6,7 @@ import unicodedata
 
 ELLIPSIS = "…"
 REPLACEMENT = "�"
+_EIGHTHS = " ▏▎▍▌▋▊▉"
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -57,6 +58,12 @@ def cut_middle(text: str, columns: int) -> str:
 def pad(text: str, columns: int, width: int | None = None) -> str:
     """Fill a text up with spaces; `width` is given where the text holds more than what is shown."""
     return text + " " * (columns - (width_of(text) if width is None else width))
+
+
+def bar(share: float, columns: int) -> str:
+    """A share from 0 to 1 as a bar in this many columns; more than 1 fills them."""
+    eighths = round(min(max(share, 0.0), 1.0) * columns * 8)
+    return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()).ljust(columns)
 
 
 def wrap(text: str, columns: int, indent: str = "") -> list[str]:

@@ -3,81 +3,95 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from coil.explanations.explanation import (
-    Explanation,
-    check_parts,
-    explain_vectors,
-    score_own_text,
-    widen_chunk,
-)
-from coil.explanations.stored import stored_vectors
+from coil.explanations.explanation import Explanation, explain_vectors, widen_chunk
+from coil.explanations.sentence_parts import SentencePart, split_sentence_part
+from coil.explanations.stored import stored_row
 from coil.forks import cached
-from coil.hits.searcher import Searcher
-from coil.scores.prepared import prepare
+from coil.hits.searcher import Searcher, check_parts
+from coil.scores.prepared import PreparedQuery
 from coil.texts.questions import check_id, check_query
+from coil.tokens.profile import By
 from coil.vectors.token_vectors import TokenVectors
 
 
 class Explainer:
     """Takes the scores of a searcher's documents apart, with the very vectors that it searches.
 
-    `tok_only` leaves the sentence part out. `vectors` saves encoding the query where that has been done.
+    `by` names the system that scores. `vectors` saves encoding the query where that has been done.
     """
 
     def __init__(
-        self, searcher: Searcher, query: str, tok_only: bool = False, vectors: TokenVectors | None = None
+        self, searcher: Searcher, query: str, by: By = "coil", vectors: TokenVectors | None = None
     ) -> None:
-        encoder = searcher.encoder
-        check_parts(encoder, tok_only)
+        self._profile = check_parts(searcher.encoder.config, by)
         check_query(query)
         if vectors is None:
-            [vectors] = encoder.encode_queries([query])
-        self.query = query
-        self.vectors = replace(vectors, sentence=None) if tok_only else vectors
+            [vectors] = searcher.encode([query], by)
+        self.query, self.by, self.vectors = query, by, vectors
         self._searcher = searcher
-        self._prepared = prepare(encoder, self.vectors)
+        [self._prepared] = searcher.prepare([vectors], by)
 
-    def explain(self, doc_id: str) -> Explanation:
-        """Why a document scores what it scores."""
-        encoder, collection = self._searcher.encoder, self._searcher.collection
+    def explain(self, doc_id: str, sentence_parts: bool = True) -> Explanation:
+        """Why a document scores what it scores; for the sentence parts its text is encoded once more."""
+        searcher = self._searcher
+        encoder, collection = searcher.encoder, searcher.collection
         ordinal = collection.ordinal_of(check_id(doc_id))
         document = collection.document(ordinal)
-        vectors, chunk = stored_vectors(self._searcher, ordinal, self._prepared)
-        profile = encoder.config.profile
-        [tokens] = encoder.tokenizer.cut([document.text[slice(*chunk)]], profile.document_length)
-        stored = replace(vectors, dropped=tokens.dropped)
-        if tokens.dropped:  # the row ends where its text was truncated
-            chunk = (chunk[0], chunk[0] + int(tokens.spans[-1, 1]))
+        row = stored_row(searcher, ordinal, self._prepared, document)
+        chunk = row.span
+        if row.dropped:  # the row ends where its text was truncated
+            chunk = (chunk[0], row.end)
         explained = explain_vectors(
             self.query,
             self._as_searched,
-            document,
-            stored,
-            profile,
-            encoder.keys,
-            encoder.tokenizer.unknown_id,
+            self._profile,
+            row.scored,
+            collection.statistics,
+            self.by,
+            self._sentence_as_searched,
         )
-        return replace(explained, own_score=self.own_score, chunk=widen_chunk(document.text, chunk))
+        parts: tuple[SentencePart, ...] = ()
+        if sentence_parts:
+            parts = split_sentence_part(encoder, self._prepared, document.text, row.span, explained.sentence)
+        return replace(
+            explained,
+            own_score=self.own_score,
+            chunk=widen_chunk(document.text, chunk),
+            document_dropped=row.dropped,
+            sentence_parts=parts,
+        )
 
-    @cached
+    @property
     def own_score(self) -> float | None:
         """What the query's own text would score as a document; see `Explanation`."""
-        return score_own_text(self._searcher.encoder, self.query, self._as_searched)
+        return self._prepared.own_score if self.query.strip() else None
 
     @cached
-    def _as_searched(self) -> TokenVectors:
+    def _as_searched(self) -> PreparedQuery:
         """The query with the vectors that the stored ones are multiplied with: int8 lists see 15 bits."""
-        if self._searcher.exact_in != "int8":
-            return self.vectors
-        prepared = self._prepared
-        vectors = np.array(self.vectors.vectors)
-        for place, vector in zip(prepared.places, prepared.token_vectors, strict=True):
-            vectors[place] = vector.coded
-        sentence = None if prepared.sentence_vector is None else prepared.sentence_vector.coded
-        return replace(self.vectors, vectors=vectors, sentence=sentence)
+        prepared, profile = self._prepared, self._profile
+        if self._searcher.exact_in != "int8" or not prepared.n_t:
+            return prepared
+        vectors: NDArray[Any] = np.array(self.vectors.vectors, dtype=np.float64)
+        for place, key, vector in zip(prepared.places, prepared.keys, prepared.token_vectors, strict=True):
+            weight = profile.beta
+            if prepared.saturation is not None:  # codes are of r·β·v: what is shown is the similarity of v
+                weight *= self._searcher.collection.statistics.rarity(key)
+            if weight:
+                vectors[place] = vector.coded.astype(np.float64) / weight
+        return replace(prepared, encoded=replace(self.vectors, vectors=vectors))
+
+    @cached
+    def _sentence_as_searched(self) -> NDArray[np.float64] | None:
+        pair = self._prepared.sentence_vectors
+        if self._searcher.exact_in != "int8" or pair is None:
+            return None
+        return np.concatenate([part.coded.astype(np.float64) for part in pair])
 
 
 def explain_hit(
@@ -85,7 +99,7 @@ def explain_hit(
     query: str,
     doc_id: str,
     query_vectors: TokenVectors | None = None,
-    tok_only: bool = False,
+    by: By = "coil",
 ) -> Explanation:
     """The same for a single document."""
-    return Explainer(searcher, query, tok_only, query_vectors).explain(doc_id)
+    return Explainer(searcher, query, by, query_vectors).explain(doc_id)

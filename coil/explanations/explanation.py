@@ -9,11 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import InputError
+from coil.explanations.sentence_parts import SentencePart, split_sentence_part
 from coil.explanations.snippet import Snippet, Span, cut_snippet, piece_text
+from coil.hits.searcher import check_parts
+from coil.scores.prepared import KnowsCollection, PreparedQuery
+from coil.scores.statistics import Tally
 from coil.texts.questions import check_query
 from coil.texts.values import Document
-from coil.tokens.list_keys import NO_LIST, ListKeys, unlisted_reason
-from coil.tokens.profile import ScoringProfile
+from coil.tokens.list_keys import unlisted_reason
+from coil.tokens.profile import By, ScoringProfile
 from coil.vectors.encoder import Encoder
 from coil.vectors.token_vectors import TokenVectors
 
@@ -32,21 +36,28 @@ class QueryToken:
 
 @dataclass(frozen=True)
 class Mention:
-    """A place in the document that a query token was compared with; `similarity` is v_q · v_d."""
+    """A place in the document that a query token was compared with; `similarity` is v_q · v_d.
+
+    `fit` is what that makes; see `Match`.
+    """
 
     token: str
     span: Span
     context: Snippet
     similarity: float
+    fit: float = 0.0
 
 
 @dataclass(frozen=True)
 class Match:
-    """What one query token found: the document's mention that is most similar to it, and the others.
+    """What one query word found: the document's mention that is most similar to it, and the others.
 
-    `similarity` is the plain product, which may be negative; `contribution` is what it adds to the score,
-    floored at 0 where the profile says so; `floored` tells that it was. `runner_ups` are the other mentions,
-    the most similar first.
+    `contribution` = `rarity` · `factor` · `fit` is what it adds to the score. `similarity` is the plain
+    product with the best mention, which may be negative; `fit` is α + β · `similarity`, floored at 0 where
+    the profile says so, and `floored` tells that it was. `rarity` is how much a match of this word says, by
+    the `rows_with` texts of the collection that have it (1 and 0 where words are not weighed). `count` is how
+    often this text has it, and `factor` what that makes, given the length of the text. `runner_ups` are the
+    other mentions, the most similar first.
     """
 
     query_token: str
@@ -58,15 +69,21 @@ class Match:
     contribution: float
     runner_ups: tuple[Mention, ...] = ()
     floored: bool = False
+    fit: float = 0.0
+    rarity: float = 1.0
+    rows_with: int = 0
+    count: int = 1
+    factor: float = 1.0
 
 
 @dataclass(frozen=True)
 class Explanation:
     """Why a document scores what it scores: `matches` and `sentence` sum to `score`.
 
-    `matches` stand in query order, each occurrence of a token on its own. `sentence` is v_cls^q · v_cls^d,
-    None for a model without it. `unmatched` tokens have a list that the document is not in;
-    `without_list` tokens have no list at all and are never compared (stop words, say).
+    `matches` stand in query order, each occurrence of a word on its own. `sentence` is γ(q)·v_cls^q·v_cls^d,
+    None for a system without it; `sentence_parts` say which sentences of the document it comes from, and sum
+    to it (empty where the model does not tell). `unmatched` words have a list that the document is not in;
+    `without_list` words have no list at all and are never compared (stop words, say).
 
     `chunk` are the characters of the document that were scored, out of `characters`: the chunk that is best
     for this query, or what the model could take of a text that is cut off (`document_dropped` tokens were
@@ -74,7 +91,8 @@ class Explanation:
 
     `own_score` is what the query's own text would score as a document: something to hold `score` against,
     since a score by itself says little. It is no limit, but a text has to say what the query says, in its
-    words, to come near. None where the query is blank or was not encoded here.
+    words, to come near. None where the query is blank. `by` is the system that answered, `rows` how many
+    texts (documents, or chunks of long ones) the collection has.
     """
 
     query: str
@@ -89,6 +107,9 @@ class Explanation:
     document_dropped: int = 0
     query_dropped: int = 0
     own_score: float | None = None
+    sentence_parts: tuple[SentencePart, ...] = ()
+    by: By = "coil"
+    rows: int = 0
 
     def share(self, part: float) -> float:
         """How much of all that speaks for the document a part is, from 0 to 1."""
@@ -111,7 +132,7 @@ class Explanation:
         """Why this document is above or below another, which is explained for the same query."""
         from coil.explanations.contrast import make_contrast
 
-        if (self.query, self.sentence is None) != (other.query, other.sentence is None):
+        if (self.query, self.by) != (other.query, other.by):
             raise InputError(
                 "the two explanations answer different questions", "explain both documents for one query"
             )
@@ -127,9 +148,18 @@ class Explanation:
         return format_table(self)
 
 
-def explain(encoder: Encoder, query: str, document: Document, tok_only: bool = False) -> Explanation:
-    """Encode a query and a document, and take their score apart; `tok_only` leaves the sentence part out."""
-    check_parts(encoder, tok_only)
+def explain(
+    encoder: Encoder,
+    query: str,
+    document: Document,
+    by: By = "coil",
+    statistics: KnowsCollection | None = None,
+) -> Explanation:
+    """Encode a query and a document, and take their score apart.
+
+    Weights are those of a collection with these statistics, or of a collection of this document alone.
+    """
+    profile = check_parts(encoder.config, by)
     if not isinstance(document, Document):
         raise InputError(
             f"the document is a value of type {type(document).__name__}; expected a Document",
@@ -137,27 +167,21 @@ def explain(encoder: Encoder, query: str, document: Document, tok_only: bool = F
         )
     [encoded] = encoder.encode_queries([check_query(query)])
     [vectors] = encoder.encode_documents([document.text])
-    asked = replace(encoded, sentence=None) if tok_only else encoded
-    profile, keys, unknown = encoder.config.profile, encoder.keys, encoder.tokenizer.unknown_id
-    explained = explain_vectors(query, asked, document, vectors, profile, keys, unknown)
+    if statistics is None:
+        alone = Tally()
+        alone.add(vectors.keys)
+        statistics = alone
+    prepared = PreparedQuery.of(encoded, profile, statistics)
+    whole = Scored(document, vectors, sum(key is not None for key in vectors.keys))
+    explained = explain_vectors(query, prepared, profile, whole, statistics, by)
     end = int(vectors.spans[-1, 1]) if vectors.dropped else len(document.text)
-    own_score = score_own_text(encoder, query, asked)
-    return replace(explained, own_score=own_score, chunk=widen_chunk(document.text, (0, end)))
-
-
-def check_parts(encoder: Encoder, tok_only: bool) -> None:
-    """A model without token vectors cannot be explained by them alone."""
-    if tok_only and not encoder.config.n_t:
-        raise InputError("a dense model has no token part to explain", "explain without --tok-only")
-
-
-def score_own_text(encoder: Encoder, query: str, query_vectors: TokenVectors) -> float | None:
-    """What a query's own text would score as a document, None for a blank query."""
-    if not query.strip() or not len(query_vectors):
-        return None
-    [own] = encoder.encode_documents([query])
-    profile, keys = encoder.config.profile, encoder.keys
-    return explain_vectors(query, query_vectors, Document("", query), own, profile, keys).score
+    return replace(
+        explained,
+        own_score=prepared.own_score if query.strip() else None,
+        chunk=widen_chunk(document.text, (0, end)),
+        document_dropped=vectors.dropped,
+        sentence_parts=split_sentence_part(encoder, prepared, document.text, (0, end), explained.sentence),
+    )
 
 
 def widen_chunk(text: str, chunk: Span) -> Span:
@@ -165,36 +189,46 @@ def widen_chunk(text: str, chunk: Span) -> Span:
     return chunk if text[: chunk[0]].strip() or text[chunk[1] :].strip() else (0, len(text))
 
 
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """A document, the vectors of one of its rows (at least of the query's words), and the row's length."""
+
+    document: Document
+    vectors: TokenVectors
+    length: int
+
+
 def explain_vectors(
     query: str,
-    query_vectors: TokenVectors,
-    document: Document,
-    document_vectors: TokenVectors,
+    prepared: PreparedQuery,
     profile: ScoringProfile,
-    keys: ListKeys,
-    unknown_id: int | None = None,
+    scored: Scored,
+    statistics: KnowsCollection,
+    by: By = "coil",
+    sentence_vector: NDArray[np.float64] | None = None,
 ) -> Explanation:
-    """The same for a query and a document that are already encoded."""
+    """The same for a query and a document that are already encoded.
+
+    `sentence_vector` is the query's as it is multiplied, where that is not `prepared.sentence`.
+    """
+    encoded, document, vectors = prepared.encoded, scored.document, scored.vectors
     matches: list[Match] = []
     unmatched: list[QueryToken] = []
     without_list: list[QueryToken] = []
-    # A dense model has no token vectors: its tokens neither match nor fail to.
-    n = len(query_vectors) if query_vectors.vectors.shape[1] else 0
-    query_lists = keys.of(query_vectors.token_ids)
-    document_lists = keys.of(document_vectors.token_ids)
-    for i in range(n):
-        token = QueryToken(piece_text(query, _span(query_vectors, i)), _span(query_vectors, i))
-        places = np.flatnonzero(document_lists == query_lists[i])
-        if query_lists[i] == NO_LIST:
-            unknown = unknown_id is not None and int(query_vectors.token_ids[i]) == unknown_id
-            written = query[slice(*token.span)]
-            without_list.append(replace(token, reason=unlisted_reason(written, unknown)))
-        elif not len(places):
+    used = {int(place): number for number, place in enumerate(prepared.places)}
+    for i, key in enumerate(encoded.keys if profile.uses_lists else ()):
+        token = QueryToken(piece_text(query, _span(encoded, i)), _span(encoded, i))
+        places = np.array([j for j, other in enumerate(vectors.keys) if other == key], dtype=np.intp)
+        if key is None:
+            without_list.append(replace(token, reason=unlisted_reason(query[slice(*token.span)])))
+        elif i not in used or not len(places):
             unmatched.append(token)
         else:
-            mentions = _mentions(query_vectors.vectors[i], document, document_vectors, places)
-            matches.append(_match(token, mentions, profile))
-    sentence = _sentence_part(query_vectors, document_vectors)
+            matches.append(_match(token, key, i, places, prepared, profile, scored, statistics))
+    sentence = None
+    if prepared.sentence is not None and vectors.sentence is not None:
+        of_query = prepared.sentence.astype(np.float64) if sentence_vector is None else sentence_vector
+        sentence = float(of_query @ vectors.sentence.astype(np.float64))
     return Explanation(
         query=query,
         doc_id=document.doc_id,
@@ -205,13 +239,30 @@ def explain_vectors(
         without_list=tuple(without_list),
         chunk=(0, len(document.text)),
         characters=len(document.text),
-        document_dropped=document_vectors.dropped,
-        query_dropped=query_vectors.dropped,
+        query_dropped=encoded.dropped,
+        by=by,
+        rows=statistics.n_rows,
     )
 
 
-def _match(token: QueryToken, mentions: list[Mention], profile: ScoringProfile) -> Match:
-    best, *others = mentions
+def _match(
+    token: QueryToken,
+    key: str,
+    place: int,
+    places: NDArray[np.intp],
+    prepared: PreparedQuery,
+    profile: ScoringProfile,
+    scored: Scored,
+    statistics: KnowsCollection,
+) -> Match:
+    vector = prepared.encoded.vectors[place]
+    best, *others = _mentions(vector, scored.document, scored.vectors, places, profile)
+    floored = profile.floor and profile.alpha + profile.beta * best.similarity < 0.0
+    rarity, rows_with = 1.0, 0
+    if prepared.saturation is not None:
+        rarity, rows_with = statistics.rarity(key), statistics.rows_with(key)
+    counts = np.array([len(places)])
+    factor = float(np.reshape(prepared.factors(counts, np.array([scored.length], dtype=np.uint32)), -1)[0])
     return Match(
         query_token=token.text,
         query_span=token.span,
@@ -219,9 +270,14 @@ def _match(token: QueryToken, mentions: list[Mention], profile: ScoringProfile) 
         document_span=best.span,
         context=best.context,
         similarity=best.similarity,
-        contribution=max(best.similarity, 0.0) if profile.floor else best.similarity,
+        contribution=rarity * factor * best.fit,
         runner_ups=tuple(others),
-        floored=profile.floor and best.similarity < 0.0,
+        floored=floored,
+        fit=best.fit,
+        rarity=rarity,
+        rows_with=rows_with,
+        count=len(places),
+        factor=factor,
     )
 
 
@@ -230,28 +286,27 @@ def _mentions(
     document: Document,
     document_vectors: TokenVectors,
     places: NDArray[np.intp],
+    profile: ScoringProfile,
 ) -> list[Mention]:
     """The mentions at these places, the most similar first, equals in text order."""
     # In float64, so that the parts add up to what they are said to add up to.
-    similarities = document_vectors.vectors[places].astype(np.float64) @ query_vector.astype(np.float64)
+    similarities = np.zeros(len(places))
+    if profile.beta > 0.0 and len(query_vector):
+        similarities = document_vectors.vectors[places].astype(np.float64) @ query_vector.astype(np.float64)
     mentions = []
     for row in np.argsort(-similarities, kind="stable"):
-        span = _span(document_vectors, int(places[row]))
+        span, similarity = _span(document_vectors, int(places[row])), float(similarities[row])
+        fit = profile.alpha + profile.beta * similarity
         mentions.append(
             Mention(
                 piece_text(document.text, span),
                 span,
                 cut_snippet(document.text, span),
-                float(similarities[row]),
+                similarity,
+                max(fit, 0.0) if profile.floor else fit,
             )
         )
     return mentions
-
-
-def _sentence_part(query: TokenVectors, document: TokenVectors) -> float | None:
-    if query.sentence is None or document.sentence is None:
-        return None
-    return float(query.sentence.astype(np.float64) @ document.sentence.astype(np.float64))
 
 
 def _span(vectors: TokenVectors, place: int) -> Span:

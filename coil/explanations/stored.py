@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import InputError
+from coil.explanations.explanation import Scored
 from coil.explanations.snippet import Span
 from coil.hits.searcher import Searcher
 from coil.lists.segment import LiveSegment, Segment
 from coil.scores.prepared import PreparedQuery
 from coil.scores.scorer import score_between
-from coil.vectors.encoder import Encoder
+from coil.texts.values import Document
+from coil.tokens.list_keys import Keyed
 from coil.vectors.token_vectors import TokenVectors
 
 
-def stored_vectors(searcher: Searcher, ordinal: int, query: PreparedQuery) -> tuple[TokenVectors, Span]:
+@dataclass(frozen=True, eq=False)
+class StoredRow:
+    """The row of a document that scores best for a query, as it is stored."""
+
+    scored: Scored
+    span: Span  # of the row in the document's text
+    end: int  # of what the model could take of it
+    dropped: int  # tokens that it could not
+
+
+def stored_row(searcher: Searcher, ordinal: int, query: PreparedQuery, document: Document) -> StoredRow:
     """A document's stored vectors in the query's lists, from the chunk that scores best for the query.
 
     The lists do not tell where in the text a mention is; the tokenizer does: the n-th mention of a list is
@@ -25,8 +39,15 @@ def stored_vectors(searcher: Searcher, ordinal: int, query: PreparedQuery) -> tu
     begin, stop = int(rows[0]), int(rows[-1]) + 1
     row = begin + int(np.argmax(score_between(query, live.segment, begin, stop)))
     start, end = live.segment.row_spans[row].tolist()
-    text = searcher.collection.document(ordinal).text[start:end]
-    return _vectors_of_row(searcher.encoder, live.segment, row, text, start, query), (start, end)
+    encoder = searcher.encoder
+    text = document.text[start:end]
+    [tokens] = encoder.tokenizer.cut([text], encoder.config.profile.document_length)
+    keyed = encoder.keys.of(text, tokens)
+    scored = Scored(
+        document, _vectors_of_row(live.segment, row, start, keyed, query), int(live.segment.row_lengths[row])
+    )
+    last = int(tokens.spans[-1, 1]) if len(tokens.spans) else 0
+    return StoredRow(scored, (start, end), start + last, tokens.dropped)
 
 
 def _rows_of(searcher: Searcher, ordinal: int) -> tuple[LiveSegment, NDArray[np.intp]]:
@@ -39,30 +60,33 @@ def _rows_of(searcher: Searcher, ordinal: int) -> tuple[LiveSegment, NDArray[np.
 
 
 def _vectors_of_row(
-    encoder: Encoder, segment: Segment, row: int, text: str, start: int, query: PreparedQuery
+    segment: Segment, row: int, start: int, keyed: Keyed, query: PreparedQuery
 ) -> TokenVectors:
-    tokenizer = encoder.tokenizer
-    [tokens] = tokenizer.cut([text], encoder.config.profile.document_length)
-    prefix = len(tokenizer.prefix)
-    token_ids = tokens.input_ids[prefix : len(tokens) - len(tokenizer.suffix)]
-    lists = encoder.keys.of(token_ids)
     stored = segment.vectors if segment.precise_vectors is None else segment.precise_vectors
     places: list[NDArray[np.intp]] = []
     vectors: list[NDArray[np.float32]] = []
-    for list_id in np.unique(query.lists).tolist():
-        mentions = segment.mentions_of(list_id)
-        of_list = segment.mention_rows[mentions]  # ascending: a row's mentions are side by side
-        first, last = (mentions.start + int(np.searchsorted(of_list, at)) for at in (row, row + 1))
-        places.append(np.flatnonzero(lists == list_id))
-        vectors.append(stored[first:last].decode())
+    for key in dict.fromkeys(query.keys):
+        at = segment.find(key)
+        rows, starts, counts = segment.rows_at(at)
+        posting = int(np.searchsorted(rows, row))
+        if posting == len(rows) or rows[posting] != row:
+            continue
+        first = segment.mentions_at(at).start + int(starts[posting])
+        found = np.array([place for place, other in enumerate(keyed.keys) if other == key], dtype=np.intp)
+        if len(found) != counts[posting]:
+            raise InputError(
+                "the stored text has other words than were indexed", "run `coil verify`, or index it again"
+            )
+        places.append(found)
+        vectors.append(stored[first : first + len(found)].decode())
     joined = np.concatenate([np.zeros(0, np.intp), *places])
     order = np.argsort(joined, kind="stable")
     kept = joined[order]
     sentences = segment.sentences if segment.precise_sentences is None else segment.precise_sentences
     return TokenVectors(
-        token_ids=token_ids[kept],
-        positions=(kept + prefix).astype(np.int32),
-        spans=(tokens.spans[kept] + start).astype(np.int32),
+        keys=tuple(keyed.keys[place] for place in kept.tolist()),
+        positions=kept.astype(np.int32),
+        spans=(keyed.spans[kept] + start).astype(np.int32),
         vectors=np.concatenate([np.zeros((0, segment.vectors.dim), np.float32), *vectors])[order],
         sentence=sentences[np.array([row])].decode()[0] if sentences.dim else None,
     )

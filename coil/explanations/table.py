@@ -1,12 +1,18 @@
-"""Explanations and contrasts as tables for people, as wide as their terminal."""
+"""Explanations and contrasts as tables for people, as wide as their terminal.
+
+A column that says nothing is left out: BM25 compares no contexts, and the paper's COIL weighs no words.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
+from coil.errors import how_many
 from coil.explanations.columns import (
+    bar,
     cut_end,
     cut_end_at_word,
     cut_middle,
@@ -18,6 +24,7 @@ from coil.explanations.columns import (
 )
 from coil.explanations.contrast import Contrast, Difference
 from coil.explanations.explanation import Explanation, Match, Mention, QueryToken
+from coil.explanations.sentence_parts import SentencePart
 from coil.explanations.snippet import Snippet
 
 Shade = Callable[[str, float], str]
@@ -25,19 +32,58 @@ Shade = Callable[[str, float], str]
 
 WIDTH = 120
 NARROW = 100  # below, a share is a number without a bar
+TINY = 64  # below, there is no room for how rare a word is and how often it is there
 BAR_WIDTH = 10
 MOST_CONTEXT = 60
 LEAST_CONTEXT = 12
+ENOUGH_CONTEXT = 18  # below, a contrast has no room for numbers that can be left out
 MOST_ID = 60
-_EIGHTHS = " ▏▎▍▌▋▊▉"
+SENTENCES = 3  # that are shown at least, where there are as many
+ADDS = 6  # columns of a number that is added
+HERE = len("here")
+WITHOUT_CONTEXTS = ("bm25", "hybrid")  # they count words and do not compare what these mean
+
+
+@dataclass(frozen=True)
+class _Figures:
+    """The numbers of matches that say something. `fit` is the name of its column, empty without one."""
+
+    fit: str
+    rarity: bool  # and how often the text has the word
+    rows: int
+
+    @classmethod
+    def of(cls, explanations: Sequence[Explanation], width: int) -> _Figures:
+        matches = [match for explanation in explanations for match in explanation.matches]
+        plain = all(match.fit == (0.0 if match.floored else match.similarity) for match in matches)
+        compared = bool(matches) and explanations[0].by not in WITHOUT_CONTEXTS
+        return cls(
+            fit="" if not compared else "similarity" if plain else "fit",
+            rarity=width >= TINY and any(match.rows_with for match in matches),
+            rows=explanations[0].rows,
+        )
+
+    @property
+    def fit_width(self) -> int:
+        return max(len(self.fit), 5) if self.fit else 0
+
+    def show_fit(self, similarity: float, fit: float) -> str:
+        """The number that tells how well a context fits, as the column's name says."""
+        return f"{similarity if self.fit == 'similarity' else fit:.2f}" if self.fit else ""
+
+    def show_rows(self, match: Match, narrow: bool) -> str:
+        """How many texts have the word."""
+        return f"{match.rows_with:,}" if narrow or not self.rows else f"{match.rows_with:,} of {self.rows:,}"
 
 
 def format_table(
     explanation: Explanation, shade: Shade | None = None, width: int = WIDTH, mentions: int = 1
 ) -> str:
-    """One row a query token: its best mention in context, similarity, contribution, share of the score.
+    """One row a query word: its best mention in context, how rare it is in the collection, how often it is in
+    this text, how well the context fits, what that adds, and its share of the score. Then the sentence part,
+    and the sentences of the document that it comes from.
 
-    `mentions` is how many mentions of each query token are shown; of the others, how many there are.
+    `mentions` is how many mentions of each query word are shown, and at most that many sentences or three.
     """
     lines = [_heading(explanation, width)]
     lines += _about_reading(explanation, width)
@@ -52,39 +98,54 @@ class _Rows:
 
     def __init__(self, explanation: Explanation, shade: Shade, width: int, mentions: int) -> None:
         self._explanation, self._shade, self._mentions = explanation, shade, max(mentions, 1)
-        self._narrow = width < NARROW
+        self._width, self._narrow = width, width < NARROW
+        self._figures = figures = _Figures.of([explanation], width)
         words = ["query", "sentence", *(printable(m.query_token) for m in explanation.matches)]
         self._query = min(max(width_of(word) for word in words), 12 if self._narrow else 20)
         self._share = len("floored") if self._narrow else len("share of the score")
-        self._others = any(self._hidden(match) for match in explanation.matches)
-        numbers = 2 + len("similarity") + 2 + 6 + 2 + self._share + (8 if self._others else 0)
+        # How often a word is there tells how many mentions are not shown.
+        self._others = not figures.rarity and any(self._hidden(match) for match in explanation.matches)
+        shown = [figures.show_rows(match, self._narrow) for match in explanation.matches]
+        self._rows_name = "texts" if self._narrow else "texts with it"
+        self._rows = max(map(len, [self._rows_name, *shown])) if figures.rarity else 0
+        self._between = (4 + self._rows + HERE if figures.rarity else 0) + (
+            2 + figures.fit_width if figures.fit else 0
+        )  # columns between the context and what it adds
+        numbers = self._between + 2 + ADDS + 2 + self._share + (8 if self._others else 0)
         self._context = min(max(width - 2 - self._query - 2 - numbers, LEAST_CONTEXT), MOST_CONTEXT)
 
     def lines(self) -> list[str]:
+        explanation, figures = self._explanation, self._figures
         share = "share" if self._narrow else "share of the score"
+        between = self._numbers(self._rows_name, "here", figures.fit)
         context = pad(cut_end("in the document", self._context), self._context)
-        lines = [self._line("query", context, "similarity", "adds", share, "others" * self._others)]
-        for match in self._explanation.matches:
+        lines = [self._line("query", context + between, "adds", share, "others" * self._others)]
+        for match in explanation.matches:
             lines += self._of_match(match)
-        if self._explanation.sentence is not None:
-            value = self._explanation.sentence
-            what = pad(cut_end("the texts as a whole", self._context), self._context)
-            adds = f"{value:.2f}"
-            lines.append(self._line("sentence", what, adds, adds, self._bar(self._explanation.share(value))))
+        if explanation.sentence is not None:
+            lines.append(self._of_sentence("sentence", "the texts as a whole", explanation.sentence))
+            for part in sentences_to_show(explanation, max(SENTENCES, self._mentions)):
+                lines.append(self._of_sentence("", f"  {printable(part.text)}", part.contribution))
+        if figures.rarity and self._narrow and figures.rows:
+            lines += _note(f"texts: how many of {figures.rows:,} have the word", self._width)
         return lines
 
     def _of_match(self, match: Match) -> list[str]:
         share = self._explanation.share(match.contribution)
         floored = "floored" if self._narrow else "floored at 0"
         hidden = self._hidden(match)
+        between = self._numbers(
+            self._figures.show_rows(match, self._narrow),
+            f"{match.count:,}×",
+            self._figures.show_fit(match.similarity, match.fit),
+        )
         lines = [
             self._line(
                 printable(match.query_token),
-                fit_snippet(match.context, self._context, share, self._shade),
-                f"{match.similarity:.2f}",
+                fit_snippet(match.context, self._context, share, self._shade) + between,
                 f"{match.contribution:.2f}",
                 floored if match.floored else self._bar(share),
-                f"{hidden:6,}" if hidden else "",
+                f"{hidden:6,}" if hidden and self._others else "",
             )
         ]
         for mention in match.runner_ups[: self._mentions - 1]:
@@ -93,80 +154,157 @@ class _Rows:
 
     def _of_mention(self, mention: Mention) -> str:
         context = fit_snippet(mention.context, self._context, 0.0, _plain)
-        return self._line("", context, f"{mention.similarity:.2f}", "", "")
+        fit = self._figures.show_fit(mention.similarity, mention.fit)
+        return self._line("", context + self._numbers("", "", fit), "", "")
+
+    def _of_sentence(self, name: str, text: str, value: float) -> str:
+        """A line of the sentence part: it has no numbers but what it adds, so its text has their place."""
+        room = self._context + self._between
+        words = pad(cut_end_at_word(text, room), room)
+        return self._line(name, words, f"{value:.2f}", self._bar(self._explanation.share(value)))
 
     def _hidden(self, match: Match) -> int:
         return max(len(match.runner_ups) - (self._mentions - 1), 0)
 
-    def _line(
-        self, query: str, context: str, similarity: str, adds: str, share: str, others: str = ""
-    ) -> str:
+    def _numbers(self, rows: str, here: str, fit: str) -> str:
+        figures = self._figures
+        weighed = f"  {rows:>{self._rows}}  {here:>{HERE}}" if figures.rarity else ""
+        return weighed + (f"  {fit:>{figures.fit_width}}" if figures.fit else "")
+
+    def _line(self, query: str, middle: str, adds: str, share: str, others: str = "") -> str:
         cut = pad(cut_end(query, self._query), self._query)
-        return f"  {cut}  {context}  {similarity:>10}  {adds:>6}  {share:<{self._share}}  {others}"
+        return f"  {cut}  {middle}  {adds:>{ADDS}}  {share:<{self._share}}  {others}"
 
     def _bar(self, share: float) -> str:
         """A small bar and the share in per cent; nothing for what adds nothing."""
         if share <= 0.0:
             return ""
-        if self._narrow:
-            return f"{share:4.0%}"
-        eighths = round(share * BAR_WIDTH * 8)
-        bar = "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
-        return f"{bar:<{BAR_WIDTH}} {share:4.0%}"
+        return f"{share:4.0%}" if self._narrow else f"{bar(share, BAR_WIDTH)} {share:4.0%}"
+
+
+def sentences_to_show(explanation: Explanation, most: int) -> list[SentencePart]:
+    """The sentences that decide, the largest first, and what is left as one more; they sum to `sentence`.
+
+    None where there is only one sentence: it is all of the text.
+    """
+    spoken = sorted(
+        (part for part in explanation.sentence_parts if part.span is not None),
+        key=lambda part: -abs(part.contribution),
+    )
+    beside = [part for part in explanation.sentence_parts if part.span is None]
+    if len(spoken) < 2:
+        return []
+    if len(spoken) == most + 1:  # "1 more sentence" would take as many lines as the sentence
+        most += 1
+    shown, left = spoken[:most], spoken[most:]
+    if left or beside:
+        names = [f"{len(left):,} more sentences"] if left else []
+        total = sum(part.contribution for part in (*left, *beside))
+        shown.append(SentencePart(", ".join([*names, *(part.text for part in beside)]), None, total))
+    return shown
 
 
 def format_contrast(contrast: Contrast, shade: Shade | None = None, width: int = WIDTH) -> str:
     """The summary, then one row a part: what each document has for it, and the difference."""
-    first, second = contrast.first, contrast.second
-    colour = shade or _plain
-    words = ["sentence", *(printable(d.query_token) for d in contrast.differences)]
-    query = min(max(width_of(word) for word in words), 12 if width < NARROW else 20)
-    # Two spaces, the query token, and for each document a mention and its similarity; then the difference.
-    cell = max(min((width - 2 - query - 2 * (2 + 1 + 7) - 2 - 10) // 2, MOST_CONTEXT), LEAST_CONTEXT)
-    side = cell + 8
+    return "\n".join(line.rstrip() for line in _Sides(contrast, shade or _plain, width).lines())
 
-    def line(token: str, sides: Sequence[str], difference: str) -> str:
-        return f"  {pad(cut_end(token, query), query)}  {'  '.join(sides)}  {difference:>10}"
 
-    names = [pad(cut_middle(printable(e.doc_id), side - 1), side) for e in (first, second)]
-    lines = wrap(contrast.summary, width)
-    lines += [line("query", names, "difference")]
-    for difference in contrast.differences:
+class _Sides:
+    """The rows of a contrast in columns that fit the width."""
+
+    def __init__(self, contrast: Contrast, shade: Shade, width: int) -> None:
+        self._contrast, self._shade, self._width = contrast, shade, width
+        self._both = (contrast.first, contrast.second)
+        self._figures = figures = _Figures.of(self._both, width)
+        # The paper's matches add their similarity; of others it is shown what they add, and why if it fits.
+        self._alike = figures.fit == "similarity" and not figures.rarity
+        words = ["sentence", *(printable(d.query_token) for d in contrast.differences)]
+        self._query = min(max(width_of(word) for word in words), 12 if width < NARROW else 20)
+        matches = [match for d in contrast.differences for match in (d.first, d.second) if match is not None]
+        rows = max(map(len, ["texts with it", *(figures.show_rows(m, narrow=False) for m in matches)]))
+        for why, how_rare in ((True, True), (True, False), (False, False)):
+            self._why, self._rows = why and not self._alike, rows if how_rare and figures.rarity else 0
+            self._numbers = 8  # a space, the number, and a star or a space
+            if self._why:
+                self._numbers += (1 + HERE) * figures.rarity + (1 + figures.fit_width) * bool(figures.fit)
+            before = 2 + self._query + 2 + (self._rows + 2 if self._rows else 0)
+            room = (width - before - 2 * self._numbers - 2 - 2 - len("difference")) // 2
+            if room >= ENOUGH_CONTEXT:
+                break
+        self._cell = max(min(room, MOST_CONTEXT), LEAST_CONTEXT)
+
+    def lines(self) -> list[str]:
+        contrast, both = self._contrast, self._both
+        lines = wrap(contrast.summary, self._width)
+        names = [cut_middle(printable(e.doc_id), self._cell + 7 * (not self._why)) for e in both]
+        titles = [self._side(name, "here", self._figures.fit, "adds" * self._why) for name in names]
+        if not self._why:
+            titles = [pad(name, self._cell + self._numbers) for name in names]
+        lines.append(self._line("query", "texts with it", titles, "difference"))
+        for difference in contrast.differences:
+            lines += self._of_difference(difference)
+        scores = [self._side("", "", "", f"{e.score:.2f}") for e in both]
+        lines.append(self._line("score", "", scores, f"{contrast.gap:+.2f}"))
+        if any(m.floored for d in contrast.differences for m in (d.first, d.second) if m is not None):
+            lines.append("  * below 0, so floored: it adds nothing")
+        for explanation in both:
+            name = cut_middle(printable(explanation.doc_id), MOST_ID)
+            for about in _partly_read(explanation):
+                lines += _note(f"{name}, {about}", self._width)
+        lines += _tokens("in neither document", contrast.in_neither, self._width)
+        lines += _tokens("not compared", contrast.first.without_list, self._width)
+        return lines
+
+    def _of_difference(self, difference: Difference) -> list[str]:
+        pairs = [(difference.first, difference.first_adds), (difference.second, difference.second_adds)]
+        if difference.query_span is None:
+            whole = [self._side("the text as a whole", "", "", f"{adds:.2f}") for _, adds in pairs]
+            return [self._line("sentence", "", whole, f"{difference.value:+.2f}"), *self._of_sentences()]
+        known = difference.first or difference.second
+        assert known is not None
+        rows = self._figures.show_rows(known, narrow=False)
         sides = [
-            _side(difference, match, adds, explanation, cell, colour)
-            for match, adds, explanation in (
-                (difference.first, difference.first_adds, first),
-                (difference.second, difference.second_adds, second),
-            )
+            self._of_match(match, explanation)
+            for (match, _), explanation in zip(pairs, self._both, strict=True)
         ]
-        lines.append(line(printable(difference.query_token), sides, f"{difference.value:+.2f}"))
-    scores = [pad("", cell) + f"{e.score:7.2f} " for e in (first, second)]
-    lines.append(line("score", scores, f"{contrast.gap:+.2f}"))
-    if any(m.floored for d in contrast.differences for m in (d.first, d.second) if m is not None):
-        lines.append("  * below 0, so floored: it adds nothing")
-    for explanation in (first, second):
-        name = cut_middle(printable(explanation.doc_id), MOST_ID)
-        for about in _partly_read(explanation):
-            lines += _note(f"{name}, {about}", width)
-    lines += _tokens("in neither document", contrast.in_neither, width)
-    lines += _tokens("not compared", first.without_list, width)
-    return "\n".join(text.rstrip() for text in lines)
+        return [self._line(printable(difference.query_token), rows, sides, f"{difference.value:+.2f}")]
 
+    def _of_match(self, match: Match | None, explanation: Explanation) -> str:
+        if match is None:
+            return pad("–", self._cell + self._numbers)
+        context = fit_snippet(match.context, self._cell, explanation.share(match.contribution), self._shade)
+        value = match.similarity if self._alike else match.contribution
+        fit = self._figures.show_fit(match.similarity, match.fit)
+        return context + self._figures_of(f"{match.count:,}×", fit, f"{value:.2f}", match.floored)
 
-def _side(
-    difference: Difference,
-    match: Match | None,
-    adds: float,
-    explanation: Explanation,
-    cell: int,
-    shade: Shade,
-) -> str:
-    if difference.query_span is None:
-        return pad(cut_end("the text as a whole", cell), cell) + f" {adds:6.2f} "
-    if match is None:
-        return pad("–", cell + 8)
-    context = fit_snippet(match.context, cell, explanation.share(match.contribution), shade)
-    return f"{context} {match.similarity:6.2f}{'*' if match.floored else ' '}"
+    def _of_sentences(self) -> list[str]:
+        """The sentence of each document that adds most, where they have several."""
+        parts = [sentences_to_show(explanation, 1)[:1] for explanation in self._both]
+        if not any(parts):
+            return []
+        sides = [
+            self._side(f"  {printable(part[0].text)}", "", "", f"{part[0].contribution:.2f}")
+            if part
+            else pad("", self._cell + self._numbers)
+            for part in parts
+        ]
+        return [self._line("", "", sides, "")]
+
+    def _side(self, text: str, here: str, fit: str, adds: str) -> str:
+        words = pad(cut_end_at_word(text, self._cell), self._cell)
+        return words + self._figures_of(here, fit, adds, floored=False)
+
+    def _figures_of(self, here: str, fit: str, adds: str, floored: bool) -> str:
+        why = ""
+        if self._why:
+            why += f" {here:>{HERE}}" * self._figures.rarity
+            why += f" {fit:>{self._figures.fit_width}}" * bool(self._figures.fit)
+        return f"{why} {adds:>6}{'*' if floored else ' '}"
+
+    def _line(self, query: str, rows: str, sides: Sequence[str], difference: str) -> str:
+        name = pad(cut_end(query, self._query), self._query)
+        weighed = f"{rows:>{self._rows}}  " if self._rows else ""
+        return f"  {name}  {weighed}{'  '.join(sides)}  {difference:>10}"
 
 
 def fit_snippet(snippet: Snippet, columns: int, share: float, shade: Shade) -> str:
@@ -182,9 +320,10 @@ def fit_snippet(snippet: Snippet, columns: int, share: float, shade: Shade) -> s
 
 def _heading(explanation: Explanation, width: int) -> str:
     name = cut_middle(printable(explanation.doc_id), MOST_ID)
-    start = f"{name} scores {explanation.score:.2f} for "
+    by = "" if explanation.by == "coil" else f" by {explanation.by}"
+    start = f"{name} scores {explanation.score:.2f}{by} for "
     query = printable(explanation.query)
-    return f'{start}"{cut_end(query, max(width - width_of(start) - 2, 30))}"'
+    return f'{start}"{cut_end(query, max(width - width_of(start) - 2, 20))}"'
 
 
 def _partly_read(explanation: Explanation) -> list[str]:
@@ -194,14 +333,17 @@ def _partly_read(explanation: Explanation) -> list[str]:
         return []
     characters = f"characters {start:,} to {end:,} of {explanation.characters:,}"
     return [
-        f"cut off: read were {characters}" if explanation.document_dropped else f"best chunk: {characters}"
+        f"truncated: only {characters} were indexed"
+        if explanation.document_dropped
+        else f"best chunk: {characters}"
     ]
 
 
 def _about_reading(explanation: Explanation, width: int) -> list[str]:
     lines = _partly_read(explanation)
     if explanation.query_dropped:
-        lines.append(f"the query is cut off: tokens not read: {explanation.query_dropped:,}")
+        dropped = how_many(explanation.query_dropped, "token")
+        lines.append(f"the query is too long; it was read without its last {dropped}")
     return [wrapped for line in lines for wrapped in _note(line, width)]
 
 

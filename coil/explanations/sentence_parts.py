@@ -1,0 +1,76 @@
+"""Sentence parts: which sentences of a document its sentence vector's product comes from.
+
+With mean pooling, the sentence vector is a sum over the tokens of the text, so its product with the query is
+one as well: exactly, not by leaving sentences out. The document is encoded again for it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from coil.explanations.snippet import Span
+from coil.scores.prepared import PreparedQuery
+from coil.vectors.encoder import Encoder
+
+_END = re.compile(r"(?<=[.!?。！？])[\"'”’)\]]*\s+|\s*\n\s*\n\s*|[。！？]")
+START_AND_END, ROUNDING = "start and end", "rounding"
+_NOTHING = 1e-6  # what is closer to 0 than this is not worth a line
+
+
+@dataclass(frozen=True)
+class SentencePart:
+    """A sentence of the document, and what it adds to the score through the sentence vector.
+
+    Without a span: the marks at both ends of a text, which the model reads as well ("start and end"), or by
+    how much the stored vector differs from the text's own ("rounding").
+    """
+
+    text: str
+    span: Span | None
+    contribution: float
+
+
+def split_sentence_part(
+    encoder: Encoder, query: PreparedQuery, text: str, chunk: Span, total: float | None
+) -> tuple[SentencePart, ...]:
+    """The sentences of a chunk with what each adds, in text order; they sum to `total`."""
+    if total is None or query.sentence is None:
+        return ()
+    written = text[slice(*chunk)]
+    found = encoder.sentence_terms(written)
+    if found is None:
+        return ()
+    spans, terms, rest = found
+    of_query = query.sentence.astype(np.float64)
+    values = terms.astype(np.float64) @ of_query  # [tokens]
+    parts = []
+    for start, end in sentence_spans(written):
+        mine = (spans[:, 0] >= start) & (spans[:, 0] < end)
+        value = float(values[mine].sum())
+        parts.append(
+            SentencePart(" ".join(written[start:end].split()), (chunk[0] + start, chunk[0] + end), value)
+        )
+    ends = float(rest.astype(np.float64) @ of_query)
+    if abs(ends) > _NOTHING:
+        parts.append(SentencePart(START_AND_END, None, ends))
+    left = total - sum(part.contribution for part in parts)
+    if abs(left) > _NOTHING:
+        parts.append(SentencePart(ROUNDING, None, left))
+    return tuple(parts)
+
+
+def sentence_spans(text: str) -> list[Span]:
+    """The sentences of a text; together they are all of it."""
+    spans, begin = [], 0
+    for match in _END.finditer(text):
+        if text[begin : match.end()].strip():
+            spans.append((begin, match.end()))
+            begin = match.end()
+    if text[begin:].strip() or not spans:
+        spans.append((begin, len(text)))
+    else:
+        spans[-1] = (spans[-1][0], len(text))
+    return spans

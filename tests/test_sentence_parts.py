@@ -1,0 +1,72 @@
+"""Sentence parts: what each sentence adds through the sentence vector, exactly, with a language model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coil.explanations.sentence_parts import ROUNDING, START_AND_END, sentence_spans
+from coil.indexes.opening import create
+from coil.vectors.config import ModelConfig
+from coil.vectors.onnx_encoder import OnnxEncoder
+from coil.vectors.torch_encoder import TorchEncoder
+from tests.tiny import WEIGHED, make_model
+
+TEXT = "The river bank was steep. Money in the bank! A kubernetes cabinet?\n\nThe airport lounge is open"
+
+
+@pytest.mark.parametrize("norm", ["unit", "none"])
+def test_the_terms_of_tokens_sum_to_the_sentence_vector(tmp_path: Path, norm: Any) -> None:
+    from coil.vectors.export import export_model
+
+    folder = make_model(tmp_path / "model", ModelConfig(8, 12, "mean", norm, WEIGHED))
+    export_model(folder)
+    for encoder in (OnnxEncoder(folder, "fp32"), OnnxEncoder(folder, "int8"), TorchEncoder(folder)):
+        for text in (TEXT, "river", "river " * 200):
+            [vectors] = encoder.encode_documents([text])
+            found = encoder.sentence_terms(text)
+            assert found is not None
+            spans, terms, rest = found
+            assert len(spans) == len(terms)
+            assert vectors.sentence is not None
+            np.testing.assert_allclose(terms.sum(axis=0) + rest, vectors.sentence, atol=1e-5)
+
+
+@pytest.mark.parametrize(("pooling", "norm"), [("cls", "none"), ("mean", "layer")])
+def test_a_model_that_is_no_mean_does_not_tell(tmp_path: Path, pooling: Any, norm: Any) -> None:
+    folder = make_model(tmp_path / "model", ModelConfig(8, 12, pooling, norm, WEIGHED))
+    assert TorchEncoder(folder).sentence_terms(TEXT) is None
+
+
+def test_the_parts_of_an_explanation_sum_to_its_sentence_part(full: Path, tmp_path: Path) -> None:
+    with create(tmp_path / "a.coil", model=str(full)) as index:
+        index.add([{"id": "a", "text": TEXT}, {"id": "b", "text": "open a loan account"}])
+        for doc_id in ("a", "b"):
+            explained = index.explain("river kubernetes open", doc_id)
+            assert explained.sentence is not None
+            parts = explained.sentence_parts
+            assert sum(part.contribution for part in parts) == pytest.approx(explained.sentence, abs=1e-9)
+            named = [part for part in parts if part.span is None]
+            assert {part.text for part in named} <= {START_AND_END, ROUNDING}
+            for part in parts:
+                if part.span is not None:
+                    written = index.document(doc_id).text[slice(*part.span)]
+                    assert part.text == " ".join(written.split())
+            rounding = [part.contribution for part in named if part.text == ROUNDING]
+            assert all(abs(value) < 0.05 for value in rounding)  # that of int8
+        assert [part.text for part in index.explain("river", "a").sentence_parts][:2] == [
+            "The river bank was steep.",
+            "Money in the bank!",
+        ]
+        assert index.explain("river", "a", by="bm25").sentence_parts == ()
+
+
+@given(st.text(alphabet="ab .!?\n。", max_size=60))
+def test_sentences_cover_a_text_without_overlap(text: str) -> None:
+    spans = sentence_spans(text)
+    assert "".join(text[start:end] for start, end in spans) == text
