@@ -9,13 +9,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+import coil
 from coil.cli.main import run
 from coil.errors import how_many
 from coil.indexes.opening import create
 from coil.storage.lock import writer_lock
+from coil.texts.runs import read_run
+from coil.tokens.profile import By
 
 Output = pytest.CaptureFixture[str]
 
@@ -42,24 +46,77 @@ def test_search_and_explain(index: str, capsys: Output) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     assert "river.txt" in lines[0]
-    assert run(["search", index, "steep river bank", "--json", "--tok-only"]) == 0
+    assert run(["search", index, "steep river bank", "--json", "--by", "tokens"]) == 0
     hits = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [hit["doc_id"] for hit in hits] == ["river.txt", "money.md"]
+    assert {hit["by"] for hit in hits} == {"tokens"}
+    share = hits[0]["share"]
+    assert 0.0 < hits[1]["share"] < share < 1.5
+    assert run(["search", index, "steep river bank", "--by", "tokens"]) == 0
+    assert f" {share:.0%} █" in capsys.readouterr().out.splitlines()[0]
     assert run(["explain", index, "steep river bank", "river.txt"]) == 0
     assert "[bank]" in capsys.readouterr().out
     assert run(["explain", index, "river", "river.txt", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["matches"][0]["query_token"] == "river"
 
 
+@pytest.mark.parametrize("by", get_args(By))
+def test_one_index_answers_as_five_systems(index: str, tmp_path: Path, capsys: Output, by: By) -> None:
+    query = "steep river bank"
+    with coil.open(index) as opened:
+        expected = opened.search(query, by=by)
+    assert run(["search", index, query, "--by", by, "--json"]) == 0
+    hits = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(hit["doc_id"], hit["score"], hit["share"], hit["by"]) for hit in hits] == [
+        (hit.doc_id, hit.score, hit.share, by) for hit in expected
+    ]
+    assert len(hits) == (2 if by in ("tokens", "bm25") else 3)
+    (tmp_path / "q.tsv").write_text(f"q\t{query}\n")
+    out = tmp_path / "out.trec"
+    assert run(["search", index, "--queries", str(tmp_path / "q.tsv"), "--run", str(out), "--by", by]) == 0
+    assert read_run(out) == {"q": {hit.doc_id: pytest.approx(hit.score) for hit in expected}}
+    assert run(["explain", index, query, hits[0]["doc_id"], "--by", by, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (told["by"], told["score"]) == (by, pytest.approx(hits[0]["score"], abs=1e-4))
+
+
+def test_hits_below_a_score_or_share_are_left_out(index: str, tmp_path: Path, capsys: Output) -> None:
+    def found(*more: str) -> list[str]:
+        assert run(["search", index, "steep river bank", "--json", *more]) == 0
+        return [json.loads(line)["doc_id"] for line in capsys.readouterr().out.splitlines()]
+
+    with coil.open(index) as opened:
+        first, second, *_ = opened.search("steep river bank")
+    assert second.share is not None
+    assert found("--min-score", str(first.score - 0.001)) == [first.doc_id]
+    assert found("--min-share", str(second.share - 0.001)) == [first.doc_id, second.doc_id]
+    assert run(["search", index, "river", "--min-share", "9"]) == 0
+    assert "no document reaches --min-score or --min-share" in capsys.readouterr().err
+    (tmp_path / "q.tsv").write_text("q\tsteep river bank\n")
+    asked = ["search", index, "--queries", str(tmp_path / "q.tsv"), "--run", str(tmp_path / "out.trec")]
+    assert run([*asked, "--min-score", str(first.score - 0.001)]) == 0
+    assert [*read_run(tmp_path / "out.trec")["q"]] == [first.doc_id]
+
+
+def test_help_teaches_the_systems(capsys: Output) -> None:
+    for verb in ("search", "explain", "rerank"):
+        assert run([verb, "--help"]) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "--by [coil|tokens|bm25|dense|hybrid]" in shown
+        assert "dense (the sentence vector alone)" in shown
+        assert "--tok-only" not in shown
+
+
 def test_explain_versus(index: str, capsys: Output) -> None:
     asked = ["explain", index, "steep river bank", "river.txt", "--versus", "money.md"]
     assert run(asked) == 0
-    first, *rows = capsys.readouterr().out.splitlines()
+    first, *rows = re.sub(r"\n(?! )", " ", capsys.readouterr().out).splitlines()
     assert first.startswith("river.txt is above money.md by ")
     assert "which money.md does not have" in first
-    assert rows[0].split() == ["query", "river.txt", "money.md", "difference"]
-    assert {row.split()[0] for row in rows[1:]} == {"steep", "river", "bank", "sentence", "score"}
-    assert run([*asked, "--json", "--tok-only"]) == 0
+    assert [word for word in rows[0].split() if word in ("river.txt", "money.md", "difference")]
+    named = {row[2:].split("  ")[0].strip() for row in rows[1:]} - {""}
+    assert named == {"steep", "river", "bank", "sentence", "score"}
+    assert run([*asked, "--json", "--by", "tokens"]) == 0
     [line] = capsys.readouterr().out.splitlines()
     found = json.loads(line)
     assert found["first"]["sentence"] is None
@@ -74,7 +131,7 @@ def test_the_terminals_width_and_colour_are_respected(
 ) -> None:
     for width in (80, 120):
         monkeypatch.setenv("COLUMNS", str(width))
-        for more in ([], ["--all"], ["--mentions", "2"], ["--versus", "money.md"], ["--tok-only"]):
+        for more in ([], ["--all"], ["--mentions", "2"], ["--versus", "money.md"], ["--by", "bm25"]):
             assert run(["explain", index, "steep river bank of a kingfisher", "river.txt", *more]) == 0
             shown = capsys.readouterr().out
             assert "\x1b" not in shown, "not a terminal"
@@ -155,7 +212,7 @@ def test_empty_documents_are_counted(tmp_path: Path, capsys: Output) -> None:
     assert told.err.rstrip().endswith("now has 0")
 
 
-def test_inspect_counts_what_is_there_and_names_lists_by_their_words(
+def test_inspect_counts_what_is_there_and_names_lists_by_their_keys(
     index: str, tmp_path: Path, capsys: Output
 ) -> None:
     (tmp_path / "b.tsv").write_text("b1\tA bank, banks and banking.\nb2\tEels.\n")
@@ -165,13 +222,13 @@ def test_inspect_counts_what_is_there_and_names_lists_by_their_words(
     assert run(["inspect", index]) == 0
     shown = capsys.readouterr().out
     assert " 3 in 2 segments, and 2 deleted rows (40.0%)" in shown
-    assert "longest lists  bank/banks/banking" in shown
+    assert "longest lists  bank 5" in shown
+    assert "words, by their stems" in shown
+    assert "BM25's weight" in shown
     assert "stream" not in shown
     assert run(["inspect", index, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    words, mentions = facts["longest_lists"][0]
-    assert words[:3] == ["bank", "banks", "banking"]
-    assert mentions == 5
+    assert facts["longest_lists"][0] == ["bank", 5]
     assert (facts["rows"], facts["deleted_rows"], facts["documents"]) == (3, 2, 3)
     assert run(["compact", index]) == 0
     capsys.readouterr()
@@ -222,7 +279,7 @@ def test_add_update_delete_compact_verify_inspect(index: str, tmp_path: Path, ca
     facts = json.loads(capsys.readouterr().out)
     assert (facts["documents"], facts["segments"], facts["deleted_rows"]) == (2, 1, 0)
     assert run(["inspect", index]) == 0
-    assert "35.0 bytes per mention" in capsys.readouterr().out
+    assert re.search(r"int8, \d+\.\d bytes per mention", capsys.readouterr().out)
 
 
 def test_a_finished_build_is_left_alone(index: str, notes: Path, capsys: Output) -> None:
@@ -243,6 +300,10 @@ def test_a_finished_build_is_left_alone(index: str, notes: Path, capsys: Output)
         (["explain", "{index}", "x", "otter.txt", "--versus", "nobody"], 1, "no document has the id"),
         (["explain", "{index}", "x", "otter.txt", "--versus", "money.md", "--all"], 2, "--versus shows"),
         (["explain", "{index}", "x", "otter.txt", "--mentions", "0"], 2, "--mentions"),
+        (["search", "{index}", "x", "--by", "splade"], 2, "'coil', 'tokens', 'bm25', 'dense', 'hybrid'"),
+        (["explain", "{index}", "x", "otter.txt", "--by", "splade"], 2, "'coil', 'tokens', 'bm25'"),
+        (["search", "{index}", "x", "--min-score", "nan"], 1, "min_score is nan; expected a number"),
+        (["search", "{index}", "x", "--min-share", "half"], 2, "--min-share"),
         (["index", "{tmp}/nothing.jsonl", "--out", "{tmp}/b.coil"], 1, "nothing.jsonl"),
         (["verify", "{tmp}/none.coil"], 1, "there is no index"),
     ],

@@ -23,8 +23,9 @@ from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
 from coil.texts.runs import read_run
 from coil.texts.values import Document
+from coil.tokens.profile import By, ScoringProfile
 from tests.hash_encoder import HashEncoder
-from tests.tiny import WORDS
+from tests.tiny import PROFILE, WEIGHED, WORDS
 
 Output = pytest.CaptureFixture[str]
 Found = list[tuple[str, float]]
@@ -42,7 +43,8 @@ class Case:
     n_c: int
     precision: Any
     long: Any
-    tok_only: bool
+    by: By
+    profile: ScoringProfile
     copy_cost: float  # 0: candidates are always cut out of their segments, inf: never
     block_rows: int
     replaced: bool  # whether the first document of the index takes another's place
@@ -59,14 +61,16 @@ def cases(draw: st.DrawFn) -> Case:
     some = st.permutations(everyone).flatmap(
         lambda order: st.integers(0, len(order)).map(lambda n: order[:n])
     )
+    n_c = draw(st.sampled_from([0, 3]))
     return Case(
         texts=texts,
         queries=queries,
         candidates=[draw(some) for _ in queries],
-        n_c=draw(st.sampled_from([0, 3])),
+        n_c=n_c,
         precision=draw(st.sampled_from(["int8", "fp16", "fp32"])),
         long=draw(st.sampled_from(["chunk", "truncate"])),
-        tok_only=draw(st.booleans()),
+        by=draw(st.sampled_from(["coil", "tokens", "bm25", "dense", "hybrid"] if n_c else ["coil", "bm25"])),
+        profile=draw(st.sampled_from([PROFILE, WEIGHED])),
         copy_cost=draw(st.sampled_from([0.0, 4.0, float("inf")])),
         block_rows=draw(st.sampled_from([1, 3, 1000])),
         replaced=draw(st.booleans()),
@@ -75,7 +79,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 def built(case: Case, folder: str) -> Index:
     """The index of the case, in several segments, with deleted rows in between where it says so."""
-    encoder = HashEncoder(n_c=case.n_c)
+    encoder = HashEncoder(n_c=case.n_c, profile=case.profile)
     index = create(Path(folder) / "a.coil", precision=case.precision, long=case.long, encoder=encoder)
     if case.replaced:
         index.add([Document("d0", "steep river bank"), Document("gone", case.texts[0])])
@@ -90,7 +94,7 @@ def searched(case: Case, index: Index) -> list[Found]:
     """What a search over all documents says about the candidates; a document it leaves out scores 0."""
     expected = []
     for query, chosen in zip(case.queries, case.candidates, strict=True):
-        hits = {hit.doc_id: hit.score for hit in index.search(query, 1000, tok_only=case.tok_only)}
+        hits = {hit.doc_id: hit.score for hit in index.search(query, 1000, by=case.by)}
         scored = [(f"d{i}", hits.get(f"d{i}", 0.0)) for i in sorted(chosen)]
         expected.append(sorted(scored, key=lambda pair: -pair[1]))
     return expected
@@ -99,7 +103,7 @@ def searched(case: Case, index: Index) -> list[Found]:
 def from_index(case: Case, index: Index) -> list[Found]:
     ids = [[f"d{i}" for i in chosen] for chosen in case.candidates]
     with patch.object(reranker, "COPY_COST", case.copy_cost):
-        found = index.rerank_many(case.queries, ids, case.tok_only)
+        found = index.rerank_many(case.queries, ids, case.by)
     for hits in found:
         assert [hit.rank for hit in hits] == list(range(1, len(hits) + 1))
         for hit in hits:
@@ -114,11 +118,13 @@ def from_corpus(case: Case, index: Index, **changes: Any) -> list[Found]:
     options = {
         "precision": case.precision,
         "long": case.long,
-        "tok_only": case.tok_only,
+        "by": case.by,
         "block_rows": case.block_rows,
     }
     with patch.object(reranker, "COPY_COST", case.copy_cost):
-        found = rerank(HashEncoder(n_c=case.n_c), texts, ids, documents, **{**options, **changes})
+        found = rerank(
+            HashEncoder(n_c=case.n_c, profile=case.profile), texts, ids, documents, **{**options, **changes}
+        )
     assert found.missing == ()
     return list(found.rows.values())
 
@@ -146,8 +152,8 @@ def test_reranking_everything_is_searching(case: Case) -> None:
     with tempfile.TemporaryDirectory() as folder, built(case, folder) as index:
         for query in case.queries:
             with patch.object(reranker, "COPY_COST", case.copy_cost):
-                reranked = index.rerank(query, everything, case.tok_only)
-            hits = index.search(query, 1000, tok_only=case.tok_only)
+                reranked = index.rerank(query, everything, case.by)
+            hits = index.search(query, 1000, by=case.by)
             shown = [(hit.doc_id, hit.score, hit.chunk) for hit in hits]
             ours = [(hit.doc_id, hit.score, hit.chunk) for hit in reranked]
             if len(hits) == len(everything):
@@ -221,7 +227,7 @@ def small(tmp_path: Path) -> Index:
 def test_mistakes_in_python_are_named(small: Index) -> None:
     with pytest.raises(InputError, match="no document has the id 'nobody'"):
         small.rerank("river", ["a", "nobody"])
-    with pytest.raises(InputError, match="'a' stands twice"):
+    with pytest.raises(InputError, match="duplicate candidate 'a' of one query"):
         small.rerank("river", ["a", "b", "a"])
     with pytest.raises(InputError, match="got one id; expected a list of ids"):
         small.rerank("river", "a")
@@ -290,7 +296,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_both_ways_of_the_verb_write_the_same_run(files: Path, tmp_path: Path, capsys: Output) -> None:
     common = ["--queries", str(files / "queries.tsv"), "--run", str(files / "in.trec")]
-    for more in ([], ["--tok-only"], ["-k", "2"]):
+    for more in ([], ["--by", "tokens"], ["--by", "bm25"], ["--by", "hybrid"], ["-k", "2"]):
         outs = []
         for name, given_ in (("corpus", "corpus.tsv"), ("index", "a.coil")):
             out = tmp_path / f"{name}.trec"
@@ -312,11 +318,12 @@ def test_both_ways_of_the_verb_write_the_same_run(files: Path, tmp_path: Path, c
         assert list(reranked["q1"])[:2] == ["river", "long"]
         assert list(reranked["q2"]) == ["money", "river"]
         with open_index(files / "a.coil") as index:
-            hits = index.search("steep river bank", tok_only=bool(more))
+            by: Any = more[-1] if more else "coil"
+            hits = index.search("steep river bank", by=by)
         assert reranked["q1"] == {**dict.fromkeys(reranked["q1"], 0.0)} | {
             hit.doc_id: hit.score for hit in hits if hit.doc_id in reranked["q1"]
         }
-        assert (reranked["q1"]["otter"] == 0.0) == bool(more)
+        assert (reranked["q1"]["otter"] == 0.0) == (by in ("tokens", "bm25"))
 
 
 @pytest.mark.parametrize(

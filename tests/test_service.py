@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
+from typing import Any, get_args
 
 import httpx
 import pytest
@@ -15,17 +15,20 @@ from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
 from coil.service.limits import ServiceOptions
 from coil.texts.values import Document
+from coil.tokens.profile import By
+from coil.vectors.encoder import Encoder
 from tests.hash_encoder import HashEncoder
 from tests.serving import TOKEN, Running, running
-from tests.tiny import WORDS
+from tests.summing_encoder import SummingEncoder
+from tests.tiny import PROFILE, WORDS
 
 ONE = "/v1/indexes/notes"
 WRITE = {"Authorization": f"Bearer {TOKEN}"}
 
 
-def build(folder: Path, n: int = 40, seed: int = 1) -> Path:
+def build(folder: Path, n: int = 40, seed: int = 1, encoder: Encoder | None = None) -> Path:
     rng = random.Random(seed)
-    with create(folder, encoder=HashEncoder()) as index:
+    with create(folder, encoder=encoder or HashEncoder()) as index:
         index.add(
             Document(f"d/{i}", " ".join(rng.choices(WORDS, k=12)), {"year": 2000 + i}) for i in range(n)
         )
@@ -45,17 +48,39 @@ def library(server: Running) -> Index:
     return open_index(server.service.served["notes"].index.folder, encoder=HashEncoder())
 
 
+@pytest.fixture(scope="module")
+def paper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One whose model weighs no words, and matches wordpieces."""
+    encoder = HashEncoder(profile=PROFILE)
+    folder = build(tmp_path_factory.mktemp("paper") / "notes.coil", encoder=encoder)
+    with running([folder], encoder=encoder) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def weighed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One whose model weighs words and tells what each sentence adds."""
+    folder, encoder = tmp_path_factory.mktemp("weighed") / "notes.coil", SummingEncoder()
+    build(folder, encoder=encoder)
+    with open_index(folder, encoder=encoder) as index:
+        text = "The river bank is steep. Nobody\nasked why. Money is in the bank!"
+        index.add([Document("sentences", text, {"year": 2000})])
+    with running([folder], encoder=encoder) as found:
+        yield found
+
+
 @pytest.fixture
 def writable(tmp_path: Path) -> Iterator[Running]:
     with running([build(tmp_path / "notes.coil")], ServiceOptions(token=TOKEN), HashEncoder()) as found:
         yield found
 
 
-def same_hits(answer: dict, index: Index, query: str, **how: object) -> None:
-    expected = [asdict(hit) for hit in index.search(query, **how)]
-    got = [{name: hit[name] for name in expected[0]} for hit in answer["hits"]] if expected else []
+def same_hits(answer: dict, index: Index, query: str, **how: Any) -> None:
+    names = ("rank", "doc_id", "score", "share", "text", "fields", "chunk")
+    expected = [{name: getattr(hit, name) for name in names} for hit in index.search(query, **how)]
     assert answer["query"] == query
-    assert [{**hit, "chunk": tuple(hit["chunk"])} for hit in got] == expected
+    assert answer["by"] == how.get("by", "coil")
+    assert [{**hit, "chunk": tuple(hit["chunk"])} for hit in answer["hits"]] == expected
 
 
 def test_names_and_facts(server: Running) -> None:
@@ -75,9 +100,9 @@ def test_search_equals_the_library(server: Running, library: Index) -> None:
     got = server.client.get(f"{ONE}/search", params={"q": "river bank", "k": 7})
     assert got.headers["content-type"] == "application/json"
     same_hits(got.json(), library, "river bank", k=7)
-    asked = {"query": "money loan", "k": 5, "filter": "year >= 2010", "tok_only": True}
+    asked = {"query": "money loan", "k": 5, "filter": "year >= 2010", "by": "tokens"}
     got = server.client.post(f"{ONE}/search", json=asked)
-    same_hits(got.json(), library, "money loan", k=5, filter="year >= 2010", tok_only=True)
+    same_hits(got.json(), library, "money loan", k=5, filter="year >= 2010", by="tokens")
     stats = got.json()["stats"]
     assert stats["mentions_scored"] > 0
     parts = stats["encode_ms"] + stats["score_ms"] + stats["fetch_ms"]
@@ -97,7 +122,7 @@ def test_matches_sum_to_the_score(server: Running) -> None:
     for hit in answer["hits"]:
         total = sum(match["contribution"] for match in hit["matches"]) + hit["sentence"]
         assert total == pytest.approx(hit["score"], abs=1e-4)
-        assert hit["share"] == pytest.approx(hit["score"] / answer["best_possible"])
+        assert hit["share"] == pytest.approx(hit["score"] / answer["own_score"])
         for match in hit["matches"]:
             start, end = match["document_span"]
             assert hit["text"][start:end] == match["document_token"]
@@ -107,13 +132,14 @@ def test_matches_sum_to_the_score(server: Running) -> None:
         named = len(hit["matches"]) + len(hit["unmatched"]) + len(hit["without_list"])
         assert named == len(answer["query_tokens"])
     bare = server.client.get(f"{ONE}/search", params={"q": query}).json()
-    assert bare["best_possible"] is None
-    assert all(hit["share"] is None and "matches" not in hit for hit in bare["hits"])
-    tok = server.client.get(f"{ONE}/search", params={"q": query, "matches": True, "tok_only": True}).json()
+    assert bare["own_score"] == answer["own_score"]
+    assert [hit["share"] for hit in bare["hits"][:5]] == [hit["share"] for hit in answer["hits"]]
+    assert all("matches" not in hit for hit in bare["hits"])
+    tok = server.client.get(f"{ONE}/search", params={"q": query, "matches": True, "by": "tokens"}).json()
     assert all(hit["sentence"] is None for hit in tok["hits"])
 
 
-def test_the_query_itself_as_a_document_has_the_best_possible_score(writable: Running) -> None:
+def test_the_querys_own_text_as_a_document_has_a_share_of_one(writable: Running) -> None:
     line = json.dumps({"id": "same", "text": "river bank money"})
     assert writable.client.post(f"{ONE}/documents", content=line, headers=WRITE).status_code == 200
     params = {"q": "river bank money", "k": 100, "matches": True}
@@ -129,11 +155,78 @@ def test_batch_in_order(server: Running, library: Index) -> None:
         same_hits(answer, library, query, k=3)
 
 
-def test_bm25(server: Running, library: Index) -> None:
-    got = server.client.get(f"{ONE}/bm25", params={"q": "river bank", "k": 4, "filter": "year < 2030"}).json()
-    expected = library.search_with_bm25("river bank", 4, "year < 2030")
-    assert [(hit["doc_id"], hit["score"]) for hit in got["hits"]] == [(h.doc_id, h.score) for h in expected]
+@pytest.mark.parametrize("by", get_args(By))
+@pytest.mark.parametrize("name", ["paper", "weighed"])
+def test_one_index_answers_as_five_systems(request: pytest.FixtureRequest, name: str, by: By) -> None:
+    served: Running = request.getfixturevalue(name)
+    index = served.service.served["notes"].index
+    query, how = "steep river bank of money", {"k": 4, "filter": "year < 2030", "by": by}
+    got = served.client.get(f"{ONE}/search", params={"q": query, **how}).json()
+    same_hits(got, index, query, **how)
     assert len(got["hits"]) == 4
+    assert served.client.post(f"{ONE}/search", json={"query": query, **how}).json()["hits"] == got["hits"]
+    [answer] = served.client.post(f"{ONE}/search_batch", json={"queries": [query], **how}).json()["answers"]
+    assert (answer["hits"], answer["by"]) == (got["hits"], by)
+    for hit in got["hits"]:
+        asked = {"q": query, "doc_id": hit["doc_id"], "by": by}
+        told = served.client.get(f"{ONE}/explain", params=asked).json()
+        assert told["by"] == by
+        assert told["score"] == pytest.approx(hit["score"], abs=1e-4)
+        assert told["own_score"] == got["own_score"]
+
+
+@pytest.mark.parametrize("by", get_args(By))
+def test_matches_carry_what_a_contribution_is_made_of(weighed: Running, by: By) -> None:
+    query = "steep river bank of money money"
+    asked = {"q": query, "k": 5, "matches": True, "by": by}
+    answer = weighed.client.get(f"{ONE}/search", params=asked).json()
+    rows = weighed.client.get(ONE).json()["rows"]
+    statuses = {token["text"]: token["status"] for token in answer["query_tokens"]}
+    compared = {"river": "listed", "of": "without_list"}
+    expected = compared if by != "dense" else dict.fromkeys(compared, "not_compared")
+    assert {word: statuses[word] for word in compared} == expected
+    for hit in answer["hits"]:
+        parts = [match["contribution"] for match in hit["matches"]] + [hit["sentence"] or 0.0]
+        assert sum(parts) == pytest.approx(hit["score"], abs=1e-4)
+        assert (hit["sentence"] is None) == (by in ("tokens", "bm25"))
+        assert (by == "dense") == (hit["matches"] == [])
+        assert "sentence_parts" not in hit  # its text would have to be encoded for them
+        for match in hit["matches"]:
+            product = match["rarity"] * match["factor"] * match["fit"]
+            assert match["contribution"] == pytest.approx(product)
+            assert match["count"] == 1 + len(match["runner_ups"])
+            assert 0 < match["rows_with"] <= rows
+            assert all(other["fit"] <= match["fit"] for other in match["runner_ups"])
+            assert (match["fit"] == 1.0) == (by in ("bm25", "hybrid"))
+
+
+def test_explanations_say_which_sentences_speak(weighed: Running) -> None:
+    asked = {"q": "steep river bank", "doc_id": "sentences"}
+    told = weighed.client.get(f"{ONE}/explain", params=asked).json()
+    text = weighed.client.get(f"{ONE}/documents/sentences").json()["text"]
+    spoken = [part for part in told["sentence_parts"] if part["span"] is not None]
+    written = [" ".join(text[slice(*part["span"])].split()) for part in spoken]
+    assert written == [part["text"] for part in spoken]
+    assert len(spoken) == 3
+    total = sum(part["contribution"] for part in told["sentence_parts"])
+    assert total == pytest.approx(told["sentence"])
+    bm25 = weighed.client.get(f"{ONE}/explain", params={**asked, "by": "bm25"}).json()
+    assert (bm25["sentence"], bm25["sentence_parts"]) == (None, [])
+    assert told["rows"] == bm25["rows"] == weighed.client.get(ONE).json()["rows"]
+
+
+def test_hits_below_a_score_or_share_are_left_out(server: Running, library: Index) -> None:
+    everything = library.search("river bank", k=40)
+    fifth = everything[4]
+    assert fifth.share is not None
+    for least in ({"min_score": fifth.score}, {"min_share": fifth.share}):
+        answer = server.client.get(f"{ONE}/search", params={"q": "river bank", "k": 40, **least}).json()
+        assert [hit["doc_id"] for hit in answer["hits"]] == [hit.doc_id for hit in everything[:5]]
+        body = {"queries": ["river bank"], "k": 40, **least}
+        [same] = server.client.post(f"{ONE}/search_batch", json=body).json()["answers"]
+        assert same["hits"] == answer["hits"]
+    none = server.client.post(f"{ONE}/search", json={"query": "river", "min_share": 100}).json()
+    assert none["hits"] == []
 
 
 def test_explain_and_versus(server: Running, library: Index) -> None:
@@ -145,7 +238,7 @@ def test_explain_and_versus(server: Running, library: Index) -> None:
     both = server.client.post(f"{ONE}/explain", json={**body, "versus": "d/4"}).json()
     assert both["first"] == expected
     assert both["second"]["doc_id"] == "d/4"
-    tok = server.client.get(f"{ONE}/explain", params={**asked, "tok_only": True}).json()
+    tok = server.client.get(f"{ONE}/explain", params={**asked, "by": "tokens"}).json()
     assert tok["sentence"] is None
     missing = server.client.get(f"{ONE}/explain", params={**asked, "doc_id": "nobody"})
     assert (missing.status_code, missing.json()["detail"]) == (404, "no document has the id 'nobody'")
@@ -161,7 +254,7 @@ def test_documents_come_and_go(writable: Running) -> None:
     body = "\n\n".join(json.dumps(line) for line in lines).encode()
     got = client.post(f"{ONE}/documents", content=body, headers=WRITE)
     assert got.json() == {"added": 2, "empty": [], "documents": 41}
-    hits = client.get(f"{ONE}/search", params={"q": "mountain airport", "k": 50, "tok_only": True}).json()
+    hits = client.get(f"{ONE}/search", params={"q": "mountain airport", "k": 50, "by": "tokens"}).json()
     assert "new/ä b" in [hit["doc_id"] for hit in hits["hits"]]  # found at once
     assert client.get(f"{ONE}/documents/d/3").json()["text"] == "replaced text"
     assert client.get(f"{ONE}/documents/new%2F%C3%A4%20b").json()["fields"] == {"tag": "x"}

@@ -45,7 +45,7 @@ def add_large_documents(server: Running, n: int) -> None:
 
 @pytest.mark.parametrize("hits", [0, 1, 3, 2000])
 def test_the_bytes_are_those_of_the_whole_object(hits: int) -> None:
-    value = {"query": 'a "b"', "hits": [a_hit("τ" * 40)] * hits, "stats": {"x": 1.5}, "best_possible": None}
+    value = {"query": 'a "b"', "hits": [a_hit("τ" * 40)] * hits, "stats": {"x": 1.5}, "own_score": None}
     reply = Reply(MILLION, UnsentBytes(MILLION))
     reply.add_answer(value)
     made = b"".join(reply.finish().pieces)
@@ -97,7 +97,9 @@ def test_an_answer_beyond_the_limit_is_refused(tmp_path: Path) -> None:
     with running([build(tmp_path / "notes.coil")], ServiceOptions(limits=limits), HashEncoder()) as server:
         for got in (
             server.client.get(f"{ONE}/search", params={"q": "river", "k": 40}),
-            server.client.get(f"{ONE}/bm25", params={"q": "river the of a money bank loan", "k": 40}),
+            server.client.get(
+                f"{ONE}/search", params={"q": "river the of a money bank loan", "k": 40, "by": "bm25"}
+            ),
             server.client.post(f"{ONE}/search_batch", json={"queries": ["river"] * 40, "k": 2}),
         ):
             assert got.status_code == 413, got.text
@@ -162,21 +164,22 @@ def test_texts_beyond_the_limit_are_not_read_in_vain(tmp_path: Path, monkeypatch
     with create(tmp_path / "notes.coil", encoder=HashEncoder(), long="truncate") as index:
         index.add({"id": str(i), "text": f"river {i} " + "x" * 100_000} for i in range(60))
         with pytest.raises(AnswerTooLarge):
-            index.answer_many(["river"], k=60, most_text=1_000_000)
-        assert len(index.answer_many(["river"], k=9, most_text=1_000_000)[0].hits) == 9
+            index.answer_many(["river"], k=60, texts=True, most_text=1_000_000)
+        [few] = index.answer_many(["river"], k=9, texts=True, most_text=1_000_000)
+        assert len(few.hits) == 9
     read: list[int] = []
     fetch = DocumentReader.fetch_into
 
     def counted(self: DocumentReader, found: Any, ordinals: Sequence[int], texts: bool = True) -> None:
-        read.extend(ordinals)
+        read.extend(ordinals if texts else ())
         fetch(self, found, ordinals, texts)
 
     monkeypatch.setattr(DocumentReader, "fetch_into", counted)
     limits = ServiceLimits(answer_bytes=1_000_000)
     with running([tmp_path / "notes.coil"], ServiceOptions(limits=limits), HashEncoder()) as server:
-        for path in ("search", "bm25"):
+        for by in ("coil", "bm25"):
             read.clear()
-            answer = server.client.get(f"{ONE}/{path}", params={"q": "river", "k": 60})
+            answer = server.client.get(f"{ONE}/search", params={"q": "river", "k": 60, "by": by})
             assert answer.status_code == 413
             assert "1,000,000 bytes" in answer.json()["detail"]
             assert len(read) < 30

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import get_args
 
 import httpx
 import pytest
@@ -20,6 +21,7 @@ import pytest
 from coil.indexes.opening import create, open_index
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.workers import Job, Workers
+from coil.tokens.profile import By
 from tests.hash_encoder import HashEncoder
 from tests.raw_http import wait_until
 from tests.serving import TOKEN, running
@@ -44,7 +46,7 @@ def test_answers_of_64_clients_equal_the_library(tmp_path: Path) -> None:
         {
             "q": " ".join(rng.choices(WORDS, k=rng.randint(1, 6))),
             "k": rng.choice([3, 10]),
-            "tok_only": rng.random() < 0.3,
+            "by": rng.choice(get_args(By)),
             "matches": rng.random() < 0.2,
             **({"filter": f"year >= {rng.randint(2000, 2200)}"} if rng.random() < 0.3 else {}),
         }
@@ -70,7 +72,7 @@ def test_answers_of_64_clients_equal_the_library(tmp_path: Path) -> None:
         counts = server.client.get("/metrics").text
     with open_index(folder, encoder=HashEncoder()) as index:
         for how, answer in zip(asked, answers, strict=True):
-            hits = index.search(how["q"], how["k"], how.get("filter"), how["tok_only"])
+            hits = index.search(how["q"], how["k"], how.get("filter"), how["by"])
             assert answer["query"] == how["q"]
             assert [(hit["doc_id"], hit["score"]) for hit in answer["hits"]] == [
                 (hit.doc_id, hit.score) for hit in hits

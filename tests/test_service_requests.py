@@ -12,6 +12,10 @@ from tests.hash_encoder import HashEncoder
 from tests.serving import TOKEN, Running, running
 from tests.test_service import ONE, WRITE, build, expect_problem
 
+OPTIONS = "k, filter, by, min_score, min_share, stats, matches"
+SEARCH_PARAMETERS = f"q, {OPTIONS}"
+SYSTEMS = "coil, tokens, bm25, dense, hybrid"
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
@@ -22,7 +26,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 def test_a_query_has_one_name_in_addresses_and_one_in_bodies(server: Running) -> None:
     document = server.client.get("/openapi.json").json()
-    for path in ("search", "bm25", "explain"):
+    for path in ("search", "explain"):
         operation = document["paths"]["/v1/indexes/{name}/" + path]["get"]
         names = {parameter["name"] for parameter in operation["parameters"]}
         assert "q" in names, path
@@ -36,10 +40,10 @@ def test_a_query_has_one_name_in_addresses_and_one_in_bodies(server: Running) ->
 @pytest.mark.parametrize(
     ("method", "path", "unknown", "known"),
     [
-        ("GET", "search?q=river&kk=5", "'kk'", "q, k, filter, tok_only, stats, matches"),
-        ("GET", "search?query=river", "'query'", "q, k, filter, tok_only, stats, matches"),
-        ("GET", "bm25?q=river&matches=true&K=1&K=2", "s 'matches', 'K'", "q, k, filter"),
-        ("GET", "explain?q=river&doc_id=d/1&vs=d/2", "'vs'", "q, doc_id, versus, tok_only"),
+        ("GET", "search?q=river&kk=5", "'kk'", SEARCH_PARAMETERS),
+        ("GET", "search?query=river", "'query'", SEARCH_PARAMETERS),
+        ("GET", "search?q=river&tok_only=true&K=1&K=2", "s 'tok_only', 'K'", SEARCH_PARAMETERS),
+        ("GET", "explain?q=river&doc_id=d/1&vs=d/2", "'vs'", "q, doc_id, versus, by"),
         ("GET", "documents/d/1?fields=year", "'fields'", ""),
         ("POST", "search?k=5", "'k'", ""),
         ("DELETE", "documents/d/1?dry_run=true", "'dry_run'", ""),
@@ -64,7 +68,7 @@ def test_an_unknown_parameter_is_refused(
     [
         ("search?q=river&q=two", "q"),
         ("search?q=river&q=river", "q"),
-        ("bm25?k=1&q=river&k=2&q=", "q, k"),
+        ("search?k=1&q=river&k=2&q=", "q, k"),
         ("explain?q=river&doc_id=d/1&doc_id=d/2", "doc_id"),
     ],
 )
@@ -76,7 +80,7 @@ def test_a_parameter_that_comes_twice_is_refused(server: Running, path: str, rep
     assert got.json()["remedy"] == f"give {repeated} once"
 
 
-SEARCH_KEYS = "query, k, filter, tok_only, stats, matches"
+SEARCH_KEYS = f"query, {OPTIONS}"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +99,7 @@ SEARCH_KEYS = "query, k, filter, tok_only, stats, matches"
             "explain",
             '{"query": "a", "id": "b", "x": 1}',
             "unknown keys 'id', 'x'; the key doc_id is missing",
-            "use doc_id instead of id; known keys: query, doc_id, versus, tok_only",
+            "use doc_id instead of id; known keys: query, doc_id, versus, by",
         ),
         ("POST", "search", "{}", "the key query is missing", "give query"),
         ("POST", "search", "", "the body is empty", f"send one JSON object with {SEARCH_KEYS}"),
@@ -153,6 +157,77 @@ SEARCH_KEYS = "query, k, filter, tok_only, stats, matches"
             "send one",
         ),
         ("POST", "search", "[" * 100_000, "the body cannot be read as JSON", "send one JSON object in UTF-8"),
+        (
+            "POST",
+            "search",
+            '{"query": "a", "by": "splade"}',
+            f"by is the string 'splade'; expected one of {SYSTEMS}",
+            f"use one of {SYSTEMS}",
+        ),
+        (
+            "POST",
+            "search",
+            '{"query": "a", "by": 1}',
+            f"by is 1; expected one of {SYSTEMS}",
+            "use one of coil",
+        ),
+        (
+            "POST",
+            "search_batch",
+            '{"queries": ["a"], "by": null}',
+            "by is null; expected one of",
+            "use one of",
+        ),
+        (
+            "POST",
+            "explain",
+            '{"query": "a", "doc_id": "d/1", "by": "BM25"}',
+            "by is the string 'BM25'; expected one of",
+            "use one of",
+        ),
+        (
+            "GET",
+            "search?q=a&by=colbert",
+            "",
+            f"by is the string 'colbert'; expected one of {SYSTEMS}",
+            "use one",
+        ),
+        ("GET", "explain?q=a&doc_id=d/1&by=", "", "by is the string ''; expected one of", "use one of"),
+        (
+            "GET",
+            "search?q=a&min_share=half",
+            "",
+            "min_share is the string 'half'; expected a number",
+            "write min",
+        ),
+        (
+            "GET",
+            "search?q=a&min_score=nan",
+            "",
+            "min_score is the string 'nan'; expected a number",
+            "write min",
+        ),
+        (
+            "POST",
+            "search",
+            '{"query": "a", "min_score": 1e999}',
+            "min_score is a number out of range; expected a number",
+            "write min_score as a number, such as 0.25",
+        ),
+        (
+            "POST",
+            "search",
+            '{"query": "a", "min_score": "1"}',
+            "min_score is the string '1'; expected a",
+            "write",
+        ),
+        (
+            "POST",
+            "search",
+            '{"query": "a", "min_score": 1e300}',
+            "min_score is 1e+300; expected a number",
+            "leave",
+        ),
         ("POST", "search_batch", '{"queries": []}', "queries is empty", "give at least 1"),
         (
             "POST",

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -20,8 +21,8 @@ import pytest
 from coil.cli.main import run
 from coil.cli.serve import read_token
 from coil.errors import InputError, SearchTimeout
+from coil.hits.searcher import Searcher
 from coil.indexes.opening import open_index
-from coil.scores.bm25 import rank_with_bm25
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.logs import JsonFormatter
 from coil.service.served import name_of, open_all
@@ -80,7 +81,7 @@ def test_every_limit(small: Running) -> None:
             422,
             "51 characters, which exceeds the limit of 50",
         ),
-        (client.get(f"{ONE}/bm25", params={"q": "a" * 51}), 422, "51 characters"),
+        (client.get(f"{ONE}/search", params={"q": "a" * 51, "by": "bm25"}), 422, "51 characters"),
         (client.get(f"{ONE}/explain", params={"q": "a" * 51, "doc_id": "d/1"}), 422, "51 characters"),
         (client.get(f"{ONE}/search", params={"q": "a", "k": 21}), 422, "k=21 exceeds the limit of 20"),
         (client.get(f"{ONE}/search", params={"q": "a", "filter": "b" * 41}), 422, "41 characters"),
@@ -213,7 +214,7 @@ def test_no_answer_tells_where_anything_is(tmp_path: Path, log: Log) -> None:
             client.get(ONE),
             client.get(f"{ONE}/search", params={"q": "river", "matches": True}),
             client.get(f"{ONE}/search", params={"q": "river", "filter": "("}),
-            client.get(f"{ONE}/bm25", params={"q": "river"}),
+            client.get(f"{ONE}/search", params={"q": "river", "by": "bm25"}),
             client.get(f"{ONE}/explain", params={"q": "river", "doc_id": "d/1"}),
             client.get(f"{ONE}/explain", params={"q": "river", "doc_id": "x"}),
             client.get(f"{ONE}/documents/x"),
@@ -451,17 +452,19 @@ def test_explaining_and_bm25_stop_when_the_time_is_over(
         late = server.client.get(f"{ONE}/search", params={"q": "river", "matches": True})
         assert (late.status_code, encoder.documents) == (504, 0)
 
-        real, fetched = rank_with_bm25, []
+        rank, fetched = Searcher.rank_prepared, []
 
-        def slow(*arguments: object) -> object:
+        def slow(*arguments: Any) -> Any:
             time.sleep(0.4)
-            return real(*arguments)  # type: ignore[arg-type]
+            return rank(*arguments)
 
-        monkeypatch.setattr("coil.indexes.reader.rank_with_bm25", slow)
-        monkeypatch.setattr(Snapshot, "document", lambda *_: fetched.append(1))
-        late = server.client.get(f"{ONE}/bm25", params={"q": "river"})
+        monkeypatch.setattr(Searcher, "rank_prepared", slow)
+        monkeypatch.setattr(Snapshot, "fetch", lambda *_, **__: fetched.append(1))
+        late = server.client.get(f"{ONE}/search", params={"q": "river", "by": "bm25"})
         assert (late.status_code, fetched) == (504, [])
         monkeypatch.undo()
-        assert server.client.get(f"{ONE}/bm25", params={"q": "river"}).status_code == 200
+        encoder.seconds = 60.0  # BM25 needs no language model
+        found = server.client.get(f"{ONE}/search", params={"q": "river", "by": "bm25", "matches": True})
+        assert found.status_code == 200
     with open_index(tmp_path / "notes.coil", encoder) as index, pytest.raises(SearchTimeout):
-        index.search_with_bm25("river", timeout=-0.01)
+        index.answer_many(["river"], by="bm25", timeout=-0.01)

@@ -35,7 +35,7 @@ class Picture:
 
 
 PICTURES = (
-    Picture("beside-bm25", f"?{QUERY}&bm25=true&k=5&index=senses", 1280, 850),
+    Picture("beside-bm25", f"?{QUERY}&beside=bm25&k=5&index=senses", 1280, 850),
     Picture("why-dark", f"?{QUERY}&doc=current-water&index=senses", 1180, 900, "dark"),
     Picture("token", f"?{QUERY}&token=3&index=senses", 900, 640),
     Picture("phone", "?q=steep+banks+of+a+river&index=senses", 360, 760, "dark", ".mark.best", scale=2.0),

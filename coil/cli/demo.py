@@ -14,13 +14,15 @@ from pathlib import Path
 import click
 from tqdm import tqdm
 
+from coil.cli.search import show_share
 from coil.cli.serve import check_installed, serve
 from coil.demo.demo import INDEX_FOLDER, QUESTIONS, Prepared, prepare, summary_span
 from coil.demo.standard_library import read_standard_library
 from coil.errors import OutputError
+from coil.explanations.explainer import Explainer
 from coil.explanations.explanation import Explanation
 from coil.explanations.table import Shade, format_table
-from coil.hits.searcher import Hit
+from coil.hits.hit import Hit
 from coil.service.limits import ServiceOptions
 from coil.texts.values import Document
 from coil.vectors.encoder import Encoder
@@ -51,6 +53,7 @@ def command(
 ) -> None:
     """Search the documentation of Python's standard library, and see why a hit matched.
 
+    Each line is a hit: rank, share (of what the question's own text would score), name, first sentence.
     The first run encodes several thousand docstrings and saves the result, which takes a minute or two;
     later runs start at once.
 
@@ -102,8 +105,10 @@ def run_demo(
         click.echo(f"\n{click.style(question, bold=True) if shade is not None else question}")
         if not hits:
             click.echo("  no hits")
-        for hit in hits:
-            click.echo(_hit_line(hit, index.explain(question, hit.doc_id), shade))
+        with index.pinned() as same:
+            explainer = Explainer(same.searcher, question)
+            for hit in hits:
+                click.echo(_hit_line(hit, explainer.explain(hit.doc_id, sentence_parts=False), shade))
         if hits:
             answered = question, hits[0]
     if answered is not None:
@@ -133,7 +138,7 @@ def _prepare(encoder: Encoder, folder: Path, read_documents: Callable[[], Sequen
 
 
 def _hit_line(hit: Hit, explanation: Explanation, shade: Shade | None) -> str:
-    """Rank, score, id and the beginning of the docstring, the words that matched shaded."""
+    """Rank, share, id and the beginning of the docstring, the words that matched shaded."""
     start, end = summary_span(hit.text)
     room = max(30, shutil.get_terminal_size((120, 24)).columns - max(ID_WIDTH, len(hit.doc_id)) - 16)
     cut = end - start > room
@@ -142,7 +147,7 @@ def _hit_line(hit: Hit, explanation: Explanation, shade: Shade | None) -> str:
     # One space for each line end, so that characters and spans still agree.
     summary = _shaded(hit.text[start:end].replace("\n", " "), weights[start:end], shade) + "…" * cut
     name = _shaded_id(hit, weights, shade)
-    return f"  {hit.rank:>2}  {hit.score:7.2f}  {name}  {summary}"
+    return f"  {hit.rank:>2}  {show_share(hit.share):>5}  {name}  {summary}"
 
 
 def _shaded_id(hit: Hit, weights: Sequence[float], shade: Shade | None) -> str:
@@ -155,15 +160,16 @@ def _shaded_id(hit: Hit, weights: Sequence[float], shade: Shade | None) -> str:
 
 
 def _weights(characters: int, explanation: Explanation) -> list[float]:
-    """How strongly each character of the document spoke for it, from 0 to 1."""
+    """How strongly each character of the document spoke for it, from 0 to 1: by what its word adds, and how
+    well this mention fits beside the best one."""
     weights = [0.0] * characters
-    most = max((match.similarity for match in explanation.matches), default=0.0)
+    most = max((match.contribution for match in explanation.matches), default=0.0)
     for match in explanation.matches:
-        mentions = [(match.document_span, match.similarity)]
-        mentions += [(mention.span, mention.similarity) for mention in match.runner_ups]
-        for (start, end), similarity in mentions:
-            if similarity > 0.0:
-                weights[start:end] = [max(weight, similarity / most) for weight in weights[start:end]]
+        mentions = [(match.document_span, match.fit), *((m.span, m.fit) for m in match.runner_ups)]
+        for (start, end), fit in mentions:
+            if match.contribution > 0.0 and fit > 0.0:
+                shade = match.contribution / most * fit / match.fit
+                weights[start:end] = [max(weight, shade) for weight in weights[start:end]]
     return weights
 
 

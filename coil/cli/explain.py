@@ -11,8 +11,10 @@ from pathlib import Path
 import click
 
 from coil.cli.demo import shade
+from coil.cli.search import by_option
 from coil.explanations.table import WIDTH, format_contrast, format_table
 from coil.indexes.opening import open_index
+from coil.tokens.profile import By
 
 EVERY_MENTION = sys.maxsize
 
@@ -24,10 +26,12 @@ EVERY_MENTION = sys.maxsize
 @click.option("--versus", metavar="DOC_ID", help="Compare with this document, part by part.")
 @click.option(
     "--mentions", type=click.IntRange(min=1), default=1, show_default=True,
-    help="Mentions to show for each query word, most similar first.",
+    help="Mentions to show for each query word, the one that fits best first.",
 )  # fmt: skip
-@click.option("--all", "every", is_flag=True, help="Show every mention of each query word.")
-@click.option("--tok-only", is_flag=True, help="Ignore the sentence vector; count exact matches only.")
+@click.option(
+    "--all", "every", is_flag=True, help="Show every mention of each query word, and every sentence."
+)
+@by_option
 @click.option(
     "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
     help="Highlight matches (auto: on a terminal, unless NO_COLOR is set).",
@@ -43,18 +47,26 @@ def command(
     versus: str | None,
     mentions: int,
     every: bool,
-    tok_only: bool,
+    by: By,
     color: str,
     model: str | None,
     as_json: bool,
 ) -> None:
-    """Break down a score: the sentence part, and the mention that each query word matched.
+    """Break down a score: what each word of the query found in a document, and what that adds.
 
-    Any document of the index can be explained, whether it was found or not. A similarity below 0 is shown but
-    adds nothing ("floored"). The last line compares the score with that of the query's own text.
+    Each line is a word: where the document has it, how many texts of the index have it ("texts with it": the
+    fewer, the more it weighs), how often this text has it ("here"), how well its context fits that of the
+    query ("fit": below 1 it weighs less, above 1 more), and what it adds: weight × fit. Below stands what the
+    texts add as a whole ("sentence"), and which sentences of the document that comes from. Everything sums to
+    the score. The last line compares it with what the query's own text would score.
+
+    Columns that say nothing are left out: bm25 compares no contexts; a model that does not weigh words shows
+    their similarity instead. A word that does not fit at all adds 0, never less ("floored"). Any document of
+    the index can be explained, whether it was found or not.
 
     \b
       coil explain notes.coil "bank of a river" a
+      coil explain notes.coil "bank of a river" a --by bm25
       coil explain notes.coil "bank of a river" a --all
       coil explain notes.coil "bank of a river" a --versus b
       coil explain notes.coil "bank of a river" a --color always | less -R
@@ -64,8 +76,8 @@ def command(
             "--versus shows the best mention of each; it cannot be combined with --mentions or --all."
         )
     opened = open_index(index, model=model)
-    explained = opened.explain(query, doc_id, tok_only)
-    contrast = explained.versus(opened.explain(query, versus, tok_only)) if versus is not None else None
+    explained = opened.explain(query, doc_id, by)
+    contrast = explained.versus(opened.explain(query, versus, by)) if versus is not None else None
     if as_json:
         click.echo(json.dumps((contrast or explained).to_json(), ensure_ascii=False))
         return

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
 from coil.errors import how_many
+from coil.explanations.columns import printable
 from coil.indexes.opening import open_index
-
-SHOWN = 3  # words of a list
 
 
 @click.command("inspect")
 @click.argument("index", type=click.Path(path_type=Path))
-@click.option("--model", metavar="FOLDER", help="The index's model folder, if it has moved.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(index: Path, model: str | None, as_json: bool) -> None:
-    """Show sizes, model and settings of an index. The model is needed only to name the longest lists."""
-    facts = open_index(index, model=model).inspect()
+def command(index: Path, as_json: bool) -> None:
+    """Show sizes, model and settings of an index, and how it scores. The model itself is not needed.
+
+    Lists are named by their keys: stems of words, or entries of the vocabulary.
+
+    \b
+      coil inspect notes.coil
+      coil inspect notes.coil --json
+    """
+    facts = open_index(index).inspect()
     if as_json:
         click.echo(json.dumps(asdict(facts)))
         return
     stored = facts.rows + facts.deleted_rows
     share = facts.deleted_rows / stored if stored else 0.0
     deleted = f", and {how_many(facts.deleted_rows, 'deleted row')} ({share:.1%})" if share else ""
-    longest = ", ".join(f"{_name(words)} {length:,}" for words, length in facts.longest_lists)
+    longest = ", ".join(f"{printable(key)} {length:,}" for key, length in facts.longest_lists)
     config = facts.model["config"]
     rows = {
         "documents": f"{facts.documents:,} ({facts.truncated_documents:,} truncated)",
@@ -41,15 +48,28 @@ def command(index: Path, model: str | None, as_json: bool) -> None:
         "largest error": f"token vector {facts.token_error:.3g}, sentence vector {facts.sentence_error:.3g}",
         "model": f"{facts.model['model'] or 'bundled'} ({facts.model['fingerprint']})",
         "vectors": f"n_t {config['n_t']}, n_c {config['n_c']}, long documents: {facts.long}",
-        "profile": ", ".join(f"{name} {value}" for name, value in config["profile"].items()),
+        **_scoring(config["profile"], config["n_t"], config["n_c"]),
     }
     for name, value in rows.items():
         click.echo(f"{name:>14}  {value}")
-    if facts.nameless:
-        click.echo(f"coil: the lists have no names: {facts.nameless}", err=True)
-        click.echo("  try: coil inspect --model FOLDER", err=True)
 
 
-def _name(words: tuple[str, ...]) -> str:
-    """A list by the words that share it, the commonest few."""
-    return "/".join(words[:SHOWN]) + ("/…" if len(words) > SHOWN else "")
+def _scoring(profile: Mapping[str, Any], n_t: int, n_c: int) -> dict[str, str]:
+    """The choices of a profile in words. [docs/semantics.md]"""
+    of = "words, by their stems" if profile["list_key"] == "word" else "entries of the vocabulary"
+    but = ", without stop words and punctuation" if profile["unlisted"] == "stopwords" else ""
+    weight = f"BM25's weight (k1 {profile['k1']:g}, b {profile['b']:g}) × " * (profile["weight"] == "bm25")
+    fit = "similarity" if n_t else ""
+    if n_t and profile["beta"] != 1.0:
+        fit = f"{profile['beta']:g} × {fit}"
+    fit = " + ".join(filter(None, [f"{profile['alpha']:g}" * (profile["alpha"] > 0.0), fit]))
+    part = f"{weight}({fit})" if weight else fit
+    floored = " (at least 0)" if profile["floor"] else ""
+    gamma = f"{profile['gamma']:g}{'·√words' * (profile['gamma_rule'] == 'root')} × "
+    sentence = "" if not n_c or not profile["gamma"] else f"{gamma.removeprefix('1 × ')}sentence similarity"
+    tokens = f"for each word {part}{floored}" if fit else ""
+    return {
+        "lists of": of + but,
+        "score": ", plus ".join(filter(None, [tokens, sentence])),
+        "tokens read": f"{profile['query_length']:,} of a query, {profile['document_length']:,} of a text",
+    }

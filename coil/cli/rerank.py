@@ -10,12 +10,14 @@ import click
 from click.core import ParameterSource
 from tqdm import tqdm
 
+from coil.cli.search import by_option
 from coil.errors import InputError, how_many
 from coil.hits.reranker import AT_ONCE, rerank
 from coil.indexes.opening import open_index
 from coil.texts.corpora import read_documents
 from coil.texts.queries import read_queries
 from coil.texts.runs import read_run, write_run
+from coil.tokens.profile import By
 from coil.vectors.onnx_encoder import OnnxEncoder
 
 Answers = Iterator[tuple[str, list[tuple[str, float]]]]
@@ -36,7 +38,7 @@ SHOWN = 3  # ids named in a message
     "-k", "--depth", type=click.IntRange(min=1),
     help="Rerank only the first N candidates of each query and drop the others. Default: all.",
 )  # fmt: skip
-@click.option("--tok-only", is_flag=True, help="Ignore the sentence vector; count exact matches only.")
+@by_option
 @click.option(
     "--model",
     metavar="M",
@@ -59,24 +61,26 @@ def command(
     run: str,
     out: Path,
     depth: int | None,
-    tok_only: bool,
+    by: By,
     model: str | None,
     precision: Any,
     long: Any,
 ) -> None:
-    """Reorder another system's candidates: reads a TREC run, writes a TREC run with COIL's scores.
+    """Reorder another system's candidates: reads a TREC run, writes a TREC run with new scores.
 
-    With --corpus the corpus is read once, and only the candidates are encoded. With --index only the queries
-    are encoded; model, precision and the treatment of long documents are those of the index. Both give the
-    same scores as `coil search`.
+    With --corpus the corpus is read once: the words of all its texts are counted, since rare words weigh
+    more, but only the candidates are encoded. With --index only the queries are encoded; model, precision and
+    the treatment of long documents are those of the index. Both give the same scores as `coil search` with
+    the same --by.
 
-    Every candidate is returned; one that shares no word with the query scores 0 if the model has no sentence
-    vector. Equal scores are in the order of the corpus. Candidates that are not in the corpus or the index
+    Every candidate is returned; one that shares no word with the query scores 0 if there is no sentence
+    part. Equal scores are in the order of the corpus. Candidates that are not in the corpus or the index
     are skipped and counted; a query of the run that is not in --queries is an error.
 
     \b
       coil rerank --corpus scifact/ --queries scifact/ --run bm25.trec --out coil.trec
       coil rerank --index scifact.coil --queries scifact/ --run bm25.trec -k 100 --out coil.trec
+      coil rerank --index scifact.coil --queries scifact/ --run bm25.trec --by dense --out dense.trec
       coil evaluate scifact/ bm25.trec coil.trec
     """
     if bool(corpus) == (index is not None):
@@ -109,7 +113,7 @@ def command(
             tqdm(total=pairs, unit=" candidates", disable=None, desc="scoring") as scoring,
         ):
             found = rerank(
-                encoder, texts, candidates, documents, precision, long, tok_only,
+                encoder, texts, candidates, documents, precision, long, by,
                 encoded=encoding.update, scored=scoring.update,
             )  # fmt: skip
         missing.extend(found.missing)
@@ -130,7 +134,7 @@ def command(
                     known = set(there[-1])
                     absent.update((doc_id, None) for doc_id in candidates[query_id] if doc_id not in known)
                     present += len(known)
-                found = opened.rerank_many([texts[query_id] for query_id in block], there, tok_only)
+                found = opened.rerank_many([texts[query_id] for query_id in block], there, by)
                 for query_id, hits in zip(block, found, strict=True):
                     yield query_id, [(hit.doc_id, hit.score) for hit in hits]
                 bar.update(len(block))

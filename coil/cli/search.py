@@ -6,19 +6,28 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, get_args
 
 import click
 from tqdm import tqdm
 
 from coil.errors import how_many
-from coil.explanations.columns import printable
-from coil.hits.searcher import Hit, SearchStats
+from coil.explanations.columns import bar, printable
+from coil.hits.hit import Hit
+from coil.hits.searcher import SearchStats
 from coil.indexes.opening import open_index
 from coil.storage.memory import MOST_THREADS
 from coil.texts.queries import read_queries
 from coil.texts.runs import write_run
+from coil.tokens.profile import By
 
 _AT_ONCE = 64
+BAR_WIDTH = 8
+by_option = click.option(
+    "--by", type=click.Choice(get_args(By)), default="coil", show_default=True,
+    help="The system that scores: coil (the model's own equation), tokens (without the sentence vector), "
+    "bm25, dense (the sentence vector alone), hybrid (bm25 and the sentence vector).",
+)  # fmt: skip
 
 
 @click.command("search")
@@ -26,7 +35,12 @@ _AT_ONCE = 64
 @click.argument("query", required=False)
 @click.option("-k", type=click.IntRange(min=0), default=10, show_default=True, help="Number of hits.")
 @click.option("--filter", "expression", help="Only documents whose fields match, such as: year >= 2020.")
-@click.option("--tok-only", is_flag=True, help="Ignore the sentence vector; count exact matches only.")
+@by_option
+@click.option("--min-score", type=float, metavar="X", help="Leave out hits that score less.")
+@click.option(
+    "--min-share", type=float, metavar="X",
+    help="Leave out hits below this share of what the query's own text would score, such as 0.25.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per hit.")
 @click.option(
     "--stats", is_flag=True, help="Print to standard error what was scored and skipped, and the time."
@@ -44,7 +58,9 @@ def command(
     query: str | None,
     k: int,
     expression: str | None,
-    tok_only: bool,
+    by: By,
+    min_score: float | None,
+    min_share: float | None,
     as_json: bool,
     stats: bool,
     threads: int,
@@ -55,10 +71,19 @@ def command(
 ) -> None:
     """Search an index.
 
+    Each line is a hit: rank, score, share, id, text. The share is the score divided by what the query's own
+    text would score as a document: near 100 %, a text says what the query says, in its words; near 0 %, it
+    has next to nothing in common with it. Scores of different queries or systems cannot be compared.
+
+    One index answers as five systems; --by chooses. bm25 does not run the language model.
+
     \b
       coil search notes.coil "cancel a task that takes too long"
+      coil search notes.coil "kubernetes" --by bm25
+      coil search notes.coil "cancel a task that takes too long" -k 100 --min-share 0.3
       coil search notes.coil "release notes" --filter 'year >= 2020 and lang = "en"' --json
-      coil search scifact.coil --queries scifact/ -k 1000 --run scifact.trec
+      coil search scifact.coil --queries scifact/ -k 1000 --run coil.trec
+      coil search scifact.coil --queries scifact/ -k 1000 --run hybrid.trec --by hybrid
     """
     if (query is None) == (queries is None):
         raise click.UsageError("Give a query, or --queries FILE with --run OUT.")
@@ -69,20 +94,21 @@ def command(
     opened = open_index(index, threads=threads, device=device, model=model)
     if queries is None:
         assert query is not None
-        [answer] = opened.answer_many([query], k, expression, tok_only)
+        [answer] = opened.answer_many([query], k, expression, by, min_score, min_share)
         if opened.is_unfinished:
             click.echo(
                 f"coil: {index} is unfinished; continue building it with `coil index --resume`", err=True
             )
         if not answer.hits and k:
-            click.echo(f"coil: no hits: {_why_none(query, expression, len(opened))}", err=True)
+            least = min_score is not None or min_share is not None
+            click.echo(f"coil: no hits: {_why_none(query, expression, len(opened), least)}", err=True)
         if answer.stats.query_dropped:
             dropped = how_many(answer.stats.query_dropped, "token")
             click.echo(
                 f"coil: the query is too long for the model: its last {dropped} were ignored", err=True
             )
         for hit in answer.hits:
-            click.echo(json.dumps(asdict(hit), ensure_ascii=False) if as_json else _line(hit))
+            click.echo(json.dumps(_object(hit, by), ensure_ascii=False) if as_json else _line(hit))
         if stats:
             click.echo(json.dumps(asdict(answer.stats)) if as_json else _told(answer.stats), err=True)
         return
@@ -93,7 +119,8 @@ def command(
         def rows() -> Iterator[tuple[str, list[tuple[str, float]]]]:
             for begin in range(0, len(asked), _AT_ONCE):
                 block = asked[begin : begin + _AT_ONCE]
-                found = opened.answer_many([q.text for q in block], k, expression, tok_only, texts=False)
+                texts = [q.text for q in block]
+                found = opened.answer_many(texts, k, expression, by, min_score, min_share)
                 for of_query, answer in zip(block, found, strict=True):
                     nonlocal cost
                     cost = cost.plus(answer.stats)
@@ -107,13 +134,14 @@ def command(
         click.echo(json.dumps(asdict(cost)) if as_json else _told(cost), err=True)
 
 
-def _why_none(query: str, expression: str | None, documents: int) -> str:
+def _why_none(query: str, expression: str | None, documents: int, least: bool) -> str:
     if not query.strip():
         return "the query is empty"
     if not documents:
         return "the index is empty"
-    shared = "no document shares a listed word with the query"
-    return f"no document matches the filter, or {shared}" if expression else shared
+    reasons = ["no document matches the filter"] if expression else []
+    reasons += ["no document reaches --min-score or --min-share"] if least else []
+    return ", or ".join([*reasons, "no document shares a listed word with the query"])
 
 
 def _told(stats: SearchStats) -> str:
@@ -121,7 +149,7 @@ def _told(stats: SearchStats) -> str:
     lines = [
         f"mentions    {stats.mentions_scored:,} scored, {stats.mentions_skipped:,} skipped",
         f"sentences   {stats.sentences_scored:,} scored, {stats.sentences_skipped:,} skipped"
-        + (f" ({stats.sketches_scored:,} sketches read)" if stats.sketches_scored else ""),
+        + (f" ({stats.heads_scored:,} heads read)" if stats.heads_scored else ""),
         f"time        encode {stats.encode_ms:.1f} ms, score {stats.score_ms:.1f} ms, "
         f"fetch {stats.fetch_ms:.1f} ms",
         f"exact in    {stats.exact_in}"
@@ -130,8 +158,28 @@ def _told(stats: SearchStats) -> str:
     return "\n".join(lines)
 
 
+def _object(hit: Hit, by: By) -> dict[str, Any]:
+    """A hit as a JSON object."""
+    return {
+        "rank": hit.rank,
+        "doc_id": hit.doc_id,
+        "score": hit.score,
+        "share": hit.share,
+        "by": by,
+        "text": hit.text,
+        "fields": hit.fields,
+        "chunk": hit.chunk,
+    }
+
+
 def _line(hit: Hit) -> str:
     start, end = hit.chunk
     text = printable(" ".join(hit.text[start:end].split()))
     shown = f"{text[:100]}{'…' if len(text) > 100 else ''}"
-    return f"{hit.rank:>3}  {hit.score:8.3f}  {printable(hit.doc_id)}  {shown}"
+    share = f"{show_share(hit.share):>5} {bar(hit.share or 0.0, BAR_WIDTH)}"
+    return f"{hit.rank:>3}  {hit.score:8.3f}  {share}  {printable(hit.doc_id)}  {shown}"
+
+
+def show_share(share: float | None) -> str:
+    """A share in per cent; nothing where there is none."""
+    return "" if share is None else f"{share:.0%}"

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from coil.errors import SearchTimeout
 from coil.explanations.explainer import Explainer
 from coil.explanations.explanation import Explanation
-from coil.explanations.snippet import piece_text
-from coil.hits.searcher import Answer, Hit, SearchStats
+from coil.explanations.snippet import Span, piece_text
+from coil.hits.hit import Hit
+from coil.hits.searcher import Answer, SearchStats
 from coil.indexes.reader import IndexReader
-from coil.tokens.list_keys import NO_LIST
+from coil.tokens.profile import By
 from coil.vectors.token_vectors import TokenVectors
 
 
@@ -25,7 +24,9 @@ class Asked:
 
     k: int = 10
     filter: str | None = None
-    tok_only: bool = False
+    by: By = "coil"
+    min_score: float | None = None
+    min_share: float | None = None
     stats: bool = True
     matches: bool = False
 
@@ -43,7 +44,18 @@ def answer_queries(
 ) -> list[Answered]:
     """Answer queries from one state of the index; `index` is pinned."""
     deadline = time.monotonic() + seconds
-    found = index.answer_many(queries, asked.k, asked.filter, asked.tok_only, seconds, most_text=most_text)
+    # Texts are read here, not when they are written: within the deadline, and no more than may be sent.
+    found = index.answer_many(
+        queries,
+        asked.k,
+        asked.filter,
+        asked.by,
+        asked.min_score,
+        asked.min_share,
+        seconds,
+        texts=True,
+        most_text=most_text,
+    )
     if not asked.matches:
         return [Answered(_search_json(q, a, asked), a.stats) for q, a in zip(queries, found, strict=True)]
     return [
@@ -52,18 +64,8 @@ def answer_queries(
     ]
 
 
-def answer_with_bm25(
-    index: IndexReader, query: str, asked: Asked, seconds: float, most_text: int | None = None
-) -> Answered:
-    """The same shape of answer from BM25 over the same lists."""
-    began = time.perf_counter()
-    hits = index.search_with_bm25(query, asked.k, asked.filter, seconds, most_text)
-    stats = SearchStats(score_ms=(time.perf_counter() - began) * 1000)
-    return Answered(_search_json(query, Answer(hits, stats), asked), stats)
-
-
 def explain_one(
-    index: IndexReader, query: str, doc_id: str, versus: str | None, tok_only: bool, seconds: float
+    index: IndexReader, query: str, doc_id: str, versus: str | None, by: By, seconds: float
 ) -> dict[str, Any]:
     """Why a document scores what it scores, beside another one if that is named.
 
@@ -71,7 +73,7 @@ def explain_one(
     """
     deadline = time.monotonic() + seconds
     _check_time(deadline)
-    explainer = Explainer(index.searcher, query, tok_only)
+    explainer = Explainer(index.searcher, query, by)
     _check_time(deadline)
     first = explainer.explain(doc_id).to_json()
     if versus is None:
@@ -83,7 +85,7 @@ def explain_one(
 def describe(index: IndexReader, name: str, writable: bool) -> dict[str, Any]:
     """Sizes and settings, without anything that tells where the index is."""
     facts = asdict(index.inspect())
-    del facts["folder"], facts["nameless"]  # they may tell where things are
+    del facts["folder"]
     model = dict(facts["model"])
     # A model may be given by its folder, whose last part is all that a client has to know.
     named = str(model.pop("model") or "bundled").replace("\\", "/").rstrip("/")
@@ -91,22 +93,22 @@ def describe(index: IndexReader, name: str, writable: bool) -> dict[str, Any]:
     return {"name": name, "writable": writable, **facts}
 
 
-def _search_json(query: str, answer: Answer, asked: Asked, best: float | None = None) -> dict[str, Any]:
-    value: dict[str, Any] = {"query": query, "hits": [_hit_json(hit, best) for hit in answer.hits]}
+def _search_json(query: str, answer: Answer, asked: Asked) -> dict[str, Any]:
+    value: dict[str, Any] = {"query": query, "by": asked.by, "hits": [_hit_json(hit) for hit in answer.hits]}
     if asked.stats:
         stats = asdict(answer.stats)
         stats["total_ms"] = stats["encode_ms"] + stats["score_ms"] + stats["fetch_ms"]
         value["stats"] = stats
-    value["best_possible"] = best
+    value["own_score"] = answer.own_score
     return value
 
 
-def _hit_json(hit: Hit, best: float | None) -> dict[str, Any]:
+def _hit_json(hit: Hit) -> dict[str, Any]:
     return {
         "rank": hit.rank,
         "doc_id": hit.doc_id,
         "score": hit.score,
-        "share": None if best is None else hit.score / best,
+        "share": hit.share,
         "text": hit.text,
         "fields": hit.fields,
         "chunk": list(hit.chunk),
@@ -116,16 +118,18 @@ def _hit_json(hit: Hit, best: float | None) -> dict[str, Any]:
 def _explained_json(
     index: IndexReader, query: str, answer: Answer, asked: Asked, deadline: float
 ) -> dict[str, Any]:
-    """The answer with what every hit's score is made of."""
+    """The answer with what every hit's score is made of.
+
+    Without the parts of its sentence part: for these, the text of every hit would have to be encoded.
+    """
     _check_time(deadline)
-    explainer = Explainer(index.searcher, query, asked.tok_only, answer.query_vectors)
-    best = explainer.own_score
-    value = _search_json(query, answer, asked, best if best is not None and best > 0.0 else None)
+    explainer = Explainer(index.searcher, query, asked.by, answer.query_vectors)
+    value = _search_json(query, answer, asked)
     for hit, shown in zip(answer.hits, value["hits"], strict=True):
         _check_time(deadline)
-        shown.update(_parts_json(explainer.explain(hit.doc_id)))
-    vectors = explainer.vectors
-    value["query_tokens"] = _query_tokens(query, vectors, index.encoder.keys.of(vectors.token_ids))
+        shown.update(_parts_json(explainer.explain(hit.doc_id, sentence_parts=False)))
+    compared = index.encoder.config.profile.answering(asked.by).uses_lists
+    value["query_tokens"] = _query_tokens(query, explainer.vectors, compared)
     return value
 
 
@@ -144,9 +148,20 @@ def _parts_json(explanation: Explanation) -> dict[str, Any]:
                 "document_token": match.document_token,
                 "document_span": match.document_span,
                 "similarity": match.similarity,
+                "fit": match.fit,
+                "rarity": match.rarity,
+                "rows_with": match.rows_with,
+                "count": match.count,
+                "factor": match.factor,
                 "contribution": match.contribution,
+                "floored": match.floored,
                 "runner_ups": [
-                    {"token": other.token, "span": other.span, "similarity": other.similarity}
+                    {
+                        "token": other.token,
+                        "span": other.span,
+                        "similarity": other.similarity,
+                        "fit": other.fit,
+                    }
                     for other in match.runner_ups
                 ],
             }
@@ -157,9 +172,10 @@ def _parts_json(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def _query_tokens(query: str, vectors: TokenVectors, lists: np.ndarray[Any, Any]) -> list[dict[str, Any]]:
+def _query_tokens(query: str, vectors: TokenVectors, compared: bool) -> list[dict[str, Any]]:
     tokens = []
-    for (start, end), list_id in zip(vectors.spans.tolist(), lists.tolist(), strict=True):
-        status = "without_list" if list_id == NO_LIST else "listed"
-        tokens.append({"text": piece_text(query, (start, end)), "span": [start, end], "status": status})
+    for (start, end), key in zip(vectors.spans.tolist(), vectors.keys, strict=True):
+        span: Span = (start, end)
+        status = "not_compared" if not compared else "without_list" if key is None else "listed"
+        tokens.append({"text": piece_text(query, span), "span": list(span), "status": status})
     return tokens

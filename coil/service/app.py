@@ -33,6 +33,9 @@ from coil.service.problems import (
 )
 from coil.service.replies import PIECE, Reply, ReplyResponse
 from coil.service.schemas import (
+    BY,
+    MIN_SCORE,
+    MIN_SHARE,
     AddedOut,
     BatchOut,
     BatchRequest,
@@ -40,14 +43,17 @@ from coil.service.schemas import (
     DeleteRequest,
     DocumentIn,
     DocumentOut,
+    ExplainOut,
     ExplainRequest,
     IndexNames,
     IndexOut,
     ProblemOut,
+    SearchOptions,
     SearchOut,
     SearchRequest,
 )
 from coil.service.service import Service
+from coil.tokens.profile import By
 
 _log = logging.getLogger("coil.service")
 NDJSON = "application/x-ndjson"
@@ -55,6 +61,9 @@ DESCRIPTION = "Search, explain and change indexes. Errors are `application/probl
 
 HitCount = Annotated[int, Query(ge=1, description="how many hits")]
 FilterText = Annotated[str | None, Query(description='such as: year >= 2020 and lang = "en"')]
+SystemName = Annotated[By, Query(description=BY)]
+LeastScore = Annotated[float | None, Query(allow_inf_nan=False, description=MIN_SCORE)]
+LeastShare = Annotated[float | None, Query(allow_inf_nan=False, description=MIN_SHARE)]
 
 
 def make_app(service: Service) -> FastAPI:
@@ -185,41 +194,34 @@ async def search(
     q: str,
     k: HitCount = 10,
     filter: FilterText = None,
-    tok_only: bool = False,
+    by: SystemName = "coil",
+    min_score: LeastScore = None,
+    min_share: LeastShare = None,
     stats: bool = True,
     matches: bool = False,
 ) -> Response:
     """The best documents for a query. `matches` says why each of them matched."""
     _note(request, service, name, q)
-    how = Asked(k, filter, tok_only, stats, matches)
+    how = Asked(k, filter, by, min_score, min_share, stats, matches)
     return _reply(await service.search(name, q, how, request.is_disconnected))
 
 
 async def post_search(name: str, request: Request, service: Served, asked: SearchRequest) -> Response:
     """The same with a JSON body."""
     _note(request, service, name, asked.query)
-    how = Asked(asked.k, asked.filter, asked.tok_only, asked.stats, asked.matches)
-    return _reply(await service.search(name, asked.query, how, request.is_disconnected))
+    return _reply(await service.search(name, asked.query, _how(asked), request.is_disconnected))
 
 
 async def search_batch(name: str, request: Request, service: Served, asked: BatchRequest) -> Response:
     """The best documents for each of many queries, in order."""
     _note(request, service, name, *asked.queries)
-    how = Asked(asked.k, asked.filter, asked.tok_only, asked.stats, asked.matches)
-    return _reply(await service.search_batch(name, asked.queries, how, request.is_disconnected))
+    return _reply(await service.search_batch(name, asked.queries, _how(asked), request.is_disconnected))
 
 
-async def bm25(
-    name: str,
-    request: Request,
-    service: Served,
-    q: str,
-    k: HitCount = 10,
-    filter: FilterText = None,
-) -> Response:
-    """The hits of BM25 over the same lists, for comparison."""
-    _note(request, service, name, q)
-    return _reply(await service.search_with_bm25(name, q, Asked(k, filter), request.is_disconnected))
+def _how(asked: SearchOptions) -> Asked:
+    return Asked(
+        asked.k, asked.filter, asked.by, asked.min_score, asked.min_share, asked.stats, asked.matches
+    )
 
 
 async def explain(
@@ -229,18 +231,18 @@ async def explain(
     q: str,
     doc_id: str,
     versus: str | None = None,
-    tok_only: bool = False,
+    by: SystemName = "coil",
 ) -> Response:
     """Why a document scores what it scores; with `versus` also the explanation of another one."""
     _note(request, service, name, q)
-    return _reply(await service.explain(name, q, doc_id, versus, tok_only, request.is_disconnected))
+    return _reply(await service.explain(name, q, doc_id, versus, by, request.is_disconnected))
 
 
 async def post_explain(name: str, request: Request, service: Served, asked: ExplainRequest) -> Response:
     """The same with a JSON body."""
     _note(request, service, name, asked.query)
     gone = request.is_disconnected
-    return _reply(await service.explain(name, asked.query, asked.doc_id, asked.versus, asked.tok_only, gone))
+    return _reply(await service.explain(name, asked.query, asked.doc_id, asked.versus, asked.by, gone))
 
 
 # ---- documents
@@ -331,9 +333,8 @@ def _add_routes(app: FastAPI) -> None:
     app.get(f"{one}/search", responses=_shape(SearchOut), **reads)(search)
     app.post(f"{one}/search", responses=_shape(SearchOut), **asks)(post_search)
     app.post(f"{one}/search_batch", responses=_shape(BatchOut), **asks)(search_batch)
-    app.get(f"{one}/bm25", responses=_shape(SearchOut), **reads)(bm25)
-    app.get(f"{one}/explain", **reads)(explain)
-    app.post(f"{one}/explain", **asks)(post_explain)
+    app.get(f"{one}/explain", responses=_shape(ExplainOut), **reads)(explain)
+    app.post(f"{one}/explain", responses=_shape(ExplainOut), **asks)(post_explain)
     app.get(f"{one}/documents/{{doc_id:path}}", responses=_shape(DocumentOut), **reads)(get_document)
     writes = APIRouter(route_class=_Change)
     writes.post(f"{one}/documents", responses=_shape(AddedOut), openapi_extra=lines, **reads)(add_documents)

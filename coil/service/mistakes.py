@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from coil.service.problems import Problem
 from coil.service.schemas import MOST_UNKNOWN
 from coil.texts.opening import shorten
 from coil.texts.values import clean
+from coil.tokens.profile import By
 
 Found = Mapping[str, Any]  # one error of pydantic: type, loc, msg, input, ctx
 
@@ -22,6 +23,8 @@ _KINDS = {  # what was expected, by the first word of pydantic's type of error, 
     "int": ("a whole number", "write {name} as a whole number, such as 10"),
     "bool": ("true or false", "write {name} as true or false"),
     "string": ("a string", 'write {name} as a string in quotes, such as "steep banks"'),
+    "float": ("a number", "write {name} as a number, such as 0.25"),
+    "finite": ("a number", "write {name} as a number, such as 0.25"),
     "list": ("a list of strings", 'write {name} as a list of strings, such as ["a", "b"]'),
 }
 _NAMES = {
@@ -73,6 +76,9 @@ def _tell(found: Found, known: Sequence[str]) -> tuple[str, str]:
     if kind == "greater_than_equal":
         least = found["ctx"]["ge"]
         return f"{name}={_show(found['input'])} is below the minimum of {least}", f"use {least} or more"
+    if kind == "literal_error":
+        choices = ", ".join(get_args(By))  # `by` is the only key with a fixed set of values
+        return f"{name} is {_show(found['input'])}; expected one of {choices}", f"use one of {choices}"
     if kind == "too_short":
         return f"{name} is empty", f"give at least {found['ctx']['min_length']}"
     if kind == "int_parsing_size":

@@ -6,7 +6,15 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
+from coil.tokens.profile import By
+
 Span = tuple[int, int]
+BY = (
+    "the system that answers: coil (the model's own equation), tokens (without the sentence vector), bm25, "
+    "dense (the sentence vector alone), hybrid (bm25 and the sentence vector)"
+)
+MIN_SCORE = "leave out hits that score less"
+MIN_SHARE = "leave out hits below this share of own_score, such as 0.25"
 MOST_UNKNOWN = 5  # keys that a message lists
 Strings = Annotated[list[str], FailFast()]  # a million errors of one list would cost seconds
 
@@ -26,26 +34,36 @@ class Request(BaseModel):
         return {name: value for name, value in body.items() if name not in left_out}
 
 
-class SearchRequest(Request):
-    """A query and how to answer it."""
+class SearchOptions(Request):
+    """How a query is to be answered."""
+
+    k: int = Field(10, ge=1)
+    filter: str | None = None
+    by: By = Field("coil", description=BY)
+    min_score: float | None = Field(None, allow_inf_nan=False, description=MIN_SCORE)
+    min_share: float | None = Field(None, allow_inf_nan=False, description=MIN_SHARE)
+    stats: bool = True
+    matches: bool = False
+
+
+class OneQuery(Request):
+    """What is asked."""
 
     query: str
-    k: int = Field(10, ge=1)
-    filter: str | None = None
-    tok_only: bool = False
-    stats: bool = True
-    matches: bool = False
 
 
-class BatchRequest(Request):
-    """Queries that are answered in order with the same options."""
+class ManyQueries(Request):
+    """What is asked, several times."""
 
     queries: Strings = Field(min_length=1)
-    k: int = Field(10, ge=1)
-    filter: str | None = None
-    tok_only: bool = False
-    stats: bool = True
-    matches: bool = False
+
+
+class SearchRequest(SearchOptions, OneQuery):  # the last base has the first keys
+    """A query and how to answer it."""
+
+
+class BatchRequest(SearchOptions, ManyQueries):
+    """Queries that are answered in order with the same options."""
 
 
 class ExplainRequest(Request):
@@ -54,7 +72,7 @@ class ExplainRequest(Request):
     query: str
     doc_id: str
     versus: str | None = None
-    tok_only: bool = False
+    by: By = Field("coil", description=BY)
 
 
 class DeleteRequest(Request):
@@ -113,17 +131,24 @@ class RunnerUpOut(BaseModel):
     token: str
     span: Span
     similarity: float
+    fit: float = Field(description="how well its context fits")
 
 
 class MatchOut(BaseModel):
-    """The best match of one query token."""
+    """What one query word found; contribution = rarity · factor · fit."""
 
     query_token: str
     query_span: Span
     document_token: str
     document_span: Span
-    similarity: float
+    similarity: float = Field(description="with the best mention; may be negative")
+    fit: float = Field(description="how well the context of the best mention fits, from its similarity")
+    rarity: float = Field(description="the weight of the word; 1 where words are not weighed")
+    rows_with: int = Field(description="encoded texts that have the word; 0 where words are not weighed")
+    count: int = Field(description="how often this text has the word")
+    factor: float = Field(description="what count adds up to, given the length of the text")
     contribution: float
+    floored: bool = Field(description="whether fit was below 0 and counts as 0")
     runner_ups: list[RunnerUpOut]
 
 
@@ -140,7 +165,9 @@ class HitOut(BaseModel):
     rank: int
     doc_id: str
     score: float
-    share: float | None = Field(description="score / best_possible; null without `matches`")
+    share: float | None = Field(
+        description="score / own_score: near 1, the text says what the query says; near 0, nothing of it"
+    )
     text: str
     fields: dict[str, Any]
     chunk: Span
@@ -166,19 +193,49 @@ class QueryTokenOut(BaseModel):
 
     text: str
     span: Span
-    status: str = Field(description="listed or without_list")
+    status: str = Field(description="listed, without_list, or not_compared (by dense)")
 
 
 class SearchOut(BaseModel):
     """The answer to one query."""
 
     query: str
+    by: By
     hits: list[HitOut]
     stats: StatsOut | None = None
-    best_possible: float | None = Field(
-        description="the score of the query's own text as a document; null without `matches`"
+    own_score: float | None = Field(
+        description="what the query's own text would score as a document; null if the query is blank"
     )
     query_tokens: list[QueryTokenOut] | None = Field(None, description="only with `matches`")
+
+
+class SentencePartOut(BaseModel):
+    """What a sentence of the document adds through the sentence vector."""
+
+    text: str
+    span: Span | None = Field(description="null for what belongs to no sentence")
+    contribution: float
+
+
+class ExplainOut(BaseModel):
+    """An explanation, or with `versus` two of them as `first` and `second`; further keys as in Python."""
+
+    model_config = ConfigDict(extra="allow")
+    query: str | None = None
+    doc_id: str | None = None
+    by: By | None = None
+    score: float | None = None
+    own_score: float | None = None
+    sentence: float | None = None
+    sentence_parts: list[SentencePartOut] | None = Field(
+        None, description="they sum to `sentence`; empty where the model does not tell"
+    )
+    rows: int | None = Field(None, description="encoded texts in the collection")
+    matches: list[MatchOut] | None = None
+    unmatched: list[TokenOut] | None = None
+    without_list: list[TokenOut] | None = None
+    first: dict[str, Any] | None = None
+    second: dict[str, Any] | None = None
 
 
 class BatchOut(BaseModel):

@@ -21,7 +21,7 @@ from coil.errors import AnswerTooLarge, CoilError, SearchTimeout
 from coil.indexes.index import Index
 from coil.indexes.reader import IndexReader
 from coil.service import uploads
-from coil.service.answers import Answered, Asked, answer_queries, answer_with_bm25, describe, explain_one
+from coil.service.answers import Answered, Asked, answer_queries, describe, explain_one
 from coil.service.batches import BatchTurns, PinnedIndex, slice_size
 from coil.service.limits import ServiceOptions
 from coil.service.meters import Meters
@@ -30,6 +30,7 @@ from coil.service.replies import Reply, UnsentBytes, large_answer
 from coil.service.served import ServedIndex
 from coil.service.workers import MOST_TOGETHER, Job, Workers
 from coil.texts.values import clean
+from coil.tokens.profile import By
 
 _log = logging.getLogger("coil.service")
 _LOOK_FOR_CLIENT = (
@@ -176,26 +177,8 @@ class Service:
         reply.add_bytes(b"]}")
         return reply.finish()
 
-    async def search_with_bm25(self, name: str, query: str, asked: Asked, gone: Gone) -> Reply:
-        """The answer of BM25 over the same lists."""
-        served = self._index(name)
-        self._check(asked)
-
-        def answer(seconds: float) -> Reply:
-            reply = self._new_reply(time.monotonic() + seconds)
-            most = self.options.limits.answer_bytes
-            try:
-                with served.reading() as index:
-                    reply.add_answer(answer_with_bm25(index, cleaned, asked, seconds, most).value)
-            except AnswerTooLarge as error:
-                raise large_answer(most) from error
-            return reply.finish()
-
-        cleaned = self._query(query)
-        return await self._ask_alone(answer, gone, slow=True)
-
     async def explain(
-        self, name: str, query: str, doc_id: str, versus: str | None, tok_only: bool, gone: Gone
+        self, name: str, query: str, doc_id: str, versus: str | None, by: By, gone: Gone
     ) -> Reply:
         """Why a document scores what it scores."""
         served = self._index(name)
@@ -207,7 +190,7 @@ class Service:
                     if wanted is not None and not index.has(clean(wanted)):
                         raise unknown_document(wanted)
                 other = clean(versus) if versus is not None else None
-                reply.add(explain_one(index, cleaned, clean(doc_id), other, tok_only, seconds))
+                reply.add(explain_one(index, cleaned, clean(doc_id), other, by, seconds))
             return reply.finish()
 
         cleaned = self._query(query)

@@ -1,6 +1,6 @@
 """Workers: threads that answer jobs from a bounded queue, several at once where they fit together.
 
-Jobs are quick (a plain search, a document) or slow (a filter, BM25, an explanation, a slice of a batch).
+Jobs are quick (a plain search, a document) or slow (a filter, an explanation, a slice of a batch).
 A search for a long text is slow as well.
 Quick jobs come first, and slow ones never occupy all threads, so that a plain search does not wait for them.
 """

@@ -1,14 +1,15 @@
-// One query token across all hits: the same word, and how alike it is meant in each.
+// One query word across all hits: the same word, and how well it fits in each.
 
 import { make, number, plural, unseen } from "./dom.js";
 import { nameOf } from "./hits.js";
 import { markedText } from "./marks.js";
+import { figuresOf, fitOf } from "./systems.js";
 import { Text, placesOf, snippetOf } from "./text.js";
 import { hueClass } from "./tokens.js";
 
 const AROUND = 70;
 
-/** The best mention of a token in each hit, the most similar first; then the hits that do not have it. */
+/** The best mention of a word in each hit, the one that fits best first; then the hits that do not have it. */
 export function acrossHits(token, view, back) {
   const found = [];
   const without = [];
@@ -17,8 +18,11 @@ export function acrossHits(token, view, back) {
     if (match) found.push({ hit, match });
     else without.push(hit);
   }
-  found.sort((a, b) => b.match.similarity - a.match.similarity);
-  const most = Math.max(...found.map(({ match }) => match.similarity), 1e-9);
+  const { fit } = figuresOf(found.map(({ match }) => match), view.by);
+  const value = (match) => (fit ? fitOf(match, fit) : match.contribution);
+  found.sort((a, b) => value(b.match) - value(a.match));
+  const most = Math.max(...found.map(({ match }) => value(match)), 1e-9);
+  const first = fit ? "the one that fits best first" : "the one that adds most first";
   return make(
     "div",
     { class: `across ${hueClass(token)}` },
@@ -32,10 +36,14 @@ export function acrossHits(token, view, back) {
       "p",
       { class: "aside" },
       found.length
-        ? `Its best mention in each of ${plural(found.length, "hit")}, the one meant most alike first.`
-        : "None of the hits has this word; they were found through the others.",
+        ? `Its best mention in each of ${plural(found.length, "hit")}, ${first}. The figure is ${fit ? `its ${fit}` : "what it adds"}.`
+        : "None of the hits has this word; they were found otherwise.",
     ),
-    make("ol", { class: "mention-list" }, found.map(({ hit, match }) => line(hit, match, token, most, view))),
+    make(
+      "ol",
+      { class: "mention-list" },
+      found.map(({ hit, match }) => line(hit, match, { value: value(match), most, name: fit ?? "adds" }, view)),
+    ),
     without.length > 0 &&
       make(
         "p",
@@ -46,23 +54,23 @@ export function acrossHits(token, view, back) {
   );
 }
 
-function line(hit, match, token, most, view) {
+function line(hit, match, { value, most, name }, view) {
   const text = new Text(hit.text);
   const { before, after } = snippetOf(text, match.document_span, AROUND);
   const places = placesOf([{ ...match, runner_ups: [] }], view.tokens);
-  const marked = markedText(text, places, match.document_span, { strongest: most, live: false });
+  const marked = markedText(text, places, match.document_span, { ...view, choose: null, live: false });
   return make(
     "li",
     { "data-doc": hit.doc_id },
     make(
       "span",
       { class: "figure" },
-      unseen("similarity "),
-      make("b", {}, number(match.similarity)),
+      unseen(`${name} `),
+      make("b", {}, number(value)),
       make("span", {
         class: "mini",
         "aria-hidden": "true",
-        vars: { width: `${((100 * Math.max(0, match.similarity)) / most).toFixed(1)}%` },
+        vars: { width: `${((100 * Math.max(0, value)) / most).toFixed(1)}%` },
       }),
     ),
     make(

@@ -45,15 +45,16 @@ const of = (index) => `v1/indexes/${encodeURIComponent(index)}`;
 export const listIndexes = (signal) => ask("v1/indexes", {}, signal);
 export const describeIndex = (index, signal) => ask(of(index), {}, signal);
 
-export const search = (state, signal) =>
+/** What a system finds; `by` is its name. */
+export const search = (state, by, signal) =>
   ask(
     `${of(state.index)}/search`,
-    { q: state.q, k: state.k, filter: state.filter, tok_only: state.tokOnly, stats: true, matches: true },
+    { q: state.q, k: state.k, filter: state.filter, by, stats: true, matches: true },
     signal,
   );
 
-export const searchWithBm25 = (state, signal) =>
-  ask(`${of(state.index)}/bm25`, { q: state.q, k: state.k, filter: state.filter }, signal);
+export const explain = (state, by, docId, versus, signal) =>
+  ask(`${of(state.index)}/explain`, { q: state.q, doc_id: docId, versus, by }, signal);
 
-export const explain = (state, docId, versus, signal) =>
-  ask(`${of(state.index)}/explain`, { q: state.q, doc_id: docId, versus, tok_only: state.tokOnly }, signal);
+export const readDocument = (index, docId, signal) =>
+  ask(`${of(index)}/documents/${docId.split("/").map(encodeURIComponent).join("/")}`, {}, signal);

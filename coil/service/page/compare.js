@@ -1,31 +1,38 @@
-// COIL and BM25 side by side: who found what, and what moved.
+// Two systems side by side over the same index: who found what, and what moved.
 
 import { make, plural, unseen } from "./dom.js";
 import { hitCard } from "./hits.js";
+import { SYSTEMS } from "./systems.js";
 
-/** Two columns over the same index. `view` is COIL's, `plainView` the one for BM25. */
-export function sideBySide(coil, bm25, view, plainView) {
-  const ranks = (hits) => new Map(hits.map((hit) => [hit.doc_id, hit.rank]));
-  const [inCoil, inBm25] = [ranks(coil), ranks(bm25)];
-  const both = coil.filter((hit) => inBm25.has(hit.doc_id)).length;
-  return make(
+/** Two columns. A view has the answer of one system in it. */
+export function sideBySide(first, second) {
+  const systems = [first, second].map((view) => SYSTEMS.find(({ by }) => by === view.by));
+  const ranks = [first, second].map(({ answer }) => new Map(answer.hits.map((hit) => [hit.doc_id, hit.rank])));
+  const [mine, others] = [first.answer.hits, second.answer.hits];
+  const both = mine.filter((hit) => ranks[1].has(hit.doc_id)).length;
+  const compared = make(
     "div",
     { class: "compare" },
     make(
       "p",
       { class: "tally" },
-      `${plural(both, "document")} found by both, ${coil.length - both} by COIL only, ${bm25.length - both} by BM25 only.`,
+      `${plural(both, "document")} found by both, ${mine.length - both} by ${systems[0].name} only, `,
+      `${others.length - both} by ${systems[1].name} only.`,
     ),
-    column("COIL", "words and what they mean", coil, inBm25, view, "BM25"),
-    column("BM25", "words and how rare they are", bm25, inCoil, plainView, "COIL"),
+    column(systems[0], first, ranks[1], systems[1]),
+    column(systems[1], second, ranks[0], systems[0]),
   );
+  showTwins(compared);
+  return compared;
 }
 
-function column(name, what, hits, others, view, rival) {
-  const cards = hits.map((hit) => hitCard(hit, { ...view, note: badge(hit, others.get(hit.doc_id), name, rival) }));
+function column({ by, name, what }, view, others, rival) {
+  const cards = view.answer.hits.map((hit) =>
+    hitCard(hit, { ...view, note: badge(hit, others.get(hit.doc_id), name, rival.name) }),
+  );
   return make(
     "section",
-    { class: "column", "aria-label": name, "data-system": name.toLowerCase() },
+    { class: "column", "aria-label": name, "data-system": by },
     make("h2", {}, name, " ", make("span", { class: "aside" }, what)),
     cards.length ? make("ol", { class: "hits" }, cards) : make("p", { class: "aside" }, "Nothing found."),
   );
@@ -41,4 +48,18 @@ function badge(hit, otherRank, name, rival) {
     moved > 0 ? `↑ ${moved}` : `↓ ${-moved}`,
     unseen(` against number ${otherRank} with ${rival}`),
   );
+}
+
+/** Whoever is at a hit sees where the other system has it. */
+function showTwins(compared) {
+  const mark = (target) => {
+    const at = target?.closest?.(".hit");
+    for (const card of compared.querySelectorAll(".hit")) {
+      card.classList.toggle("twin", Boolean(at) && card !== at && card.dataset.doc === at.dataset.doc);
+    }
+  };
+  compared.addEventListener("pointerover", (event) => mark(event.target));
+  compared.addEventListener("pointerleave", () => mark(null));
+  compared.addEventListener("focusin", (event) => mark(event.target));
+  compared.addEventListener("focusout", () => mark(null));
 }

@@ -1,51 +1,64 @@
 // The sheet that answers "why": every part of a score, every mention behind it, and why above the next one.
 
 import * as api from "./api.js";
-import { byId, make, number, plural, share, signed, unseen } from "./dom.js";
-import { legend, nameOf, partsOf, scoreBar } from "./hits.js";
-import { markedText, rove } from "./marks.js";
+import { byId, count, make, number, plural, share, signed, unseen } from "./dom.js";
+import { OF_OWN, legend, nameOf, partsOf, scoreBar } from "./hits.js";
+import { markedText, ofTexts, rove } from "./marks.js";
 import { problemCard, waiting } from "./states.js";
+import { figuresOf, fitOf, nameOfSystem } from "./systems.js";
 import { Text, placesOf, snippetOf } from "./text.js";
 import { hueClass } from "./tokens.js";
+
+const SENTENCES = 8; // that are listed; what the others add is summed
 
 let asked = null;
 
 /**
- * Show why a document scores what it scores. A hit came with everything; only what is no hit (BM25's, or one from
- * a shared address) is asked for. `view` is that of the hits, with `answer` and `others`, BM25's hits, in it.
+ * Show why a document scores what it scores. A hit came with its words, and the server is asked for its sentences; what
+ * is no hit (of a shared address) is asked for as a whole. `view` is that of the hits of one system.
  */
 export async function showExplanation(state, view, close, go) {
   const sheet = byId("explanation");
   asked?.abort();
   asked = new AbortController();
+  const { signal } = asked;
   const { hits } = view.answer;
   const at = hits.findIndex((hit) => hit.doc_id === state.doc);
-  const top = head(state.doc, view, close, go, hits, at);
-  const fill = (body) => {
+  const fill = (hit, body) => {
+    const top = head(hit, view, close, go, at);
     const held = sheet.contains(document.activeElement) && document.activeElement.getAttribute("aria-label");
     sheet.replaceChildren(top, body);
     const same = held && top.querySelector(`[aria-label="${held}"]:not(:disabled)`);
     if (sheet.open) (same || top.querySelector("h2")).focus();
   };
+  // Against the next one; the last hit has only one before it, and what is no hit stands below them all.
+  const rival = (at >= 0 ? (hits[at + 1] ?? hits[at - 1]) : hits.at(-1)) ?? null;
   const opened = !sheet.open;
-  if (at >= 0) {
-    // Against the next one; the last hit has only one before it.
-    const rival = hits[at + 1] ?? hits[at - 1] ?? null;
-    fill(content(hits[at], hits[at], rival, rival, view));
-  } else {
-    fill(waiting("Taking the score apart"));
-  }
+  const unknown = { doc_id: state.doc };
+  if (at >= 0) fill(hits[at], content(hits[at], hits[at], rival, view));
+  else fill(unknown, waiting("Taking the score apart"));
   if (opened) sheet.showModal();
   sheet.querySelector(".sheet-body")?.scrollTo(0, 0);
-  if (at >= 0) return;
   try {
-    const rival = hits.at(-1) ?? null;
-    const told = await api.explain(state, state.doc, rival?.doc_id ?? null, asked.signal);
-    const mine = "first" in told ? told.first : told;
-    const text = view.others.find((hit) => hit.doc_id === state.doc) ?? null;
-    fill(content(mine, text && { ...text, rank: null }, "first" in told ? rival : null, rival, view));
+    if (at >= 0) {
+      if (hits[at].sentence === null) return;
+      const told = await api.explain(state, view.by, state.doc, null, signal);
+      showSentences(sheet, told, hits[at], view);
+      return;
+    }
+    const [told, document] = await Promise.all([
+      api.explain(state, view.by, state.doc, rival?.doc_id ?? null, signal),
+      api.readDocument(state.index, state.doc, signal),
+    ]);
+    const mine = told.first ?? told;
+    const hit = { ...document, chunk: mine.chunk, rank: null };
+    fill(hit, content(mine, hit, told.second ? { ...rival, ...told.second } : null, view));
+    showSentences(sheet, mine, hit, view);
   } catch (error) {
-    if (error.name !== "AbortError") fill(problemCard(error, () => showExplanation(state, view, close, go)));
+    if (error.name === "AbortError") return;
+    const again = () => showExplanation(state, view, close, go);
+    if (at >= 0) sheet.querySelector(".sentences")?.replaceChildren(problemCard(error, again));
+    else fill(unknown, problemCard(error, again));
   }
 }
 
@@ -56,8 +69,8 @@ export function hideExplanation() {
   if (sheet.open) sheet.close();
 }
 
-function head(docId, view, close, go, hits, at) {
-  const hit = hits[at] ?? view.others.find((other) => other.doc_id === docId) ?? null;
+function head(hit, view, close, go, at) {
+  const { hits } = view.answer;
   const step = (to, label, sign) =>
     make(
       "button",
@@ -71,14 +84,19 @@ function head(docId, view, close, go, hits, at) {
       },
       sign,
     );
+  const system = nameOfSystem(view.by);
   return make(
     "header",
     { class: "sheet-head" },
     make(
       "div",
       {},
-      make("p", { class: "over" }, at >= 0 ? `Why is this hit number ${at + 1}?` : "Not among the hits. Why?"),
-      make("h2", { id: "explanation-title", tabindex: -1, autofocus: true }, hit ? nameOf(hit) : docId),
+      make(
+        "p",
+        { class: "over" },
+        at >= 0 ? `Why is this hit number ${at + 1} by ${system}?` : `Not among the hits by ${system}. Why?`,
+      ),
+      make("h2", { id: "explanation-title", tabindex: -1, autofocus: true }, nameOf(hit)),
     ),
     make(
       "div",
@@ -90,98 +108,113 @@ function head(docId, view, close, go, hits, at) {
   );
 }
 
-/** `mine` and `other` have the parts of two scores; `hit` and `rival` are what is known of their documents. */
-function content(mine, hit, other, rival, view) {
+/** `mine` and `rival` have the parts of two scores; `hit` is what is known of the document. */
+function content(mine, hit, rival, view) {
   const parts = partsOf(mine, view.tokens);
-  const best = view.best;
+  const { own } = view;
+  const ofOwn = own ? Math.max(0, mine.score / own) : null;
   return make(
     "div",
     { class: "sheet-body", tabindex: 0 },
     make(
       "p",
       { class: "verdict" },
-      best && make("strong", {}, share(Math.max(0, mine.score / best))),
-      best && " of the best possible score. ",
-      make("span", { class: "raw" }, `${number(mine.score)}${best ? ` of ${number(best)}` : ""}`),
+      own && make("strong", {}, share(ofOwn)),
+      own && ` ${OF_OWN}. `,
+      make("span", { class: "raw" }, `${number(mine.score)}${own ? ` of ${number(own)}` : ""}`),
     ),
-    scoreBar(parts, best || Math.max(mine.score, 1e-9)),
+    scoreBar(parts, own || Math.max(mine.score, 1e-9), ofOwn),
     legend(parts),
     mentionsTable(mine, hit, view),
     leftOver(mine),
-    other && versus(mine, other, hit, rival, view),
-    hit && wholeText(hit, mine, view),
+    typeof mine.sentence === "number" && make("section", { class: "sentences", "aria-live": "polite" }),
+    rival && versus(mine, rival, hit, view),
+    wholeText(hit, mine, view),
   );
 }
 
+/** What each word found, and the numbers behind what it adds; a column that says nothing is left out. */
 function mentionsTable(mine, hit, view) {
-  const text = hit && new Text(hit.text);
-  const around = (span, context) => (text ? snippetOf(text, span) : context);
+  const whole = typeof mine.sentence === "number";
+  if (!mine.matches.length && !whole) {
+    return make("p", { class: "aside how" }, "The document has no word of the query.");
+  }
+  const text = new Text(hit.text);
+  const figures = figuresOf(mine.matches, view.by);
   const gain = partsOf(mine, view.tokens).reduce((sum, part) => sum + Math.max(0, part.value), 0) || 1;
+  const names = [
+    ...(mine.matches.length ? ["Word", "Best mention"] : ["Part", "What it is"]),
+    ...(figures.rarity ? ["Texts with it", "Here"] : []),
+    ...(figures.fit ? [figures.fit === "fit" ? "Fit" : "Similarity"] : []),
+    "Adds",
+  ];
   const rows = mine.matches.flatMap((match) => {
     const token = view.tokens.at(match.query_span);
-    const floored = match.similarity < 0 && match.contribution === 0;
     return [
-      row(token, match.query_token, snippet(around(match.document_span, match.context), token), match.similarity, match.contribution, gain, floored),
-      ...(match.runner_ups.length ? [runnerUps(match, token, around)] : []),
+      row(match, token, snippet(snippetOf(text, match.document_span), token), figures, gain, view),
+      ...(match.runner_ups.length ? [runnerUps(match, token, text, figures, names.length)] : []),
     ];
   });
-  if (mine.sentence !== null) {
-    const words = make("span", { class: "aside" }, "both texts as a whole");
-    rows.push(row(null, "sentence", words, mine.sentence, mine.sentence, gain, false));
-  }
+  if (whole) rows.push(wholeRow(mine.sentence, names.length, gain));
   return make(
     "section",
     {},
-    make("h3", {}, "What each query token found"),
-    rows.length
-      ? make(
-          "table",
-          { class: "mentions" },
-          make(
-            "thead",
-            {},
-            make(
-              "tr",
-              {},
-              ["Query", "Best mention", "Similarity", "Adds"].map((name, at) =>
-                make("th", { scope: "col", class: at > 1 && "figure" }, name),
-              ),
-            ),
-          ),
-          make("tbody", {}, rows),
-        )
-      : make("p", { class: "aside" }, "No query token has a mention in this document."),
+    make("h3", {}, "What adds to the score"),
+    make(
+      "table",
+      { class: "mentions" },
+      make("thead", {}, make("tr", {}, names.map((name, at) => make("th", { scope: "col", class: at > 1 && "figure" }, name)))),
+      make("tbody", {}, rows),
+    ),
+    figures.rarity &&
+      make(
+        "p",
+        { class: "aside how" },
+        `What a word adds grows with how rare it is and how often it is here${figures.fit ? ", and with how well its context fits: below 1 it counts less, above 1 more" : ""}.`,
+      ),
   );
 }
 
-function row(token, name, words, similarity, adds, gain, floored) {
+/** What the texts add as a whole; it has none of the numbers of words. */
+const wholeRow = (value, columns, gain) =>
+  make(
+    "tr",
+    { class: "sentence" },
+    make("th", { scope: "row" }, make("span", { class: "dot", "aria-hidden": "true" }), "sentence"),
+    make("td", { class: "context", colspan: columns - 2 }, make("span", { class: "aside" }, "what both texts say as a whole")),
+    addsCell(value, false, gain),
+  );
+
+const addsCell = (value, floored, gain) =>
+  make(
+    "td",
+    { class: "figure", "data-label": "adds" },
+    make("b", {}, number(value)),
+    floored && make("span", { class: "floored", title: "A word adds at least 0" }, "floored at 0"),
+    make("span", { class: "mini", "aria-hidden": "true", vars: { width: `${((100 * Math.max(0, value)) / gain).toFixed(1)}%` } }),
+  );
+
+function row(match, token, words, figures, gain, view) {
+  const figure = (label, value) => make("td", { class: "figure", "data-label": label }, value);
   return make(
     "tr",
     { class: hueClass(token) },
-    make("th", { scope: "row" }, make("span", { class: "dot", "aria-hidden": "true" }), name),
+    make("th", { scope: "row" }, make("span", { class: "dot", "aria-hidden": "true" }), match.query_token),
     make("td", { class: "context" }, words),
-    make("td", { class: "figure", "data-label": "similarity" }, number(similarity)),
-    make(
-      "td",
-      { class: "figure", "data-label": "adds" },
-      make("b", {}, number(adds)),
-      floored && make("span", { class: "floored", title: "Similarities below 0 count as 0" }, "floored at 0"),
-      make("span", {
-        class: "mini",
-        "aria-hidden": "true",
-        vars: { width: `${((100 * Math.max(0, adds)) / gain).toFixed(1)}%` },
-      }),
-    ),
+    figures.rarity && figure("in", [make("span", { title: `Weight ${number(match.rarity)}` }, ofTexts(match, view.rows).replace(" texts", ""), unseen(" texts"))]),
+    figures.rarity && figure("here", `${count(match.count)}×`),
+    figures.fit && figure(figures.fit, number(fitOf(match, figures.fit))),
+    addsCell(match.contribution, match.floored, gain),
   );
 }
 
-function runnerUps(match, token, around) {
+function runnerUps(match, token, text, figures, columns) {
   const items = match.runner_ups.map((mention) =>
     make(
       "li",
       {},
-      make("span", { class: "figure" }, number(mention.similarity)),
-      snippet(around(mention.span, mention.context), token, true),
+      make("span", { class: "figure" }, figures.fit ? number(fitOf(mention, figures.fit)) : "·"),
+      snippet(snippetOf(text, mention.span), token, true),
     ),
   );
   return make(
@@ -189,15 +222,58 @@ function runnerUps(match, token, around) {
     { class: `runners ${hueClass(token)}` },
     make(
       "td",
-      { colspan: 4 },
+      { colspan: columns },
       make(
         "details",
         { open: match.runner_ups.length <= 4 },
-        make("summary", {}, plural(match.runner_ups.length, "other mention"), `, less like “${match.query_token}”`),
+        make("summary", {}, plural(match.runner_ups.length, "other mention"), figures.fit ? " that fits less well" : ""),
         make("ol", {}, items),
       ),
     ),
   );
+}
+
+/** The sentences that the sentence part comes from, as a list and as shades in the text. */
+function showSentences(sheet, told, hit, view) {
+  const place = sheet.querySelector(".sentences");
+  const parts = told.sentence_parts ?? [];
+  const spoken = parts.filter((part) => part.span).sort((a, b) => Math.abs(b.contribution) - Math.abs(a.contribution));
+  if (spoken.length < 2) return void place?.remove(); // one sentence is all of the text
+  const listed = spoken.slice(0, SENTENCES);
+  const left = [...spoken.slice(SENTENCES), ...parts.filter((part) => !part.span)];
+  const most = Math.max(...spoken.map((part) => part.contribution), 1e-9);
+  const line = (words, value, pale) =>
+    make(
+      "li",
+      { class: "sentence" },
+      make(
+        "span",
+        { class: "figure" },
+        make("b", {}, number(value)),
+        make("span", {
+          class: "mini",
+          "aria-hidden": "true",
+          vars: { width: `${Math.min(100, (100 * Math.max(0, value)) / most).toFixed(1)}%` },
+        }),
+      ),
+      make("span", { class: pale && "aside" }, words),
+    );
+  const rest = [
+    spoken.length > SENTENCES && plural(spoken.length - SENTENCES, "more sentence"),
+    ...parts.filter((part) => !part.span).map((part) => (part.text === "start and end" ? "the marks at both ends" : part.text)),
+  ].filter(Boolean);
+  place.replaceChildren(
+    make("h3", {}, "Which sentences speak for it"),
+    make(
+      "ol",
+      { class: "sentence-list" },
+      listed.map((part) => line(part.text, part.contribution)),
+      left.length > 0 && line(rest.join(", "), left.reduce((sum, part) => sum + part.contribution, 0), true),
+    ),
+    make("p", { class: "aside how" }, `Together ${number(told.sentence)}, what the text adds as a whole. In the text below, a sentence is the darker the more it adds.`),
+  );
+  sheet.querySelector(".whole-text")?.replaceWith(wholeText(hit, told, view, spoken));
+  return undefined;
 }
 
 function snippet(context, token, pale = false) {
@@ -213,7 +289,7 @@ function snippet(context, token, pale = false) {
 function leftOver(mine) {
   const lines = [
     ["Not in this document", mine.unmatched],
-    ["Never compared, they have no list", mine.without_list],
+    ["Never looked up, they have no list", mine.without_list],
   ].filter(([, tokens]) => tokens.length);
   if (!lines.length) return null;
   return make(
@@ -227,7 +303,7 @@ function leftOver(mine) {
 }
 
 /** Part by part against another hit: what decides comes first. */
-function versus(mine, other, hit, rival, view) {
+function versus(mine, rival, hit, view) {
   const above = hit?.rank ? hit.rank < rival.rank : false;
   const spans = new Map();
   const put = (told, side) => {
@@ -238,7 +314,7 @@ function versus(mine, other, hit, rival, view) {
     }
   };
   put(mine, 0);
-  put(other, 1);
+  put(rival, 1);
   const parts = [...spans.values()]
     .map((part) => ({ ...part, difference: (part.values[0] ?? 0) - (part.values[1] ?? 0) }))
     .sort((a, b) => Math.abs(b.difference) - Math.abs(a.difference));
@@ -261,7 +337,7 @@ function versus(mine, other, hit, rival, view) {
         }),
       ),
     );
-  const total = mine.score - other.score;
+  const total = mine.score - rival.score;
   return make(
     "section",
     { class: "versus" },
@@ -296,7 +372,7 @@ function versus(mine, other, hit, rival, view) {
           "tr",
           {},
           make("th", { scope: "row" }, "Score"),
-          [number(mine.score), number(other.score)].map((value) => make("td", { class: "figure" }, value)),
+          [number(mine.score), number(rival.score)].map((value) => make("td", { class: "figure" }, value)),
           make("td", { class: "figure lead" }, make("b", {}, signed(total))),
         ),
       ),
@@ -307,22 +383,43 @@ function versus(mine, other, hit, rival, view) {
 function reason(parts, above) {
   const [most] = parts.filter((part) => (above ? part.difference > 0 : part.difference < 0));
   if (!most) return "They score the same; the one that was added first stands first.";
-  const what = most.token ? `“${most.name}”` : "The sentence as a whole";
+  const what = most.token ? `“${most.name}”` : "The text as a whole";
   return `${what} decides most: ${signed(most.difference)}.`;
 }
 
-function wholeText(hit, mine, view) {
+/** All of the text; `sentences` are shaded by what they add. */
+function wholeText(hit, mine, view, sentences = []) {
   const text = new Text(hit.text);
   const places = placesOf(mine.matches, view.tokens);
   const [start, end] = hit.chunk && hit.chunk[1] > 0 ? hit.chunk : [0, text.length];
   const shown = { ...view, choose: null, gaps: false };
+  const most = Math.max(...sentences.map((part) => part.contribution), 1e-9);
+  const nodes = [];
+  let at = start;
+  for (const { span, contribution } of [...sentences].sort((a, b) => a.span[0] - b.span[0])) {
+    if (span[0] < at || span[1] > end) continue;
+    nodes.push(...markedText(text, places, [at, span[0]], shown));
+    nodes.push(
+      make(
+        "span",
+        {
+          class: "spoken",
+          title: `This sentence adds ${number(contribution)}`,
+          vars: { strength: Math.max(0, contribution / most).toFixed(3) },
+        },
+        markedText(text, places, span, shown),
+      ),
+    );
+    [, at] = span;
+  }
+  nodes.push(...markedText(text, places, [at, end], shown));
   const paragraph = make(
     "p",
     { class: "text whole" },
     start > 0 && make("span", { class: "outside" }, text.slice(0, start)),
-    markedText(text, places, [start, end], shown),
+    nodes,
     end < text.length && make("span", { class: "outside" }, text.slice(end, text.length)),
   );
   rove(paragraph);
-  return make("section", {}, make("h3", {}, "The text"), paragraph);
+  return make("section", { class: "whole-text" }, make("h3", {}, "The text"), paragraph);
 }

@@ -3,7 +3,7 @@
 import { byId, bytes, count, make, milliseconds, number, plural, share } from "./dom.js";
 
 /** The strip under the query: time by part, mentions scored and skipped. */
-export function costStrip(stats, hits, best, facts) {
+export function costStrip(stats, hits, own, facts) {
   const named = [
     ["encode", stats.encode_ms],
     ["score", stats.score_ms],
@@ -34,7 +34,7 @@ export function costStrip(stats, hits, best, facts) {
         ),
       ),
     ),
-    best && make("p", { title: "What the query’s own text would score as a document" }, `100% = best possible, ${number(best)}`),
+    own && make("p", { title: "A document that says what the query says, in its words, comes near" }, `100% = your query’s own text, ${number(own)}`),
     make(
       "p",
       {},
@@ -48,7 +48,7 @@ export function costStrip(stats, hits, best, facts) {
 
 const NAMES = {
   documents: "Documents",
-  rows: "Encoded texts",
+  rows: "Texts (documents, or chunks of long ones)",
   deleted_rows: "Deleted, not yet compacted",
   truncated_documents: "Documents cut at the model’s length",
   mentions: "Mentions",
@@ -117,11 +117,11 @@ function longest(lists) {
     make(
       "ol",
       { class: "longest" },
-      lists.map(([words, mentions]) =>
+      lists.map(([key, mentions]) =>
         make(
           "li",
           {},
-          make("code", { title: words.join(", ") }, words.slice(0, 3).join("/") + (words.length > 3 ? "/…" : "")),
+          make("code", {}, key),
           make("span", { class: "mini", "aria-hidden": "true", vars: { width: `${((100 * mentions) / most).toFixed(1)}%` } }),
           make("span", { class: "figure" }, count(mentions)),
         ),

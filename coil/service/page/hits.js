@@ -2,7 +2,7 @@
 
 import { make, number, share, unseen } from "./dom.js";
 import { markedText, rove } from "./marks.js";
-import { Text, WHOLE, excerpt, placesOf, wordPlaces } from "./text.js";
+import { Text, WHOLE, excerpt, placesOf } from "./text.js";
 import { hueClass } from "./tokens.js";
 
 /** The parts that a score is the sum of: the query's tokens in order, then the sentence. */
@@ -18,8 +18,8 @@ export function partsOf(hit, tokens) {
   return parts;
 }
 
-/** A bar as long as the share of the best possible score, split into the parts; what takes away is hatched. */
-export function scoreBar(parts, whole) {
+/** A bar as long as the share of what the query's own text would score, split into parts; what takes away is hatched. */
+export function scoreBar(parts, whole, ofOwn = null) {
   const width = (value) => `${Math.min(100, (100 * value) / whole).toFixed(2)}%`;
   const gains = parts.filter((part) => part.value > 0);
   const losses = parts.filter((part) => part.value < 0);
@@ -28,7 +28,12 @@ export function scoreBar(parts, whole) {
   const told = parts.map((part) => `${part.name} ${number(part.value)}`).join(", ");
   return make(
     "div",
-    { class: "bar", role: "img", "aria-label": `The score is made of ${told || "nothing"}` },
+    {
+      class: "bar",
+      role: "img",
+      "aria-label": `${ofOwn === null ? "" : `${share(ofOwn)} ${OF_OWN}. `}The score is made of ${told || "nothing"}`,
+      title: ofOwn === null ? null : `The whole bar: ${number(whole)}, what your query’s own text would score`,
+    },
     gains.map((part) =>
       make("span", {
         class: `part ${hueClass(part.token)}`,
@@ -44,6 +49,8 @@ export function scoreBar(parts, whole) {
       }),
   );
 }
+
+export const OF_OWN = "of what the query’s own text would score";
 
 /** The names and numbers of the bar's parts, in its order. */
 export function legend(parts) {
@@ -67,11 +74,11 @@ export function nameOf(hit) {
 }
 
 /**
- * One hit. `view` says how: `tokens`, `strongest` (the largest contribution of all hits), `whole` (the score that
- * fills the bar), `choose` (a token), `open` (the explanation), `narrow` (a filter), and perhaps `note`, a badge.
+ * One hit. `view` says how: `by` (the system), `tokens`, `strongest` (the largest contribution of all hits), `whole`
+ * (the score that fills the bar), `choose` (a word), `open` (the explanation), `narrow` (a filter), perhaps `note`, a badge.
  */
 export function hitCard(hit, view) {
-  const parts = view.flat ? [{ token: null, name: "BM25", value: hit.score }] : partsOf(hit, view.tokens);
+  const parts = partsOf(hit, view.tokens);
   const name = nameOf(hit);
   const hasShare = hit.share !== null && hit.share !== undefined;
   const title = make(
@@ -96,12 +103,12 @@ export function hitCard(hit, view) {
         make(
           "p",
           { class: "score" },
-          hasShare && make("strong", { title: "Share of the best possible score" }, share(Math.max(0, hit.share))),
+          hasShare && make("strong", { title: `${share(Math.max(0, hit.share))} ${OF_OWN}` }, share(Math.max(0, hit.share)), unseen(` ${OF_OWN}`)),
           make("span", { class: hasShare ? "raw" : "raw alone" }, unseen("score "), number(hit.score)),
         ),
       ),
-      parts.length > 0 && scoreBar(parts, view.whole),
-      parts.length > 0 && !view.flat && legend(parts),
+      parts.length > 0 && scoreBar(parts, view.whole, hasShare ? Math.max(0, hit.share) : null),
+      parts.length > 0 && legend(parts),
       body(hit, view),
       foot(hit, view, name),
     ),
@@ -115,7 +122,7 @@ export function hitCard(hit, view) {
 
 function body(hit, view) {
   const text = new Text(hit.text);
-  const places = view.flat ? wordPlaces(text, view.words) : placesOf(hit.matches, view.tokens);
+  const places = placesOf(hit.matches, view.tokens);
   const long = text.length > WHOLE;
   const holder = make("div", { class: "body" });
   const show = (all) => {

@@ -1,13 +1,14 @@
-// A document's text with the matched tokens shaded by what they add, and the tip that tells the figures.
+// A document's text with the matched words shaded by what they add, and the tip that tells the figures.
 
-import { byId, make, number } from "./dom.js";
+import { byId, count, make, number } from "./dom.js";
+import { figuresOf, fitOf } from "./systems.js";
 import { hueClass } from "./tokens.js";
 
 /** Shades run from 0 to 1; squared, so that one word in two meanings looks like two meanings. */
 const strength = (value, strongest) => (strongest > 0 ? Math.min(1, Math.max(0, value / strongest)) ** 2 : 0);
 
 /** A run of text as nodes, the matched places marked. `shown` is the span to show. */
-export function markedText(text, places, shown, { strongest, choose, live = true, flat = false, gaps = true }) {
+export function markedText(text, places, shown, { strongest, choose, by, rows, live = true, gaps = true }) {
   const nodes = [];
   let at = shown[0];
   for (const place of places) {
@@ -17,7 +18,7 @@ export function markedText(text, places, shown, { strongest, choose, live = true
     const word = text.slice(start, end);
     // A piece of a word: a figure after it would tear the word apart.
     const piece = /[\p{L}\p{N}]{2}/u.test(text.around(start)) || /[\p{L}\p{N}]{2}/u.test(text.around(end));
-    nodes.push(flat ? plainMark(word, place.mentions) : mark(word, place.mentions, { strongest, choose, live, piece }));
+    nodes.push(mark(word, place.mentions, { strongest, choose, live, piece, by, rows }));
     at = end;
   }
   if (at < shown[1]) nodes.push(...flow(text.slice(at, shown[1]), gaps));
@@ -28,10 +29,7 @@ export function markedText(text, places, shown, { strongest, choose, live = true
 const flow = (words, gaps) =>
   gaps ? words.split(/\n\s*\n/).flatMap((part, at) => (at ? [make("span", { class: "gap" }), part] : [part])) : [words];
 
-/** All alike: a search that does not know what a word means here. */
-const plainMark = (word, [first]) => make("span", { class: `mark alike ${hueClass(first.token)}` }, word);
-
-function mark(word, mentions, { strongest, choose, live, piece }) {
+function mark(word, mentions, { strongest, choose, live, piece, by, rows }) {
   const [first] = mentions;
   const tells = first.best && live;
   const element = make(
@@ -40,13 +38,13 @@ function mark(word, mentions, { strongest, choose, live, piece }) {
       class: `mark ${hueClass(first.token)} ${first.best ? "best" : "other"}${piece ? " piece" : ""}`,
       role: tells && "button",
       tabindex: tells && "-1",
-      "data-similarity": number(first.similarity),
+      "data-adds": number(first.adds),
       "data-token": first.token.place,
-      vars: { strength: strength(first.similarity, strongest).toFixed(3) },
+      vars: { strength: strength(first.weight, strongest).toFixed(3) },
     },
     word,
   );
-  element.mentions = mentions;
+  element.tipLines = () => mentions.map((mention) => tipLine(mention, by, rows));
   if (tells && choose) {
     element.addEventListener("click", () => choose(first.token.place));
     element.addEventListener("keydown", (event) => {
@@ -81,10 +79,10 @@ export function watchMarks() {
   const show = (target) => {
     const found = target.closest?.(".mark");
     tip.hidden = true; // the mark it was for may be gone
-    if (!found?.mentions) return;
+    if (!found?.tipLines) return;
     // A modal dialog covers the page; its tip has to be inside.
     (found.closest("dialog") ?? document.body).append(tip);
-    tip.replaceChildren(...found.mentions.map(tipLine));
+    tip.replaceChildren(...found.tipLines());
     tip.hidden = false;
     found.setAttribute("aria-describedby", "tip");
     put(tip, found.getClientRects()[0]);
@@ -103,20 +101,28 @@ export function watchMarks() {
   });
 }
 
-function tipLine({ token, similarity, adds, best }) {
-  const what = !best
-    ? "a mention that is not the best"
-    : adds > 0
-      ? `adds ${number(adds)}`
-      : "below 0, so it adds nothing";
+function tipLine({ token, match, mention, adds, best }, by, rows) {
+  const { fit, rarity } = figuresOf([match], by);
+  const fits = fit ? `${fit} ${number(fitOf(mention, fit))}` : "";
+  const parts = !best
+    ? [fits, fit ? "a mention that is not the best" : "another mention"]
+    : [
+        match.floored ? "does not fit, so it adds nothing" : `adds ${number(adds)}`,
+        rarity && `in ${ofTexts(match, rows)}`,
+        rarity && `${count(match.count)}× here`,
+        fits,
+      ];
   return make(
     "p",
     { class: hueClass(token) },
     make("span", { class: "dot", "aria-hidden": "true" }),
     make("b", {}, token.text),
-    ` similarity ${number(similarity)}, ${what}`,
+    ` ${parts.filter(Boolean).join(", ")}`,
   );
 }
+
+/** How rare a word is: `12 of 5,183 texts`. */
+export const ofTexts = (match, rows) => `${count(match.rows_with)}${rows ? ` of ${count(rows)}` : ""} texts`;
 
 function put(tip, at) {
   const edge = 8;

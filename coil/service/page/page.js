@@ -10,13 +10,14 @@ import { hitCard } from "./hits.js";
 import { watchMarks } from "./marks.js";
 import { CHOICES_OF_K, addressOf, readState, sameSearch } from "./state.js";
 import { findExamples, nothingFound, problemCard, waiting, welcome } from "./states.js";
+import { SYSTEMS, canAnswer, readsWords } from "./systems.js";
 import { Tokens, showTokens } from "./tokens.js";
 
 const TYPING_MS = 160; // how long to wait for the next letter
 const SETTLED_MS = 2500; // after that long without a letter, the back button returns to what stands there
 
 let state = readState(location.search);
-let shown = null; // the last answer: { state, answer, bm25, view }
+let shown = null; // the last answer: { state, facts, views }, a view for each system that answered
 let drawn = { shown: null, token: null }; // what stands on the page
 let running = null; // the AbortController of the search under way
 let typing = 0; // the timer that runs while someone types, else 0
@@ -26,7 +27,7 @@ let indexes = [];
 const factsOf = new Map();
 const examplesOf = new Map();
 
-const fields = { q: byId("q"), k: byId("k"), filter: byId("filter"), tokOnly: byId("tok-only"), bm25: byId("bm25") };
+const fields = { q: byId("q"), k: byId("k"), filter: byId("filter"), by: byId("by"), beside: byId("beside") };
 const results = byId("results");
 
 // ---- the state
@@ -35,7 +36,9 @@ const results = byId("results");
 function change(changes, { replace = false, overlay = false } = {}) {
   const before = state;
   state = { ...state, ...changes };
+  if (state.beside === state.by) state.beside = null;
   if (!sameSearch(before, state)) state = { ...state, token: changes.token ?? null, doc: changes.doc ?? null };
+  if (state.doc === null || state.docBy === state.by) state.docBy = null;
   if (JSON.stringify(before) === JSON.stringify(state)) return;
   const how = replace ? "replaceState" : "pushState";
   history[how]({ overlay: overlay || (replace && history.state?.overlay) }, "", addressOf(state));
@@ -58,12 +61,27 @@ function fill() {
     fields.k.append(make("option", { value: state.k }, String(state.k)));
   }
   fields.k.value = String(state.k);
-  fields.tokOnly.checked = state.tokOnly;
-  fields.bm25.checked = state.bm25;
+  fillSystems();
   byId("index").value = state.index;
   if (state.filter) openFilter(true);
   byId("filter-open").classList.toggle("active", Boolean(state.filter));
   document.title = state.q.trim() ? `${state.q.trim()} · COIL` : "COIL";
+}
+
+/** The systems that the model of this index can answer as; nothing stands beside itself. */
+async function fillSystems() {
+  const { index } = state;
+  const options = (facts) => {
+    const option = ({ by, name, what }) => make("option", { value: by, title: what, disabled: !canAnswer(by, facts) }, name);
+    fields.by.replaceChildren(...SYSTEMS.map(option));
+    const others = SYSTEMS.filter(({ by }) => by !== state.by);
+    fields.beside.replaceChildren(make("option", { value: "" }, "nothing"), ...others.map(option));
+    fields.by.value = state.by;
+    fields.beside.value = state.beside ?? "";
+  };
+  options(null);
+  const facts = index ? await knowIndex(index).catch(() => null) : null;
+  if (facts && state.index === index) options(facts);
 }
 
 const draft = (changes) => {
@@ -93,13 +111,15 @@ async function search() {
   busy(true);
   if (!shown) results.replaceChildren(waiting("Searching"));
   try {
-    const [answer, bm25, facts] = await Promise.all([
-      api.search(asked, mine.signal),
-      asked.bm25 ? api.searchWithBm25(asked, mine.signal) : null,
+    const [answer, beside, facts] = await Promise.all([
+      api.search(asked, asked.by, mine.signal),
+      asked.beside ? api.search(asked, asked.beside, mine.signal) : null,
       knowIndex(asked.index).catch(() => null),
     ]);
     if (running !== mine) return;
-    shown = { state: asked, answer, bm25, facts, view: viewOf(answer) };
+    const answers = beside ? [answer, beside] : [answer];
+    const tokens = new Tokens(answers); // shared, so that a word has one colour on both sides
+    shown = { state: asked, facts, views: answers.map((one) => viewOf(one, tokens, facts)) };
     busy(false);
     problemInFilter(null);
     say(answer);
@@ -113,18 +133,20 @@ async function search() {
   }
 }
 
-/** What the hits have in common: the query's tokens, the strongest match, the score that fills a bar. */
-function viewOf(answer) {
+/** What the hits of a system have in common: the query's words, the strongest match, the score that fills a bar. */
+function viewOf(answer, tokens, facts) {
   const matches = answer.hits.flatMap((hit) => hit.matches ?? []);
-  const best = answer.best_possible > 0 ? answer.best_possible : null;
+  const own = answer.own_score > 0 ? answer.own_score : null;
   return {
     answer,
-    tokens: new Tokens(answer.query_tokens ?? [], answer.hits),
-    strongest: Math.max(0, ...matches.map((match) => match.similarity)),
-    best,
-    whole: best ?? Math.max(1e-9, ...answer.hits.map((hit) => hit.score)),
+    by: answer.by,
+    rows: facts?.rows ?? null,
+    tokens,
+    strongest: Math.max(0, ...matches.map((match) => match.contribution)),
+    own,
+    whole: own ?? Math.max(1e-9, ...answer.hits.map((hit) => hit.score)),
     choose: (token) => change({ token, doc: null }),
-    open: (doc) => change({ doc }, { overlay: true }),
+    open: (doc) => change({ doc, docBy: answer.by }, { overlay: true }),
     narrow: (written) => change({ filter: narrower(state.filter, written) }),
   };
 }
@@ -155,17 +177,18 @@ async function knowIndex(name) {
 
 function show() {
   if (!shown || !sameSearch(shown.state, state)) return;
-  const { bm25, view } = shown;
   if (drawn.shown !== shown || drawn.token !== state.token) draw();
-  const others = bm25?.hits ?? [];
+  const view = shown.views.find(({ by }) => by === state.docBy) ?? shown.views[0];
   const go = (doc) => change({ doc }, { replace: true });
-  if (state.doc !== null) showExplanation(state, { ...view, others }, closeSheet, go);
+  if (state.doc !== null) showExplanation(state, view, closeSheet, go);
   else hideExplanation();
 }
 
 /** The query, the cost and the results, anew. Not for every change: whoever is at a hit stays there. */
 function draw() {
-  const { answer, bm25, facts, view } = shown;
+  const { facts, views } = shown;
+  const [view, beside] = views;
+  const { answer } = view;
   const token = state.token === null ? null : view.tokens.all[state.token];
   const [chips, strip] = [byId("query"), byId("strip")];
   const atResults = results.contains(document.activeElement);
@@ -173,10 +196,11 @@ function draw() {
   chips.hidden = !view.tokens.all.length;
   chips.replaceChildren(showTokens(view.tokens, state.token, view.choose));
   strip.hidden = !answer.stats;
-  if (answer.stats) strip.replaceChildren(...costStrip(answer.stats, answer.hits.length, view.best, facts));
-  document.body.classList.toggle("wide", state.bm25 && !token);
-  if (token?.compared) results.replaceChildren(acrossHits(token, view, () => change({ token: null })));
-  else if (state.bm25 && bm25) results.replaceChildren(sideBySide(answer.hits, bm25.hits, view, plainView(bm25.hits)));
+  if (answer.stats) strip.replaceChildren(...costStrip(answer.stats, answer.hits.length, beside ? null : view.own, facts));
+  document.body.classList.toggle("wide", Boolean(beside) && !token?.compared);
+  const wordy = views.find(({ by }) => readsWords(by)) ?? view;
+  if (token?.compared) results.replaceChildren(acrossHits(token, wordy, () => change({ token: null })));
+  else if (beside) results.replaceChildren(sideBySide(view, beside));
   else if (!answer.hits.length) results.replaceChildren(nothingFound(state, change));
   else results.replaceChildren(make("ol", { class: "hits" }, answer.hits.map((hit) => hitCard(hit, view))));
   // Whoever works with the keyboard goes on near the place where they were.
@@ -184,12 +208,6 @@ function draw() {
   if (token && atResults) byId("across-back")?.focus();
   else if (chip !== null) chips.querySelector(`[data-token="${chip}"]`)?.focus();
   drawn = { shown, token: state.token };
-}
-
-/** BM25 knows words, not meanings: all of the query's words are shown in one shade. */
-function plainView(hits) {
-  const { view } = shown;
-  return { ...view, flat: true, words: view.tokens.words(), whole: Math.max(1e-9, ...hits.map((hit) => hit.score)) };
 }
 
 function closeSheet() {
@@ -273,8 +291,8 @@ function listen() {
   });
   fields.q.addEventListener("blur", settle);
   fields.k.addEventListener("change", () => change({ k: Number(fields.k.value) }));
-  fields.tokOnly.addEventListener("change", () => change({ tokOnly: fields.tokOnly.checked }));
-  fields.bm25.addEventListener("change", () => change({ bm25: fields.bm25.checked }));
+  fields.by.addEventListener("change", () => change({ by: fields.by.value }));
+  fields.beside.addEventListener("change", () => change({ beside: fields.beside.value || null }));
   byId("index").addEventListener("change", (event) => change({ index: event.target.value }));
   byId("filter-open").addEventListener("click", () => {
     openFilter(byId("filter-box").hidden);

@@ -1,22 +1,29 @@
 // What the page shows, as an address: it can be shared, and the back button works.
 
+import { isSystem } from "./systems.js";
+
 export const CHOICES_OF_K = [5, 10, 20, 50, 100];
-const EMPTY = { index: "", q: "", k: 10, filter: "", tokOnly: false, bm25: false, token: null, doc: null };
+const EMPTY = { index: "", q: "", k: 10, filter: "", by: "coil", beside: null, token: null, doc: null, docBy: null };
 
 /** The state that an address names. */
 export function readState(address) {
   const given = new URLSearchParams(address);
   const k = Number.parseInt(given.get("k") ?? "", 10);
   const token = Number.parseInt(given.get("token") ?? "", 10);
+  const system = (name, otherwise) => (isSystem(given.get(name)) ? given.get(name) : otherwise);
+  const by = system("by", EMPTY.by);
+  const beside = system("beside", null);
+  const docBy = system("doc_by", null);
   return {
     index: given.get("index") ?? EMPTY.index,
     q: given.get("q") ?? EMPTY.q,
     k: k >= 1 && k <= 1000 ? k : EMPTY.k,
     filter: given.get("filter") ?? EMPTY.filter,
-    tokOnly: given.get("tok_only") === "true",
-    bm25: given.get("bm25") === "true",
+    by,
+    beside: beside === by ? null : beside,
     token: token >= 0 ? token : null,
     doc: given.get("doc"),
+    docBy: docBy === by ? null : docBy,
   };
 }
 
@@ -27,14 +34,15 @@ export function addressOf(state) {
   if (state.index) given.set("index", state.index);
   if (state.k !== EMPTY.k) given.set("k", String(state.k));
   if (state.filter) given.set("filter", state.filter);
-  if (state.tokOnly) given.set("tok_only", "true");
-  if (state.bm25) given.set("bm25", "true");
+  if (state.by !== EMPTY.by) given.set("by", state.by);
+  if (state.beside) given.set("beside", state.beside);
   if (state.token !== null) given.set("token", String(state.token));
   if (state.doc !== null) given.set("doc", state.doc);
+  if (state.doc !== null && state.docBy) given.set("doc_by", state.docBy);
   const written = given.toString();
   return written ? `?${written}` : location.pathname;
 }
 
 /** Whether two states ask the server the same. */
 export const sameSearch = (a, b) =>
-  ["index", "q", "k", "filter", "tokOnly", "bm25"].every((name) => a[name] === b[name]);
+  ["index", "q", "k", "filter", "by", "beside"].every((name) => a[name] === b[name]);

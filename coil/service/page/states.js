@@ -27,6 +27,8 @@ export function problemCard(problem, again) {
   );
 }
 
+const byWords = ({ by }) => by === "tokens" || by === "bm25";
+
 /** No hits: what might be in the way, each with a way out. */
 export function nothingFound(state, change) {
   const way = (words, changes) =>
@@ -40,15 +42,15 @@ export function nothingFound(state, change) {
       {},
       state.filter
         ? "No document that the filter lets through matches this query."
-        : state.tokOnly
-          ? "No document has a word of this query. With the sentence part, documents that say it in other words are found too."
+        : byWords(state)
+          ? "No document has a word of this query. By COIL, documents that say it in other words are found too."
           : "No document of this index matches this query.",
     ),
     make(
       "p",
       { class: "ways" },
       state.filter && way("Search without the filter", { filter: "" }),
-      state.tokOnly && way("Search with the sentence part", { tokOnly: false }),
+      byWords(state) && way("Search by COIL", { by: "coil", beside: null }),
     ),
   );
 }
@@ -62,8 +64,9 @@ export function welcome(facts, examples, ask) {
     make(
       "p",
       {},
-      "COIL looks up each word of your query in its own list, as a classic search engine does, and compares what the " +
-        "word means there. The stronger a word is shaded, the more it is meant as in your query.",
+      "COIL looks up each word of your query in its own list, as a classic search engine does. Rare words weigh more, " +
+        "and more again where they mean what they mean in your query; then comes what the text says as a whole. The " +
+        "stronger a word is shaded, the more it adds.",
     ),
     examples.length > 0 && make("p", { class: "aside" }, facts ? "Ask for example" : ""),
     make(
@@ -86,11 +89,11 @@ const OF_THE_DEMO = [
 /** Questions that this index can answer: beginnings of documents about its most frequent words. */
 export async function findExamples(index, facts) {
   if (index === "python-docs") return OF_THE_DEMO;
-  const words = (facts.longest_lists ?? []).map(([[token]]) => token).filter((token) => /^\p{L}{4,}$/u.test(token));
-  const asked = words.slice(0, 4).map((word) => api.search({ index, q: word, k: 1, filter: "", tokOnly: false }));
+  const stems = (facts.longest_lists ?? []).map(([key]) => key).filter((key) => /^\p{L}{4,}$/u.test(key));
+  const asked = stems.slice(0, 4).map((q) => api.search({ index, q, k: 1, filter: "" }, "bm25"));
   const answers = await Promise.allSettled(asked);
   const found = answers.flatMap(({ value }) => (value?.hits.length ? [question(value.hits[0])] : []));
-  return [...new Set([...found, ...words.slice(0, 2)])].slice(0, 3);
+  return [...new Set(found)].slice(0, 3);
 }
 
 function question(hit) {

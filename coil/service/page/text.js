@@ -43,7 +43,10 @@ export function snippetOf(text, [start, end], around = 48) {
   };
 }
 
-/** Every place of a hit's text that a query token was compared with; one entry a place, its strongest first. */
+/**
+ * Every place of a hit's text where a query word stands; one entry a place, its strongest first. What a word adds is
+ * told at its best mention; `weight`, which the shade is made of, is that by how well the mention fits beside the best.
+ */
 export function placesOf(matches, tokens) {
   const places = new Map();
   const add = (span, mention) => {
@@ -54,28 +57,17 @@ export function placesOf(matches, tokens) {
   for (const match of matches ?? []) {
     const token = tokens.at(match.query_span);
     if (!token) continue;
-    add(match.document_span, { token, similarity: match.similarity, adds: match.contribution, best: true });
-    for (const other of match.runner_ups ?? []) {
-      add(other.span, { token, similarity: other.similarity, adds: 0, best: false });
+    const adds = match.contribution;
+    add(match.document_span, { token, match, mention: match, adds, weight: adds, best: true });
+    for (const mention of match.runner_ups ?? []) {
+      const weight = match.fit > 0 ? (adds * Math.max(0, mention.fit)) / match.fit : 0;
+      add(mention.span, { token, match, mention, adds: 0, weight, best: false });
     }
   }
   for (const place of places.values()) {
-    place.mentions.sort((a, b) => b.best - a.best || b.similarity - a.similarity);
+    place.mentions.sort((a, b) => b.best - a.best || b.weight - a.weight);
   }
   return [...places.values()].sort((a, b) => a.span[0] - b.span[0] || a.span[1] - b.span[1]);
-}
-
-/** Places of a text where a word stands that `words` maps to a token: what a search by words alone sees. */
-export function wordPlaces(text, words) {
-  const places = [];
-  let at = 0; // in code points
-  for (const piece of text.slice(0, text.length).split(/([\p{L}\p{N}]+)/u)) {
-    const length = Array.from(piece).length;
-    const token = words.get(piece.toLowerCase());
-    if (token) places.push({ span: [at, at + length], mentions: [{ token, similarity: 0, adds: 0, best: true }] });
-    at += length;
-  }
-  return places;
 }
 
 /** The parts of a text worth showing, as spans: around the places that add most, until there is no room. */

@@ -1,15 +1,18 @@
-// The tokens of the query: their colours, and the chips that stand under the search box.
+// The words of the query: their colours, and the chips that stand under the search box.
 
 import { make, unseen } from "./dom.js";
 
 const COLOURS = 8;
 
-/** The tokens of one answer's query. A token that is compared has a colour, `hue`; the others have none. */
+/** The words of a query, as one or two systems answered it. A word that is looked up has a colour, `hue`. */
 export class Tokens {
-  constructor(queryTokens, hits) {
+  constructor(answers) {
+    const hits = answers.flatMap((answer) => answer.hits);
     const matched = new Set(hits.flatMap((hit) => (hit.matches ?? []).map((match) => String(match.query_span))));
-    this.all = queryTokens.map((token, place) => {
-      const compared = token.status !== "without_list";
+    // A system that compares no words knows less about them than the one beside it.
+    const known = answers.find(({ query_tokens: told = [] }) => told.some(({ status }) => status !== "not_compared"));
+    this.all = ((known ?? answers[0]).query_tokens ?? []).map((token, place) => {
+      const compared = token.status === "listed";
       const inHits = matched.has(String(token.span));
       return { ...token, place, compared, inHits, hue: null };
     });
@@ -17,22 +20,11 @@ export class Tokens {
     const first = this.all.filter((token) => token.compared && token.inHits);
     const rest = this.all.filter((token) => token.compared && !token.inHits);
     [...first, ...rest].forEach((token, hue) => (token.hue = hue));
-    this.hits = hits;
     this.bySpan = new Map(this.all.map((token) => [String(token.span), token]));
   }
 
   at(span) {
     return this.bySpan.get(String(span));
-  }
-
-  /** The words that stand for a token, lower case: as the query has it, and as the hits have it. */
-  words() {
-    const words = new Map();
-    for (const match of this.hits.flatMap((hit) => hit.matches ?? [])) {
-      words.set(match.document_token.toLowerCase(), this.at(match.query_span));
-    }
-    for (const token of this.all) if (token.compared) words.set(token.text.toLowerCase(), token);
-    return words;
   }
 }
 
@@ -42,11 +34,11 @@ export function hueClass(token) {
   return `t${token.hue % COLOURS}${token.hue >= COLOURS ? " striped" : ""}`;
 }
 
-/** The query, token by token: a button for each that is compared. */
+/** The query, word by word: a button for each that is looked up. */
 export function showTokens(tokens, chosen, choose) {
   const items = tokens.all.map((token) => {
     if (!token.compared) {
-      const why = "never compared: it has no list";
+      const why = token.status === "not_compared" ? "not looked up: the text counts as a whole" : "never looked up: it has no list";
       return make("li", {}, make("span", { class: "chip silent", title: why }, token.text, unseen(`, ${why}`)));
     }
     const pressed = chosen === token.place;
