@@ -12,14 +12,18 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from coil.cli.main import run
 from coil.errors import BadLine, InputError, OptionMismatch, OutputError
+from coil.tokens.profile import PAPER, WORDS
 from coil.training.options import PRESETS
 from coil.training.train import TrainingFiles, train
+from coil.vectors.config import ModelConfig
+from coil.vectors.torch_encoder import TorchEncoder
 from tests.training_data import TINY, load
 
 # The command
@@ -37,8 +41,18 @@ def arguments(pairs: list[Path], base: Path, out: Path, **changes: object) -> li
     return found + [a for p in pairs for a in ("--pairs", str(p))]
 
 
+BY_WORD = {
+    "list-key": "word", "unlisted": "stopwords", "weight": "bm25", "alpha": 1.0, "beta": 0.2, "gamma": 2.0,
+    "gamma-rule": "root", "factor-lr": 0.05,
+}  # fmt: skip
+
+
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return {**load_file(folder / "model.safetensors"), **load_file(folder / "heads.safetensors")}
+    """All weights, and the factors that are saved in the profile."""
+    profile = ModelConfig.load(folder).profile
+    factors = torch.tensor([profile.alpha, profile.beta, profile.gamma])
+    found = {**load_file(folder / "model.safetensors"), **load_file(folder / "heads.safetensors")}
+    return {**found, "factors": factors}
 
 
 def test_training_learns_and_writes_its_metrics(
@@ -53,6 +67,60 @@ def test_training_learns_and_writes_its_metrics(
     assert [line["step"] for line in lines if "validation_mrr_at_10" in line] == list(range(6, 61, 6))
     assert list((out / "tensorboard").glob("events*"))
     assert json.loads((out / "recipe.json").read_text())["steps"] == 60
+
+
+def test_training_by_word_learns_the_factors_too(
+    base: Path, pairs: list[Path], negatives: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "model"
+    command = arguments(pairs, base, out, steps=60, **{**BY_WORD, "queries": 16})
+    assert run([*command, "--negatives", str(negatives)]) == 0
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in lines if "loss" in line]
+    assert losses[-1] < 0.8 * losses[0]
+    learned = weights(out)["factors"]
+    shown = [lines[-1 - ("validation_mrr_at_10" in lines[-1])][name] for name in ("alpha", "beta", "gamma")]
+    assert shown == pytest.approx(learned.tolist(), rel=1e-4)
+    assert (learned > 0).all()
+    assert ((learned / torch.tensor([1.0, 0.2, 2.0])).log().abs() > 0.02).all()
+    assert json.loads((out / "recipe.json").read_text())["alpha"] == 1.0  # where it started
+
+
+def test_no_epochs_write_the_model_as_it_starts(base: Path, pairs: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "start"
+    command = arguments(pairs, base, out, **{**BY_WORD, "n-t": 4})
+    command[command.index("--steps") : command.index("--steps") + 2] = ["--epochs", "0"]
+    flags = ["--pooling", "mean", "--sentence-norm", "unit", "--sentence-init", "principal"]
+    assert run([*command, *flags, "--token-init", "principal"]) == 0
+    found, start = weights(out), load_file(base / "model.safetensors")
+    assert all(torch.equal(found[name], start[name]) for name in start if name in found)
+    assert found["factors"].tolist() == pytest.approx([1.0, 0.2, 2.0], rel=1e-6)
+    sentence, token = found["cls_proj.weight"], found["tok_proj.weight"]
+    torch.testing.assert_close(sentence @ sentence.T, torch.eye(6), atol=1e-5, rtol=0)
+    scale = (token @ token.T)[0, 0]
+    torch.testing.assert_close(token @ token.T, scale * torch.eye(4), atol=1e-4 * float(scale), rtol=0)
+    assert not (out / "checkpoints").exists()
+    encoder = TorchEncoder(out)
+    vectors = torch.from_numpy(
+        np.concatenate([t.vectors for t in encoder.encode_documents(p["positive"] for p in read(pairs))])
+    )
+    assert 0.5 < float(vectors.square().sum(1).mean().sqrt()) < 2.0  # of length 1 on average
+
+
+def read(pairs: list[Path]) -> list[dict[str, str]]:
+    return [json.loads(line) for path in pairs for line in path.read_text().splitlines()]
+
+
+def test_more_directions_than_there_are_are_refused(base: Path, pairs: list[Path], tmp_path: Path) -> None:
+    """The tiny language model is 32 wide; five of its directions are left out for tokens."""
+    for name, most, changes in (
+        ("n-c", 32, {"sentence_init": "principal", "n_c": 33}),
+        ("n-t", 27, {"token_init": "principal", "n_t": 28}),
+    ):
+        files = TrainingFiles(pairs, str(base), tmp_path / name)
+        with pytest.raises(OptionMismatch, match=f"only {most} principal") as caught:
+            train(files, replace(TINY, epochs=0.0, steps=0, **changes), "cpu")  # type: ignore[arg-type]
+        assert caught.value.remedy == f"set --{name} to at most {most}"
 
 
 def test_resuming_after_a_kill_gives_the_same_weights(
@@ -105,7 +173,10 @@ def test_resuming_with_other_options_is_refused(base: Path, pairs: list[Path], t
         train(files, replace(TINY, steps=4, lr=0.5), "cpu", resume=True)
 
 
-def test_two_processes_train_like_one(base: Path, pairs: list[Path], negatives: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("recipe", [{}, BY_WORD], ids=["paper", "words"])
+def test_two_processes_train_like_one(
+    base: Path, pairs: list[Path], negatives: Path, tmp_path: Path, recipe: dict[str, object]
+) -> None:
     """Negatives cross processes: the joined batch gives the same weights, whoever encodes which half."""
     one, two = tmp_path / "one", tmp_path / "two"
     extra = [
@@ -118,7 +189,7 @@ def test_two_processes_train_like_one(base: Path, pairs: list[Path], negatives: 
         "--micro-batch-tokens",
         "100",
     ]
-    assert run([*arguments(pairs, base, one, steps=5), *extra]) == 0
+    assert run([*arguments(pairs, base, one, steps=5, **recipe), *extra]) == 0
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -129,7 +200,8 @@ def test_two_processes_train_like_one(base: Path, pairs: list[Path], negatives: 
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true",
             "OMP_NUM_THREADS": "1",
         }  # fmt: skip
-        command = [sys.executable, "-m", "coil.cli.main", *arguments(pairs, base, two, steps=5), *extra]
+        flags = arguments(pairs, base, two, steps=5, **recipe)
+        command = [sys.executable, "-m", "coil.cli.main", *flags, *extra]
         processes.append(subprocess.Popen(command, env=environment))
     assert [process.wait(timeout=240) for process in processes] == [0, 0]
     expected, got = weights(one), weights(two)
@@ -140,18 +212,24 @@ def test_two_processes_train_like_one(base: Path, pairs: list[Path], negatives: 
         torch.testing.assert_close(got[name], weight, atol=2e-5, rtol=1e-3, msg=name)
 
 
-def test_a_second_round_starts_from_the_first_model(base: Path, pairs: list[Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("recipe", [{}, BY_WORD], ids=["paper", "words"])
+def test_a_second_round_starts_from_the_first_model(
+    base: Path, pairs: list[Path], tmp_path: Path, recipe: dict[str, object]
+) -> None:
     first, mined = tmp_path / "first", tmp_path / "second.jsonl"
-    assert run(arguments(pairs, base, first, steps=4)) == 0
+    assert run(arguments(pairs, base, first, steps=4, **recipe)) == 0
     flags = [a for p in pairs for a in ("--pairs", str(p))]
     assert run(["mine", "--model", str(first), "--device", "cpu", "--out", str(mined), *flags]) == 0
-    assert run([*arguments(pairs, first, tmp_path / "second", steps=2), "--negatives", str(mined)]) == 0
-    still = arguments(pairs, first, tmp_path / "still", steps=1, lr=0, **{"head-lr": 1e-12})
+    second = arguments(pairs, first, tmp_path / "second", steps=2, **recipe)
+    assert run([*second, "--negatives", str(mined)]) == 0
+    rates = {"head-lr": 1e-12, "factor-lr": 1e-12}
+    still = arguments(pairs, first, tmp_path / "still", steps=1, lr=0, **{**recipe, **rates})
     assert run([*still, "--sentence-init", "principal"]) == 0
     before, after = weights(first), weights(tmp_path / "still")
     assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before)
-    with pytest.raises(OptionMismatch, match="n_t=8"):
-        train(TrainingFiles(pairs, str(first), tmp_path / "odd"), replace(TINY, n_t=8), "cpu")
+    for options, message in ((replace(TINY, n_t=8), "n_t=8"), (replace(TINY, gamma=3.0), "gamma=3.0")):
+        with pytest.raises(OptionMismatch, match=message):
+            train(TrainingFiles(pairs, str(first), tmp_path / "odd"), options, "cpu")
 
 
 def test_a_teacher_file_is_read_and_used(base: Path, pairs: list[Path], tmp_path: Path) -> None:
@@ -183,12 +261,18 @@ def test_the_paper_preset_is_the_papers_recipe() -> None:
         8,
         7,
     )
-    assert (paper.document_length, paper.validation_queries, paper.list_key, paper.unlisted) == (
-        512, 512, "wordpiece", "nothing",
-    )  # fmt: skip
+    assert paper.config.profile == PAPER
+    assert paper.validation_queries == 512
     assert (paper.keep, paper.teacher, paper.spans, paper.token_only, paper.one_source, paper.freeze) == (
         0.0, "none", 0.0, 0.0, False, "nothing",
     )  # fmt: skip
+
+
+def test_the_default_preset_is_the_words_profile() -> None:
+    config = PRESETS["default"].config
+    factors = {"alpha": WORDS.alpha, "beta": WORDS.beta, "gamma": WORDS.gamma}
+    assert replace(config.profile, **factors) == WORDS  # type: ignore[arg-type]
+    assert (config.n_t, config.n_c, config.pooling, config.sentence_norm) == (32, 256, "mean", "unit")
 
 
 # Negatives
@@ -283,6 +367,7 @@ def test_a_missing_extra_gives_the_pip_command(base: Path, pairs: list[Path], tm
     [
         {"seed": -1}, {"lr": -1.0}, {"lr": float("nan")}, {"dropout": 2.0}, {"teacher": "hybird"},
         {"n_t": "x"}, {"contrast": 0.0}, {"validation_queries": -1}, {"bf16": 1}, {"head_lr": float("inf")},
+        {"weight": "idf"}, {"alpha": -1.0}, {"b": 2.0}, {"gamma": "8"},
     ],
 )  # fmt: skip
 def test_values_that_make_no_sense_are_refused(changes: dict[str, object]) -> None:
@@ -310,3 +395,7 @@ def test_contradicting_options_are_refused() -> None:
         replace(TINY, n_c=0, keep=1.0)
     with pytest.raises(OptionMismatch, match="share between"):
         replace(TINY, spans=1.5)
+    with pytest.raises(OptionMismatch, match="alpha, beta and gamma are 0"):
+        replace(TINY, alpha=0.0, beta=0.0, gamma=0.0)
+    with pytest.raises(OptionMismatch, match="no part of the score"):
+        replace(TINY, n_t=0, gamma=0.0)

@@ -1,6 +1,8 @@
 """The equation over a batch, differentiable: every query against every passage.
 
-Only tokens of one list meet, so the products are computed for those pairs alone: a join on the list,
+    s(q, d) = Σ_i w_i · (α + β · max_j v_i·v_j)⁺ + γ(q) · v_cls^q · v_cls^d
+
+Only mentions of one list meet, so the products are computed for those pairs alone: a join on the list,
 not a matrix over all tokens.
 """
 
@@ -11,47 +13,101 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from coil.tokens.profile import ScoringProfile
+from coil.training.passage_statistics import PassageStatistics
+
 
 @dataclass(frozen=True, eq=False)
 class TextVectors:
     """The vectors of a batch of texts, tokens without a list and special tokens left out."""
 
-    vectors: Tensor  # [tokens, n_t]
-    lists: Tensor  # [tokens] list of each token
-    rows: Tensor  # [tokens] text of each token, non-decreasing
+    vectors: Tensor  # [mentions, n_t]
+    lists: Tensor  # [mentions] list of each mention
+    rows: Tensor  # [mentions] text of each mention, non-decreasing
     sentences: Tensor | None  # [texts, n_c]
     n_texts: int
 
+    @property
+    def lengths(self) -> Tensor:
+        """How many listed mentions each text has, [texts]."""
+        return torch.bincount(self.rows, minlength=self.n_texts)
 
-def token_scores(queries: TextVectors, passages: TextVectors, floor: bool, at_once: int = 2**24) -> Tensor:
-    """s_tok of every query and passage (eq. 4), [Q, D]."""
-    n_q, n_d = queries.n_texts, passages.n_texts
-    scores = queries.vectors.new_zeros(n_q * n_d)
-    if not len(queries.lists) or not len(passages.lists):
+
+@dataclass(frozen=True, eq=False)
+class BatchScores:
+    """The two parts of the scores; a part that does not exist is None."""
+
+    tokens: Tensor | None  # [Q, D]
+    sentences: Tensor | None  # [Q, D]
+
+    @property
+    def whole(self) -> Tensor:
+        """s(q, d), [Q, D]."""
+        parts = [part for part in (self.tokens, self.sentences) if part is not None]
+        return torch.stack(parts).sum(0)
+
+
+class BatchEquation:
+    """The equation of one scoring profile, with the statistics of the training passages."""
+
+    def __init__(self, profile: ScoringProfile, statistics: PassageStatistics, at_once: int = 2**24) -> None:
+        self._profile, self._statistics, self._at_once = profile, statistics, at_once
+
+    def __call__(
+        self, queries: TextVectors, passages: TextVectors, factors: Tensor | None = None
+    ) -> BatchScores:
+        """All scores. `factors` are α, β and γ where they are learned, else the profile's own."""
+        own = self._profile.alpha, self._profile.beta, self._profile.gamma
+        alpha, beta, gamma = queries.vectors.new_tensor(own) if factors is None else factors
+        tokens = sentences = None
+        # With neither α nor vectors, no list can add anything.
+        if self._profile.alpha or (self._profile.beta and queries.vectors.shape[1]):
+            tokens = self._token_scores(queries, passages, alpha, beta)
+        if self._profile.uses_sentence and queries.sentences is not None:
+            assert passages.sentences is not None
+            sentences = gamma * (queries.sentences @ passages.sentences.T)
+            if self._profile.gamma_rule == "root":
+                sentences = queries.lengths.clamp_min(1).sqrt()[:, None] * sentences
+        return BatchScores(tokens, sentences)
+
+    def _token_scores(
+        self, queries: TextVectors, passages: TextVectors, alpha: Tensor, beta: Tensor
+    ) -> Tensor:
+        n_q, n_d = queries.n_texts, passages.n_texts
+        scores = queries.vectors.new_zeros(n_q * n_d)
+        order = torch.argsort(passages.lists, stable=True)
+        sorted_lists = passages.lists[order]
+        first = torch.searchsorted(sorted_lists, queries.lists, side="left")
+        count = torch.searchsorted(sorted_lists, queries.lists, side="right") - first  # per query mention
+        lengths = passages.lengths
+        for begin, end in _parts(count, self._at_once):
+            n = count[begin:end]
+            of_query = torch.repeat_interleave(torch.arange(begin, end, device=n.device), n)  # [pairs]
+            if not len(of_query):
+                continue
+            before = torch.repeat_interleave(n.cumsum(0) - n, n)
+            within = torch.arange(len(of_query), device=n.device) - before
+            mention = order[first[of_query] + within]
+            # One cell per (query mention, passage) that meet.
+            cell = (of_query - begin) * n_d + passages.rows[mention]
+            cells, place, counts = torch.unique(cell, return_inverse=True, return_counts=True)
+            query_mention, passage = begin + cells // n_d, cells % n_d
+            fit = alpha.expand(len(cells))
+            if self._profile.beta:
+                similarity = (queries.vectors[of_query] * passages.vectors[mention]).sum(-1)
+                lowest = similarity.new_full((len(cells),), float("-inf"))
+                fit = fit + beta * lowest.scatter_reduce(0, place, similarity, "amax")
+            if self._profile.floor:
+                fit = fit.relu()
+            if self._profile.weight == "bm25":
+                lists = queries.lists[query_mention]
+                fit = fit * self._statistics.weights(lists, counts, lengths[passage], self._profile)
+            scores = scores.index_add(0, queries.rows[query_mention] * n_d + passage, fit)
         return scores.view(n_q, n_d)
-    order = torch.argsort(passages.lists, stable=True)
-    sorted_lists = passages.lists[order]
-    first = torch.searchsorted(sorted_lists, queries.lists, side="left")
-    count = torch.searchsorted(sorted_lists, queries.lists, side="right") - first  # mentions per query token
-    for begin, end in _parts(count, at_once):
-        n = count[begin:end]
-        query_token = torch.repeat_interleave(torch.arange(begin, end, device=n.device), n)  # [pairs]
-        if not len(query_token):
-            continue
-        within = torch.arange(len(query_token), device=n.device) - torch.repeat_interleave(n.cumsum(0) - n, n)
-        mention = order[first[query_token] + within]
-        similarity = (queries.vectors[query_token] * passages.vectors[mention]).sum(-1)
-        # One cell per (query token, passage) that meet; the maximum over its mentions.
-        cell = (query_token - begin) * n_d + passages.rows[mention]
-        cells, place = torch.unique(cell, return_inverse=True)
-        best = similarity.new_full((len(cells),), float("-inf")).scatter_reduce(0, place, similarity, "amax")
-        target = queries.rows[begin + cells // n_d] * n_d + cells % n_d
-        scores = scores.index_add(0, target, best.relu() if floor else best)
-    return scores.view(n_q, n_d)
 
 
 def _parts(count: Tensor, at_once: int) -> list[tuple[int, int]]:
-    """Runs of query tokens with at most `at_once` pairs each, so memory stays bounded."""
+    """Runs of query mentions with at most `at_once` pairs each, so memory stays bounded."""
     parts: list[tuple[int, int]] = []
     begin, total = 0, 0
     for i, n in enumerate(count.tolist()):
@@ -60,10 +116,3 @@ def _parts(count: Tensor, at_once: int) -> list[tuple[int, int]]:
             begin, total = i, 0
         total += n
     return [*parts, (begin, len(count))]
-
-
-def sentence_scores(queries: TextVectors, passages: TextVectors) -> Tensor | None:
-    """v_cls^q · v_cls^d of every query and passage, [Q, D]; None for COIL-tok."""
-    if queries.sentences is None or passages.sentences is None:
-        return None
-    return queries.sentences @ passages.sentences.T

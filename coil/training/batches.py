@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 from coil.tokens.tokenizer import Tokenizer
 from coil.training.options import TrainingOptions
 from coil.training.pair_data import PairData
+from coil.training.token_store import TextTokens
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Q queries, and D passages: for each query its positive, then its hard negatives."""
 
-    queries: list[NDArray[np.int32]]  # Q texts as token ids, special tokens included
-    passages: list[NDArray[np.int32]]  # D texts
+    queries: list[TextTokens]  # Q texts, special tokens included
+    passages: list[TextTokens]  # D texts
     targets: NDArray[np.int64]  # [Q] the positive's place among the passages
     excluded: NDArray[np.bool_]  # [Q, D] further positives of the query: neither right nor wrong
     taught: NDArray[np.float32] | None  # [Q, D] teacher scores from a file, NaN where it has none
@@ -34,8 +35,7 @@ class BatchPlan:
     def __init__(self, data: PairData, options: TrainingOptions, tokenizer: Tokenizer) -> None:
         self._data = data
         self._options = options
-        self._prefix = np.array(tokenizer.prefix, dtype=np.int32)
-        self._suffix = np.array(tokenizer.suffix, dtype=np.int32)
+        self._tokenizer = tokenizer
         vocabulary = tokenizer.vocabulary
         self._continues = np.array([token.startswith("##") for token in vocabulary])
         if not self._continues.any():  # byte-pair vocabularies mark the start of a word instead
@@ -49,7 +49,8 @@ class BatchPlan:
         self._pools = [pool for pool in self._pools if len(pool)]
         sizes = np.array([len(pool) for pool in self._pools], dtype=np.float64) ** options.source_power
         self._chance = sizes / sizes.sum()
-        self.steps = options.steps or max(1, round(options.epochs * len(data.training) / options.queries))
+        a_pass = len(data.training) / options.queries
+        self.steps = options.steps or (max(1, round(options.epochs * a_pass)) if options.epochs else 0)
         self._source_at, self._turn_at = self._draw_sources()
 
     def _draw_sources(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -81,8 +82,8 @@ class BatchPlan:
         data, options = self._data, self._options
         rng = np.random.default_rng([options.seed, 4, step])
         pairs = self.pairs_at(step)
-        queries: list[NDArray[np.int32]] = []
-        passages: list[NDArray[np.int32]] = []
+        queries: list[TextTokens] = []
+        passages: list[TextTokens] = []
         names: list[int] = []  # the passage behind each of the batch's passages
         allowed: list[NDArray[np.int64]] = []  # positives of each query
         spans: list[bool] = []
@@ -103,8 +104,8 @@ class BatchPlan:
                     texts[0] = rest
                     if rng.random() < options.span_titles:
                         texts = [self._with_title(p, t) for p, t in zip(group, texts, strict=True)]
-            queries.append(self._wrap(query_tokens, options.lengths[0]))
-            passages += [self._wrap(text, options.lengths[1]) for text in texts]
+            queries.append(wrap(query_tokens, self._tokenizer, options.lengths[0]))
+            passages += [wrap(text, self._tokenizer, options.lengths[1]) for text in texts]
             names += group
             allowed.append(positives)
         targets = np.arange(len(pairs)) * (1 + options.hard_negatives)
@@ -113,19 +114,13 @@ class BatchPlan:
         taught = self._taught(pairs, names, spans) if options.teacher == "file" else None
         return Batch(queries, passages, targets, excluded, taught, sum(spans))
 
-    def _wrap(self, tokens: NDArray[np.int32], length: int) -> NDArray[np.int32]:
-        room = length - len(self._prefix) - len(self._suffix)
-        return np.concatenate([self._prefix, tokens[:room], self._suffix])
-
-    def _with_title(self, passage: int, text: NDArray[np.int32]) -> NDArray[np.int32]:
+    def _with_title(self, passage: int, text: TextTokens) -> TextTokens:
         title = int(self._data.title_of[passage])
-        return np.concatenate([self._data.queries[title], text]) if title >= 0 else text
+        return TextTokens.join(self._data.queries[title], text) if title >= 0 else text
 
-    def _cut_span(
-        self, text: NDArray[np.int32], rng: np.random.Generator
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def _cut_span(self, text: TextTokens, rng: np.random.Generator) -> tuple[TextTokens, TextTokens]:
         """A run of whole words to ask for, and the passage to find (usually without that run)."""
-        starts = np.flatnonzero(~self._continues[text])
+        starts = np.flatnonzero(~self._continues[text.ids])
         words = int(rng.integers(3, 25))
         if len(starts) < words + 8:  # too little would be left to find
             return text[:0], text
@@ -133,7 +128,7 @@ class BatchPlan:
         begin = int(starts[first])
         end = int(starts[first + words]) if first + words < len(starts) else len(text)
         if rng.random() < self._options.span_cut:
-            return text[begin:end], np.concatenate([text[:begin], text[end:]])
+            return text[begin:end], TextTokens.join(text[:begin], text[end:])
         return text[begin:end], text
 
     def _taught(self, pairs: NDArray[np.int64], names: list[int], spans: list[bool]) -> NDArray[np.float32]:
@@ -147,3 +142,9 @@ class BatchPlan:
             for passage, value in zip(passages, values, strict=True):
                 scores[row, places == passage] = value
         return scores
+
+
+def wrap(text: TextTokens, tokenizer: Tokenizer, length: int) -> TextTokens:
+    """A text as the language model reads it: at most `length` tokens, special tokens at both ends."""
+    prefix, suffix = (TextTokens.without_lists(ids) for ids in (tokenizer.prefix, tokenizer.suffix))
+    return TextTokens.join(prefix, text[: length - len(prefix) - len(suffix)], suffix)

@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coil.tokens.list_keys import NO_LIST, ListKeys
 from coil.training.batch_scores import TextVectors
+from coil.training.token_store import NO_LIST, TextTokens
 from coil.vectors.encoder import batches_in_order
 
 Forward = Callable[[Tensor, Tensor], "tuple[Tensor | None, Tensor | None]"]
@@ -29,10 +29,10 @@ Forward = Callable[[Tensor, Tensor], "tuple[Tensor | None, Tensor | None]"]
 class Layout:
     """Where each text's vectors go: known from the tokens alone, before anything is encoded."""
 
-    lists: NDArray[np.int64]  # [tokens] list of each listed token, text by text
-    rows: NDArray[np.int64]  # [tokens] its text
-    positions: NDArray[np.int64]  # [tokens] its place in the language model's input
-    starts: NDArray[np.int64]  # [texts + 1] first token of each text
+    lists: NDArray[np.int64]  # [mentions] list of each mention, text by text
+    rows: NDArray[np.int64]  # [mentions] its text
+    positions: NDArray[np.int64]  # [mentions] place of its vector in the language model's input
+    starts: NDArray[np.int64]  # [texts + 1] first mention of each text
 
     @property
     def n_texts(self) -> int:
@@ -49,22 +49,21 @@ class Layout:
             self.starts[texts.start : texts.stop + 1] - begin,
         )
 
-    def tokens_of(self, texts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-        """The tokens of some texts, in that order of texts."""
+    def mentions_of(self, texts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """The mentions of some texts, in that order of texts."""
         begins, counts = self.starts[texts], self.starts[np.asarray(texts) + 1] - self.starts[texts]
         shift = np.repeat(begins - (np.cumsum(counts) - counts), counts)
-        tokens: NDArray[np.int64] = np.arange(int(counts.sum())) + shift
-        return tokens
+        mentions: NDArray[np.int64] = np.arange(int(counts.sum())) + shift
+        return mentions
 
 
-def lay_out(texts: Sequence[NDArray[np.int32]], keys: ListKeys, ends: tuple[int, int]) -> Layout:
-    """`ends`: how many special tokens stand before and after each text."""
+def lay_out(texts: Sequence[TextTokens]) -> Layout:
+    """The layout of texts; special tokens have no list, so they are no mentions."""
     lengths = np.array([len(text) for text in texts], dtype=np.int64)
     rows = np.repeat(np.arange(len(texts)), lengths)
     positions = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    lists = keys.of(np.concatenate([np.zeros(0, np.int32), *texts]))
-    inside = (positions >= ends[0]) & (positions < lengths[rows] - ends[1])
-    listed = inside & (lists != NO_LIST)
+    lists = np.concatenate([np.zeros(0, np.int32), *(text.lists for text in texts)])
+    listed = lists != NO_LIST
     counts = np.bincount(rows[listed], minlength=len(texts))
     return Layout(
         lists=lists[listed].astype(np.int64),
@@ -92,7 +91,7 @@ class CachedTexts:
 
     def __init__(
         self,
-        texts: Sequence[NDArray[np.int32]],
+        texts: Sequence[TextTokens],
         layout: Layout,
         forward: Forward,
         micro_batch_tokens: int,
@@ -116,21 +115,21 @@ class CachedTexts:
             sentences.append(sentence)
         self._graph = (vectors[0], sentences[0]) if keep_graph else None
         order = np.concatenate(self._micro_batches).astype(np.int64)
-        self.vectors = self._join(vectors, layout.tokens_of(order))
+        self.vectors = self._join(vectors, layout.mentions_of(order))
         self.sentences = self._join(sentences, order)
 
     def _encode(self, micro_batch: list[int]) -> tuple[Tensor | None, Tensor | None]:
-        """One micro-batch → vectors of its listed tokens [tokens, n_t], sentence vectors [texts, n_c]."""
+        """One micro-batch → vectors of its mentions [mentions, n_t], sentence vectors [texts, n_c]."""
         width = max(len(self._texts[i]) for i in micro_batch)
         ids = np.zeros((len(micro_batch), width), dtype=np.int64)
         mask = np.zeros((len(micro_batch), width), dtype=np.int64)
         for row, i in enumerate(micro_batch):
-            ids[row, : len(self._texts[i])] = self._texts[i]
+            ids[row, : len(self._texts[i])] = self._texts[i].ids
             mask[row, : len(self._texts[i])] = 1
-        tokens_here = self._layout.tokens_of(micro_batch)
+        mentions = self._layout.mentions_of(micro_batch)
         row_of = np.empty(len(self._texts), dtype=np.int64)
         row_of[micro_batch] = np.arange(len(micro_batch))
-        flat = row_of[self._layout.rows[tokens_here]] * width + self._layout.positions[tokens_here]
+        flat = row_of[self._layout.rows[mentions]] * width + self._layout.positions[mentions]
         tokens, sentence = self._forward(
             torch.from_numpy(ids).to(self._device), torch.from_numpy(mask).to(self._device)
         )
@@ -159,7 +158,7 @@ class CachedTexts:
             outputs: list[Tensor] = []
             gradients: list[Tensor] = []
             if tokens is not None and self.vectors is not None and self.vectors.grad is not None:
-                order = torch.from_numpy(self._layout.tokens_of(micro_batch)).to(self._device)
+                order = torch.from_numpy(self._layout.mentions_of(micro_batch)).to(self._device)
                 outputs.append(tokens)
                 gradients.append(self.vectors.grad[order])
             if sentence is not None and self.sentences is not None and self.sentences.grad is not None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from coil.training.batch_scores import TextVectors, sentence_scores, token_scores
+from coil.training.batch_scores import BatchScores, TextVectors
 from coil.training.options import TrainingOptions
 
 
@@ -24,17 +24,19 @@ class Targets:
 
 
 def loss_parts(
-    queries: TextVectors, passages: TextVectors, targets: Targets, options: TrainingOptions
+    computed: BatchScores,
+    queries: TextVectors,
+    passages: TextVectors,
+    targets: Targets,
+    options: TrainingOptions,
 ) -> dict[str, Tensor]:
     """All terms, weighted; the loss is their sum."""
-    tokens = token_scores(queries, passages, options.floor) if options.n_t else None
-    sentences = sentence_scores(queries, passages)
-    scores = _sum(tokens, sentences)
+    scores = computed.whole
     parts: dict[str, Tensor] = {}
     if options.contrast:
         parts["contrast"] = options.contrast * contrast(scores, targets)
-    if options.token_only and tokens is not None:
-        parts["token_only"] = options.token_only * contrast(tokens, targets)
+    if options.token_only and computed.tokens is not None:
+        parts["token_only"] = options.token_only * contrast(computed.tokens, targets)
     if targets.teacher is not None:
         parts["teacher"] = options.teacher_weight * divergence(scores, targets, options.teacher_scale)
     if options.keep and targets.kept_queries is not None and targets.kept_passages is not None:
@@ -49,14 +51,6 @@ def loss_parts(
         ]
         parts["keep"] = options.keep * torch.cat(far).mean()
     return parts
-
-
-def _sum(tokens: Tensor | None, sentences: Tensor | None) -> Tensor:
-    if tokens is None or sentences is None:
-        either = tokens if tokens is not None else sentences
-        assert either is not None
-        return either
-    return tokens + sentences
 
 
 def contrast(scores: Tensor, targets: Targets) -> Tensor:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,19 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from coil.errors import InputError, OutputError, require
-from coil.hits.collection import build_segments
+from coil.errors import InputError, OutputError
 from coil.hits.top_k import top_k
-from coil.scores.prepared import prepare
+from coil.lists.building import SegmentBuilder
+from coil.lists.segment import MOST_ROWS, LiveSegment, Segment
+from coil.scores.prepared import PreparedQuery
 from coil.scores.scorer import score_with_numpy
+from coil.scores.statistics import Statistics
 from coil.texts.runs import read_run
+from coil.tokens.profile import LONGEST, ScoringProfile
 from coil.training.pair_data import Places, negatives_header, number_pairs
 from coil.vectors.encoder import Encoder
+from coil.vectors.model_files import ModelFiles, bundled_model
+from coil.vectors.token_vectors import TokenVectors
 
 # For a pool of passage texts and queries: yields, per query, the best passages (places in the pool).
 Ranker = Callable[[Sequence[str], Sequence[str], int], Iterator[NDArray[np.int64]]]
 
-_AT_ONCE = 256  # queries tokenized together
+_AT_ONCE = 256  # texts tokenized together
 
 
 @dataclass(frozen=True)
@@ -117,23 +122,17 @@ def write_collection(files: Sequence[Path], folder: Path) -> None:
 def rank_with_bm25(
     passages: Sequence[str], queries: Sequence[str], depth: int
 ) -> Iterator[NDArray[np.int64]]:
-    """BM25 as everyone compares with: Lucene's variant, k1 0.9, b 0.4, English stems and stop words."""
-    bm25s = require("bm25s", "train")
-    stemmer = require("snowballstemmer", "train").stemmer("english")
-    settings = {"stopwords": "en", "stemmer": stemmer.stemWords, "show_progress": False}
-    index = bm25s.BM25(method="lucene", k1=0.9, b=0.4)
-    words_of_passages = bm25s.tokenize(list(passages), **settings)
-    if not any(len(ids) for ids in words_of_passages.ids):  # stop words alone; the package cannot index that
-        yield from (np.zeros(0, dtype=np.int64) for _ in queries)
-        return
-    index.index(words_of_passages, show_progress=False)
-    for begin in range(0, len(queries), _AT_ONCE):
-        tokens = bm25s.tokenize(list(queries[begin : begin + _AT_ONCE]), return_ids=False, **settings)
-        for words in tokens:
-            # Words that no passage has are unknown to the index; a query of only such words finds nothing.
-            known = [word for word in words if word in index.vocab_dict]
-            scores = index.get_scores(known) if known else np.zeros(len(passages), dtype=np.float32)
-            yield top_k(scores, depth, without_zero=True)
+    """BM25 over whole words: the equation with BM25's constants, and no language model."""
+    files = ModelFiles.load(bundled_model())
+
+    def count(texts: Sequence[str]) -> Iterator[TokenVectors]:
+        for begin in range(0, len(texts), _AT_ONCE):
+            for keyed in files.keys.of_texts(texts[begin : begin + _AT_ONCE], LONGEST):
+                nothing = np.zeros((len(keyed.keys), 0), np.float32)
+                yield TokenVectors(keyed.keys, keyed.places.astype(np.int32), keyed.spans, nothing, None)
+
+    profile = files.config.profile.answering("bm25")
+    yield from _rank(count(passages), count(queries), profile, (0, 0), depth)
 
 
 def coil_ranker(encoder: Encoder) -> Ranker:
@@ -142,14 +141,44 @@ def coil_ranker(encoder: Encoder) -> Ranker:
     def rank(passages: Sequence[str], queries: Sequence[str], depth: int) -> Iterator[NDArray[np.int64]]:
         shown = tqdm(passages, desc="encoding", unit="passage", disable=None, leave=False)
         config = encoder.config
-        segments = build_segments(encoder.encode_documents(shown), encoder.keys, config.n_t, config.n_c)
-        for query in encoder.encode_queries(queries):
-            prepared = prepare(encoder, query)
-            parts = [score_with_numpy(prepared, segment) for segment in segments]
-            scores = np.concatenate([np.zeros(0, np.int64), *parts])
-            yield top_k(scores, depth, without_zero=not encoder.config.n_c)
+        yield from _rank(
+            encoder.encode_documents(shown),
+            encoder.encode_queries(queries),
+            config.profile,
+            (config.n_t, config.n_c),
+            depth,
+        )
 
     return rank
+
+
+def _rank(
+    passages: Iterable[TokenVectors],
+    queries: Iterable[TokenVectors],
+    profile: ScoringProfile,
+    widths: tuple[int, int],
+    depth: int,
+) -> Iterator[NDArray[np.int64]]:
+    segments = list(_segments(passages, profile, widths))
+    statistics = Statistics([LiveSegment(segment, None) for segment in segments])
+    for query in queries:
+        prepared = PreparedQuery.of(query, profile, statistics)
+        parts = [score_with_numpy(prepared, segment) for segment in segments]
+        scores = np.concatenate([np.zeros(0, np.int64), *parts])
+        yield top_k(scores, depth, without_zero=prepared.sentence is None)
+
+
+def _segments(
+    passages: Iterable[TokenVectors], profile: ScoringProfile, widths: tuple[int, int]
+) -> Iterator[Segment]:
+    builder = SegmentBuilder(profile, *widths, "fp32")
+    for ordinal, passage in enumerate(passages):
+        if len(builder) == MOST_ROWS:
+            yield builder.finish()
+            builder = SegmentBuilder(profile, *widths, "fp32")
+        builder.add(ordinal, (0, 0), passage)
+    if len(builder):
+        yield builder.finish()
 
 
 def _positives(places: Places, n_queries: int) -> list[set[int]]:

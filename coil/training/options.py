@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args, get_type_hints
 
 from coil.errors import OptionMismatch
-from coil.tokens.profile import ListKeyKind, ScoringProfile, Unlisted
+from coil.tokens.profile import WORDS, GammaRule, ListKeyKind, ScoringProfile, Unlisted, Weight
 from coil.vectors.config import ModelConfig, Pooling, SentenceNorm
 
 Freeze = Literal["nothing", "embeddings", "backbone"]
-SentenceInit = Literal["random", "principal"]
+Init = Literal["random", "principal"]
 Teacher = Literal["none", "hybrid", "file"]
 
 
@@ -31,25 +31,39 @@ class TrainingOptions:
     )
     list_key: ListKeyKind = _option("wordpiece", "Which tokens share an inverted list.")
     unlisted: Unlisted = _option("nothing", "Which tokens get no list.")
-    floor: bool = _option(True, "Floor each query token's maximum at 0.")
+    floor: bool = _option(True, "Floor each query token's part at 0.")
+    weight: Weight = _option(
+        "one", "What a match counts: 1, or BM25's weight of the word; with 'bm25', α, β and γ are learned."
+    )
+    alpha: float = _option(0.0, "α: what a match is worth whatever its context.")
+    beta: float = _option(1.0, "β: what the product of the token vectors is worth.")
+    gamma: float = _option(1.0, "γ: what the product of the sentence vectors is worth.")
+    gamma_rule: GammaRule = _option("constant", "γ as it is, or times the root of the query's listed words.")
+    k1: float = _option(0.9, "BM25's constant for repeated words, with --weight bm25.")
+    b: float = _option(0.4, "BM25's constant for the length of a passage, with --weight bm25.")
     query_length: int = _option(16, "Tokens kept of a query when the model is used.")
     document_length: int = _option(512, "Tokens kept of a document when the model is used.")
     # The optimiser
     queries: int = _option(8, "Queries in a batch, over all processes together.")
     hard_negatives: int = _option(7, "Hard negatives of each query in a batch.")
-    epochs: float = _option(5.0, "Passes over the pairs, unless --steps is given.")
+    epochs: float = _option(
+        5.0, "Passes over the pairs, unless --steps is given; 0 writes the model as it starts."
+    )
     steps: int = _option(0, "Number of batches; 0 counts epochs instead.")
     lr: float = _option(3e-6, "Learning rate of the language model.")
     head_lr: float = _option(0.0, "Learning rate of the projections; 0 takes --lr.")
+    factor_lr: float = _option(0.0, "Learning rate of the logarithms of α, β and γ; 0 takes --head-lr.")
     warmup: float = _option(0.1, "Share of the steps in which the rate rises from 0; then it falls linearly.")
     weight_decay: float = _option(0.0, "AdamW's weight decay, not applied to biases and norms.")
     clip: float = _option(1.0, "Largest norm of the gradient; 0 does not clip.")
     freeze: Freeze = _option("nothing", "Which part of the language model does not change.")
     freeze_sentence: bool = _option(False, "Leave the sentence projection as it starts.")
-    sentence_init: SentenceInit = _option(
-        "random", "'principal' starts the sentence projection at the principal directions of the passages."
+    sentence_init: Init = _option(
+        "random", "'principal' starts the sentence projection at the principal directions of the texts."
     )
-    sentence_scale: float = _option(20.0, "With 'principal': what a sentence similarity of 1 is worth.")
+    token_init: Init = _option(
+        "random", "'principal' starts the token projection at the principal directions of words in context."
+    )
     dropout: float = _option(-1.0, "Dropout of the language model while training; -1 keeps its own setting.")
     # The batches
     train_query_length: int = _option(0, "Tokens kept of a query while training; 0 takes --query-length.")
@@ -85,8 +99,8 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         self._check_values()
-        if self.queries < 1 or self.epochs <= 0 or self.micro_batch_tokens < 1:
-            raise OptionMismatch("queries and micro_batch_tokens must be at least 1, and epochs above 0")
+        if self.queries < 1 or self.micro_batch_tokens < 1:
+            raise OptionMismatch("queries and micro_batch_tokens must be at least 1")
         for name in ("spans", "span_titles", "span_cut", "teacher_dense", "warmup"):
             if getattr(self, name) > 1.0:
                 raise OptionMismatch(f"{name} is {getattr(self, name)}; it is a share between 0 and 1")
@@ -94,10 +108,16 @@ class TrainingOptions:
             raise OptionMismatch(f"dropout is {self.dropout}; it is a share below 1")
         if not (self.contrast or self.token_only or (self.teacher != "none" and self.teacher_weight)):
             raise OptionMismatch("there is nothing to learn from", "give --contrast or --teacher a weight")
+        _ = self.config  # which has checks of its own
+        if not ((self.n_t and self.beta) or self.alpha or (self.n_c and self.gamma)):
+            raise OptionMismatch(
+                "there is no part of the score: alpha, beta and gamma are 0, or have no vectors",
+                "set --alpha, --beta or --gamma above 0",
+            )
         if self.n_c == 0 and self.keep:
             raise OptionMismatch("a model without a sentence vector (n_c = 0) cannot keep it", "set --keep 0")
-        if self.token_only and not (self.n_t and self.n_c):
-            raise OptionMismatch("--token-only needs both token and sentence vectors", "set --token-only 0")
+        if self.token_only and not ((self.n_t or self.alpha) and self.n_c):
+            raise OptionMismatch("--token-only needs both parts of the score", "set --token-only 0")
         if self.sentence_init == "principal" and self.sentence_norm == "layer":
             raise OptionMismatch(
                 "a LayerNorm undoes the principal directions", "use --sentence-norm unit or none"
@@ -132,6 +152,13 @@ class TrainingOptions:
                 floor=self.floor,
                 list_key=self.list_key,
                 unlisted=self.unlisted,
+                weight=self.weight,
+                alpha=self.alpha,
+                beta=self.beta,
+                gamma=self.gamma,
+                gamma_rule=self.gamma_rule,
+                k1=self.k1,
+                b=self.b,
                 query_length=self.query_length,
                 document_length=self.document_length,
             ),
@@ -162,16 +189,14 @@ PRESETS = {
     "paper": TrainingOptions(),
     "default": TrainingOptions(
         n_t=32,
-        n_c=128,
+        n_c=256,
         pooling="mean",
         sentence_norm="unit",
         sentence_init="principal",
+        token_init="principal",
         freeze="embeddings",
         freeze_sentence=True,
-        list_key="stem",
-        unlisted="stopwords",
-        query_length=256,
-        document_length=512,
+        **{**WORDS.to_json(), "beta": 0.2},  # at the start, a context moves a match by about a fifth
         train_query_length=64,
         train_document_length=256,
         queries=128,
@@ -179,6 +204,7 @@ PRESETS = {
         steps=300,
         lr=2e-5,
         head_lr=1e-3,
+        factor_lr=5e-3,
         dropout=0.0,
         one_source=True,
         source_power=0.5,

@@ -19,8 +19,10 @@ from coil.errors import BadLine, InputError
 from coil.texts.corpora import read_documents
 from coil.texts.opening import STANDARD_INPUT, json_lines
 from coil.texts.pairs import Pair, read_pairs
+from coil.tokens.list_keys import ListKeys
 from coil.tokens.tokenizer import Tokenizer
-from coil.training.token_store import TokenStore
+from coil.training.passage_statistics import PassageStatistics
+from coil.training.token_store import ListNumbers, TokenStore, number_tokens
 
 NEGATIVES_FORMAT = "coil-negatives-1"
 
@@ -64,6 +66,7 @@ class PairData:
 
     queries: TokenStore
     passages: TokenStore
+    statistics: PassageStatistics  # of all passages
     source_of: NDArray[np.int64]  # [pairs]
     query_of: NDArray[np.int64]  # [pairs]
     passage_of: NDArray[np.int64]  # [pairs]
@@ -159,6 +162,7 @@ def load_pairs(
     folder: Path,
     files: Sequence[Path],
     tokenizer: Tokenizer,
+    keys: ListKeys,
     lengths: tuple[int, int],
     held_out: int,
     seed: int,
@@ -169,12 +173,17 @@ def load_pairs(
     """Read, number and tokenize the pairs; token files are written to `folder`."""
     places, query_texts, passage_texts = number_pairs(files, corpus)
     folder.mkdir(parents=True, exist_ok=True)
-    TokenStore.write(folder / "queries.tokens", query_texts, tokenizer, lengths[0])
-    TokenStore.write(folder / "passages.tokens", passage_texts, tokenizer, lengths[1])
-    queries, passages = (
-        TokenStore.open(folder / "queries.tokens"),
-        TokenStore.open(folder / "passages.tokens"),
-    )
+    numbers = ListNumbers()
+    stores = []
+    for name, texts, length in (
+        ("queries", query_texts, lengths[0]),
+        ("passages", passage_texts, lengths[1]),
+    ):
+        path = folder / f"{name}.tokens"
+        TokenStore.write(path, number_tokens(texts, tokenizer, keys, numbers, length))
+        stores.append(TokenStore.open(path))
+    queries, passages = stores
+    numbers.save(folder / "lists.json")
     source_of, query_of, passage_of = np.array(places.pairs, dtype=np.int64).reshape(-1, 3).T
     positives: list[list[int]] = [[] for _ in range(len(queries))]
     title_of = np.full(len(passages), -1, dtype=np.int64)
@@ -199,6 +208,7 @@ def load_pairs(
     return PairData(
         queries=queries,
         passages=passages,
+        statistics=PassageStatistics.of(passages, len(numbers)),
         source_of=source_of,
         query_of=query_of,
         passage_of=passage_of,

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from coil.tokens.list_keys import ListKeys
-from coil.training.batch_scores import TextVectors
+from coil.training.batch_scores import BatchEquation, TextVectors
 from coil.training.batches import Batch
 from coil.training.grad_cache import CachedTexts, Forward, Layout, lay_out, text_vectors
 from coil.training.losses import Targets, loss_parts
 from coil.training.options import TrainingOptions
+from coil.training.passage_statistics import PassageStatistics
 from coil.training.processes import Processes
-from coil.training.teachers import BatchBM25, StartingModel, hybrid
+from coil.training.teachers import StartingModel, hybrid
+from coil.training.token_store import TextTokens
 from coil.vectors.torch_model import CoilModel
 
 
@@ -26,16 +26,15 @@ class Step:
     def __init__(
         self,
         model: CoilModel,
-        keys: ListKeys,
-        ends: tuple[int, int],
+        statistics: PassageStatistics,
         options: TrainingOptions,
         processes: Processes,
         start: StartingModel | None = None,
-        bm25: BatchBM25 | None = None,
     ) -> None:
-        self._model, self._keys, self._ends = model, keys, ends
-        self._options, self._processes = options, processes
-        self._start, self._bm25 = start, bm25
+        self._model, self._options, self._processes, self._start = model, options, processes, start
+        profile = model.config.profile
+        self._equation = BatchEquation(profile, statistics)
+        self._bm25 = BatchEquation(profile.answering("bm25"), statistics)
 
     def _autocast(self, forward: Forward) -> Forward:
         device = self._processes.device.type
@@ -49,21 +48,24 @@ class Step:
 
     def __call__(self, batch: Batch) -> dict[str, float]:
         """Add the gradient of the loss of this batch to the weights; returns the loss and its parts."""
-        q_layout, d_layout = (
-            lay_out(texts, self._keys, self._ends) for texts in (batch.queries, batch.passages)
-        )
+        q_layout, d_layout = lay_out(batch.queries), lay_out(batch.passages)
         queries, all_queries = self._encode(batch.queries, q_layout)
         passages, all_passages = self._encode(batch.passages, d_layout)
         targets = self._targets(batch, q_layout, d_layout)
-        parts = loss_parts(all_queries, all_passages, targets, self._options)
+        scores = self._equation(all_queries, all_passages, self._model.factors())
+        parts = loss_parts(scores, all_queries, all_passages, targets, self._options)
         loss = torch.stack(list(parts.values())).sum()
         torch.autograd.backward(loss)
         queries.backward()
         passages.backward()
+        factors = self._model.log_factors
+        if factors is not None and factors.grad is not None:
+            # Every process has computed all of this one, and only a share of the others.
+            factors.grad /= self._processes.count
         self._processes.sum_gradients(p for p in self._model.parameters() if p.requires_grad)
         return {"loss": float(loss.detach()), **{name: float(part.detach()) for name, part in parts.items()}}
 
-    def _encode(self, texts: Sequence[NDArray[np.int32]], layout: Layout) -> tuple[CachedTexts, TextVectors]:
+    def _encode(self, texts: Sequence[TextTokens], layout: Layout) -> tuple[CachedTexts, TextVectors]:
         """Encode this process's share of the texts; gather the vectors of all."""
         mine = self._processes.share(len(texts))
         cached = CachedTexts(
@@ -89,8 +91,11 @@ class Step:
         if self._start is not None:
             pooled_queries, kept_queries = self._remember(batch.queries, queries)
             pooled_passages, kept_passages = self._remember(batch.passages, passages)
-            if self._bm25 is not None:
-                lexical = torch.from_numpy(self._bm25.scores(queries, passages)).to(device)
+            if self._options.teacher == "hybrid":
+                lexical = self._bm25(
+                    text_vectors(queries, None, pooled_queries), text_vectors(passages, None, pooled_passages)
+                ).tokens
+                assert lexical is not None
                 teacher = hybrid(
                     pooled_queries @ pooled_passages.T, lexical, excluded, self._options.teacher_dense
                 )
@@ -101,7 +106,7 @@ class Step:
         )
 
     @torch.no_grad()
-    def _remember(self, texts: Sequence[NDArray[np.int32]], layout: Layout) -> tuple[Tensor, Tensor]:
+    def _remember(self, texts: Sequence[TextTokens], layout: Layout) -> tuple[Tensor, Tensor]:
         """What the starting model says of all texts: pooled vectors and sentence vectors."""
         assert self._start is not None
         start = self._autocast(self._start)

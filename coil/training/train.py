@@ -26,15 +26,11 @@ from coil.training.batches import BatchPlan
 from coil.training.checkpoints import latest_checkpoint, load_checkpoint, save_checkpoint
 from coil.training.options import TrainingOptions
 from coil.training.pair_data import PairData, load_pairs
+from coil.training.principal_directions import start_at_principal_directions
 from coil.training.processes import Processes
-from coil.training.starting_point import (
-    load_tokenizer,
-    set_training,
-    start_at_principal_directions,
-    starting_model,
-)
+from coil.training.starting_point import load_tokenizer, set_training, starting_model
 from coil.training.step import Step
-from coil.training.teachers import BatchBM25, StartingModel
+from coil.training.teachers import StartingModel
 from coil.training.validation import Validation
 from coil.vectors.config import CONFIG_FILE
 from coil.vectors.model_files import BACKBONE_FILE, TOKENIZER_FILE, resolve_folder
@@ -91,29 +87,29 @@ def train(
     tell = say if processes.first else lambda text: None
     tell("loading the model and tokenizing the pairs")
     tokenizer = load_tokenizer(base)
-    model, keys = starting_model(base, options, tokenizer)
+    model = starting_model(base, options, tokenizer)
     data_folder = files.out / f"tokens-{processes.rank}"
     try:
         data = load_pairs(
-            data_folder, files.pairs, tokenizer, options.lengths, options.validation_queries, options.seed,
-            files.negatives, files.teacher, files.corpus,
+            data_folder, files.pairs, tokenizer, ListKeys(model.config.profile, tokenizer), options.lengths,
+            options.validation_queries, options.seed, files.negatives, files.teacher, files.corpus,
         )  # fmt: skip
         tell(f"{len(data.training):,} pairs to train on, {len(data.held_out):,} held out to validate")
         model.to(processes.device)
         second_round = (base / CONFIG_FILE).is_file()
-        if options.n_c and options.sentence_init == "principal" and not second_round:
-            tell("finding the principal directions of the sentence vectors")
+        if "principal" in (options.sentence_init, options.token_init) and not second_round:
+            tell("finding the principal directions of texts and words")
             start_at_principal_directions(model, data, options, tokenizer, processes.device)
         processes.start_equal(model)
         sources = input_digest(base, files, data)
         with _metrics(files.out, processes.first, tensorboard) as metrics:
-            run = _Run(files.out, options, processes, tokenizer, keys, data, model, metrics, sources, tell)
+            run = _Run(files.out, options, processes, tokenizer, data, model, metrics, sources, tell)
             report = run.go(resume, started)
         processes.wait()
     finally:
         shutil.rmtree(data_folder, ignore_errors=True)
     if processes.first and not report.interrupted:
-        save_model(files.out, model, keys, base, tokenizer, options)
+        save_model(files.out, model, base, tokenizer, options)
     return report
 
 
@@ -126,10 +122,10 @@ def input_digest(base: Path, files: TrainingFiles, data: PairData) -> str:
 
 
 def save_model(
-    out: Path, model: CoilModel, keys: ListKeys, base: Path, tokenizer: Tokenizer, options: TrainingOptions
+    out: Path, model: CoilModel, base: Path, tokenizer: Tokenizer, options: TrainingOptions
 ) -> None:
     """Write the finished model and the recipe that made it."""
-    model.save_pretrained(out, keys, torch.float16 if options.half else torch.float32)
+    model.save_pretrained(out, torch.float16 if options.half else torch.float32)
     if (base / TOKENIZER_FILE).is_file():
         shutil.copy(base / TOKENIZER_FILE, out / TOKENIZER_FILE)
     else:
@@ -162,7 +158,6 @@ class _Run:
         options: TrainingOptions,
         processes: Processes,
         tokenizer: Tokenizer,
-        keys: ListKeys,
         data: PairData,
         model: CoilModel,
         metrics: _Metrics,
@@ -173,12 +168,9 @@ class _Run:
         self._sources, self._tell = sources, tell
         self._model, self._metrics = model, metrics
         self._plan = BatchPlan(data, options, tokenizer)
-        self._validation = Validation(data, options, tokenizer, keys)
-        hybrid = options.teacher == "hybrid"
-        start = StartingModel(model) if hybrid or options.keep else None
-        bm25 = BatchBM25(data.passages, keys) if hybrid else None
-        ends = (len(tokenizer.prefix), len(tokenizer.suffix))
-        self._step = Step(model, keys, ends, options, processes, start, bm25)
+        self._validation = Validation(data, options, tokenizer)
+        start = StartingModel(model) if options.teacher == "hybrid" or options.keep else None
+        self._step = Step(model, data.statistics, options, processes, start)
         self._trained = [p for p in model.parameters() if p.requires_grad]
         self._optimizer = torch.optim.AdamW(_groups(model, options), lr=options.lr)
 
@@ -193,8 +185,9 @@ class _Run:
             for step in range(first, steps):
                 parts = self._one(step, steps)
                 if (step + 1) % LOG_EVERY == 0 or step + 1 == steps:
+                    share = _rate(step, steps, self._options.warmup)
                     self._metrics.write(
-                        {"step": step + 1, "rate_share": _rate(step, steps, self._options.warmup), **parts}
+                        {"step": step + 1, "rate_share": share, **parts, **_factors(self._model)}
                     )
                     bar.set_postfix(loss=f"{parts['loss']:.3f}", refresh=False)
                 bar.update()
@@ -259,19 +252,25 @@ class _Run:
         return tqdm(total=steps, initial=first, desc="training", unit="step", disable=hidden)
 
 
+def _factors(model: CoilModel) -> dict[str, float]:
+    """α, β and γ as they are now, where they are learned."""
+    factors = model.factors()
+    return {} if factors is None else dict(zip(("alpha", "beta", "gamma"), factors.tolist(), strict=True))
+
+
 def _groups(model: CoilModel, options: TrainingOptions) -> list[dict[str, Any]]:
-    """Language model and heads, each with and without weight decay."""
-    groups: dict[tuple[bool, bool], list[torch.nn.Parameter]] = {}
+    """The weights by learning rate, each with and without weight decay."""
+    of_heads = options.head_lr or options.lr
+    groups: dict[tuple[float, bool], list[torch.nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            groups.setdefault((name.startswith("backbone."), parameter.ndim > 1), []).append(parameter)
+            peak = options.lr if name.startswith("backbone.") else of_heads
+            if name == "log_factors":
+                peak = options.factor_lr or of_heads
+            groups.setdefault((peak, parameter.ndim > 1), []).append(parameter)
     return [
-        {
-            "params": parameters,
-            "peak": options.lr if backbone else (options.head_lr or options.lr),
-            "weight_decay": options.weight_decay if decays else 0.0,
-        }
-        for (backbone, decays), parameters in sorted(groups.items(), key=lambda item: item[0])
+        {"params": parameters, "peak": peak, "weight_decay": options.weight_decay if decays else 0.0}
+        for (peak, decays), parameters in sorted(groups.items(), key=lambda item: item[0])
     ]
 
 
