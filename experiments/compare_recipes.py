@@ -18,13 +18,10 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
-from coil.hits.collection import build_segments
-from coil.scores.prepared import prepare
-from coil.scores.products import GRID
-from coil.scores.scorer import score_with_numpy
-from experiments.systems import Collection, ranking, say
+from experiments.systems import Collection, Encoded, ranking, say
 
 SENTENCE_FACTORS = (0.0, 0.5, 0.7, 1.0, 1.4, 2.0)
 
@@ -102,32 +99,25 @@ def search(out: Path, name: str, collections: list[Path], device: str, k: int) -
     from coil.vectors.torch_encoder import TorchEncoder
 
     encoder = TorchEncoder(out / "models" / name, device=device, autocast=device.startswith("cuda"))
-    config = encoder.config
-    factors = SENTENCE_FACTORS if config.n_t and config.n_c else (1.0,)
+    profile = encoder.config.profile
+    factors = SENTENCE_FACTORS if encoder.config.n_t and encoder.config.n_c else (1.0,)
     for folder in collections:
         collection = Collection.read(folder)
-        texts = (document.text for document in collection.documents)
-        [segment] = build_segments(encoder.encode_documents(texts), encoder.keys, config.n_t, config.n_c)
+        encoded = Encoded.of(collection, encoder)
         (out / "runs" / collection.name).mkdir(parents=True, exist_ok=True)
-        lines: dict[float, list[str]] = {factor: [] for factor in factors}
-        vectors = encoder.encode_queries(q.text for q in collection.queries)
-        for query, of_query in zip(collection.queries, vectors, strict=True):
-            prepared = prepare(encoder, of_query)
-            whole = score_with_numpy(prepared, segment) / GRID
-            tokens = score_with_numpy(prepared.without_sentence(), segment) / GRID
-            sentences = whole - tokens
-            for factor in factors:
-                ranked = ranking(collection, tokens + factor * sentences, k, config.n_c == 0)
-                lines[factor] += [
-                    f"{query.query_id} Q0 {doc_id} {rank} {score:.6f} {name}\n"
-                    for rank, (doc_id, score) in enumerate(ranked.items(), start=1)
-                ]
-        for factor, found in lines.items():
+        for factor in factors:
             label = name if factor == 1.0 else f"{name}@{factor:g}"
+            scores = encoded.scores(replace(profile, gamma=factor * profile.gamma))
+            without_zero = not (encoder.config.n_c and factor)
             with gzip.open(
                 out / "runs" / collection.name / f"{label}.run.gz", "wt", encoding="utf-8"
             ) as file:
-                file.writelines(found)
+                for query, of_query in zip(collection.queries, scores, strict=True):
+                    ranked = ranking(collection, of_query, k, without_zero)
+                    file.writelines(
+                        f"{query.query_id} Q0 {doc_id} {rank} {score:.6f} {name}\n"
+                        for rank, (doc_id, score) in enumerate(ranked.items(), start=1)
+                    )
 
 
 def judge(arguments: argparse.Namespace) -> None:

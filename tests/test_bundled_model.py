@@ -140,34 +140,33 @@ def test_it_is_complete_and_small() -> None:
     total = sum(path.stat().st_size for path in folder.iterdir())
     assert total <= 75_000_000
     card = (folder / "README.md").read_text(encoding="utf-8")
-    assert all(word in card for word in ("licence", "Recipe", "Training data", "Limits"))
+    assert all(word in card for word in ("licence", "How it was made", "Texts", "Limits"))
 
 
 def test_int8_is_true_to_the_pytorch_weights(encoder: OnnxEncoder) -> None:
     exact = TorchEncoder()
     for ours, theirs in zip(encoder.encode_documents(TEXTS), exact.encode_documents(TEXTS), strict=True):
-        np.testing.assert_array_equal(ours.token_ids, theirs.token_ids)
+        assert ours.keys == theirs.keys
         products = (ours.vectors * theirs.vectors).sum(1)
         lengths = np.linalg.norm(ours.vectors, axis=1) * np.linalg.norm(theirs.vectors, axis=1)
         assert (products / lengths).mean() > 0.99
         assert ours.sentence is not None
         assert theirs.sentence is not None
-        assert ours.sentence.shape == (128,)
+        assert ours.sentence.shape == (256,)
 
 
 def test_the_figures_in_the_docs_belong_to_this_model(encoder: OnnxEncoder) -> None:
     result = json.loads((RESULTS / "default-model.json").read_text(encoding="utf-8"))
-    assert result["models"]["COIL-full"]["fingerprint"] == encoder.fingerprint
+    assert result["models"]["COIL"]["fingerprint"] == encoder.fingerprint
 
 
 def test_the_bar_is_met_by_the_committed_figures() -> None:
     result = json.loads((RESULTS / "default-model.json").read_text(encoding="utf-8"))
     ndcg = {
-        name: found["systems"]["COIL-full"]["means"]["nDCG@10"]
-        for name, found in result["collections"].items()
+        name: found["systems"]["COIL"]["means"]["nDCG@10"] for name, found in result["collections"].items()
     }
-    assert ndcg["scifact"] >= 0.72
-    assert np.mean([ndcg[name] for name in ("scifact", "cranfield", "vaswani")]) >= 0.53
+    assert ndcg["scifact"] >= 0.73
+    assert np.mean([ndcg[name] for name in ("scifact", "cranfield", "vaswani")]) >= 0.55
 
 
 def test_a_word_mostly_matches_its_own_sense_better(encoder: OnnxEncoder) -> None:
