@@ -37,7 +37,7 @@ def main() -> None:
     segments = speed.make_segments(rng, arguments.documents)
     result = stamp("torch")
     result["device"] = torch.cuda.get_device_name() if arguments.device.startswith("cuda") else "cpu"
-    result["data"] = f"{arguments.documents:,} made-up documents, n_t 32, n_c 128, int8"
+    result["data"] = f"{arguments.documents:,} made-up documents, n_t 32, n_c 256, int8"
     ranker = TorchRanker(segments, arguments.device)
     few = segments[:2]
     small = TorchRanker(few, arguments.device)

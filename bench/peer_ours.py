@@ -26,7 +26,7 @@ from coil.texts.corpora import read_documents
 from coil.texts.judgements import Judgements, read_judgements
 from coil.texts.queries import read_queries
 from coil.texts.values import Document, Query
-from coil.tokens.list_keys import NO_LIST
+from coil.tokens.profile import By
 from coil.vectors.onnx_encoder import OnnxEncoder
 from coil.vectors.token_vectors import TokenVectors
 
@@ -61,19 +61,19 @@ class SciFact:
             {threads: open_index(place, encoder=encoder, threads=threads) for threads in (1, 2)},
         )
 
-    def contestant(self, threads: int, k: int) -> tuple[Contestant, Run]:
+    def contestant(self, threads: int, k: int, by: By = "coil") -> tuple[Contestant, Run]:
         """COIL, and the run that it fills as it answers."""
         index = self.indexes[threads]
         run: Run = {}
 
         def search(numbers: list[int]) -> list[Parts]:
             for number in numbers[:WARM_UP]:
-                index.search(self.queries[number].text, k)
+                index.search(self.queries[number].text, k, by=by)
             costs = []
             for number in numbers:
                 query = self.queries[number]
                 began = time.perf_counter()
-                [answer] = index.answer_many([query.text], k)
+                [answer] = index.answer_many([query.text], k, by=by, texts=True)
                 total = (time.perf_counter() - began) * 1000
                 stats = answer.stats
                 # What is not encoding is searching: scores, the texts of the hits, and all the rest.
@@ -96,7 +96,7 @@ class SciFact:
             live = [live.segment for live in pinned.searcher.collection.segments]
         vectors = np.concatenate([segment.vectors[: segment.n_mentions].decode() for segment in live])
         ordinals = np.concatenate(
-            [segment.row_documents[segment.mention_rows.astype(np.int64)] for segment in live]
+            [segment.row_documents[segment.mention_rows().astype(np.int64)] for segment in live]
         )
         order = np.argsort(ordinals, kind="stable")
         # The index was made from these documents in this order: ordinals ascend as their numbers do.
@@ -122,10 +122,7 @@ class SciFact:
         return digest.hexdigest()[:12]
 
     def _listed(self, query: TokenVectors) -> NDArray[np.float32]:
-        listed: NDArray[np.float32] = query.vectors[
-            self.indexes[1].encoder.keys.of(query.token_ids) != NO_LIST
-        ]
-        return listed
+        return query.vectors[[place for place, key in enumerate(query.keys) if key is not None]]
 
 
 def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -166,7 +163,7 @@ class Million:
 
     def contestant(self, threads: int, k: int, tok_only: bool) -> Contestant:
         """COIL with or without the sentence vector; queries are encoded already, as faiss has them."""
-        queries = [query.without_sentence() if tok_only else query for query in self.queries]
+        queries = [replace(query, sentence=None) if tok_only else query for query in self.queries]
         ranker, selection = self.rankers[threads], Selection(k)
 
         def search(numbers: list[int]) -> list[Parts]:
@@ -182,7 +179,7 @@ class Million:
         return search
 
 
-def ours(documents: int, work: Path, n_t: int = 32, n_c: int = 128) -> Million | None:
+def ours(documents: int, work: Path, n_t: int = 32, n_c: int = 256) -> Million | None:
     """Our side of a comparison over so many documents; None where bench.synthetic is not there to make them.
 
     The widths are those of the bundled model.
@@ -203,4 +200,4 @@ def ours(documents: int, work: Path, n_t: int = 32, n_c: int = 128) -> Million |
         os.replace(unfinished, place)
         snapshot = open_snapshot(place)
     rankers = {n: NativeRanker(snapshot.segments, n) for n in (1, 2)}
-    return Million(synthetic.make_queries(8, synthetic.QUERY, n_t, n_c), rankers)
+    return Million(synthetic.make_queries(8, synthetic.QUERY, n_t, n_c, snapshot.segments), rankers)

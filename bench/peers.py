@@ -32,11 +32,13 @@ from bench.peer_process import Peer, PeerFailed, prepare_environment
 from bench.stamp import stamp, write_result
 from coil.errors import CoilError
 from coil.metrics.evaluation import evaluate
+from coil.tokens.profile import By
 
 BLOCK = 25  # queries that one system answers before the next has its turn
 MILLION = 1_000_000
 FEW = 20  # queries whose time with fast-plaid is taken
 DIM = 384  # of the sentence vectors that faiss is given
+OURS: dict[str, By] = {"COIL": "coil", "COIL by bm25": "bm25"}
 # bm25s as it comes, and with what it uses where it is installed.
 BM25S = {
     "numpy": {"backend": "numpy", "stemmer": "python"},
@@ -120,31 +122,35 @@ def compare_bm25s(scifact: SciFact, python: Path, work: Path, rounds: int) -> di
     found: dict[str, Any] = {}
     with Peer(python, "bm25s", work, 1) as peer:
         for k in (10, 1000):
-            entries = {"coil": scifact.contestant(1, k)}
+            entries = {name: scifact.contestant(1, k, by) for name, by in OURS.items()}
             entries |= {
                 f"bm25s {name}": of_peer(peer, k, setting, scifact) for name, setting in BM25S.items()
             }
             medians = in_turns(
                 {name: entry for name, (entry, _) in entries.items()}, len(scifact.queries), rounds
             )
-            coil = medians["coil"]
-            peers = {name: parts["total"] for name, parts in medians.items() if name != "coil"}
+            peers = {name: parts["total"] for name, parts in medians.items() if name not in OURS}
             found[f"k={k}"] = {
                 "ms": figures(medians),
                 "nDCG@10": {name: ndcg(scifact, run) for name, (_, run) in entries.items()},
-                "coil_score_over_bm25s": {name: ratio(coil["score"], ms) for name, ms in peers.items()},
-                "coil_search_over_bm25s": {name: ratio(coil["search"], ms) for name, ms in peers.items()},
-                "coil_total_over_bm25s": {name: ratio(coil["total"], ms) for name, ms in peers.items()},
+                **{
+                    f"{system}_{part}_over_bm25s": {
+                        name: ratio(medians[system][part], ms) for name, ms in peers.items()
+                    }
+                    for system in OURS
+                    for part in ("score", "search", "total")
+                },
             }
         found |= {**peer.facts, "cores_busy": round(float(np.median(peer.cores)), 2)}
     found["targets"] = [
         target(
-            f"COIL's search without encoding over bm25s ({name}), k = {k}",
-            found[f"k={k}"]["coil_search_over_bm25s"][f"bm25s {name}"],
-            1.5,
+            f"{system} without encoding over bm25s ({name}), k = {k}",
+            found[f"k={k}"][f"{system}_search_over_bm25s"][f"bm25s {name}"],
+            most,
         )
+        for system in OURS
         for name in BM25S
-        for k in (10, 1000)
+        for k, most in ((10, 1.5), (1000, 2.0))
     ]
     return found
 
@@ -166,7 +172,7 @@ def compare_faiss(
                 peers = list(entries)
                 if million is not None:
                     entries["coil tok-32"] = million.contestant(threads, k, tok_only=True)
-                    entries["coil full-128/32"] = million.contestant(threads, k, tok_only=False)
+                    entries["coil full-256/32"] = million.contestant(threads, k, tok_only=False)
                 medians = in_turns(entries, queries, rounds)
                 best = min(peers, key=lambda name: float(np.median(medians[name]["total"])))
                 times = {

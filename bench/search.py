@@ -31,11 +31,13 @@ from bench.synthetic import QUERY, make_queries, write_index
 from coil.hits.rankers import NativeRanker, Selection
 from coil.indexes.opening import open_index
 from coil.metrics import speed
-from coil.scores.prepared import PreparedQuery, prepare
+from coil.scores.prepared import PreparedQuery
 from coil.storage.snapshot import open_snapshot
 from coil.texts.queries import read_queries
+from coil.tokens.profile import By
 
 ROUNDS = 9
+SYSTEMS: tuple[By, ...] = ("coil", "tokens", "bm25", "hybrid")
 QUERIES = 60  # of each file
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 
@@ -49,16 +51,16 @@ from coil.storage.snapshot import open_snapshot
 before = resident_bytes()
 snapshot = open_snapshot(Path(sys.argv[1]))
 ranker = NativeRanker(snapshot.segments)
-[query] = make_queries(1, QUERY, 32, 128)
+[query] = make_queries(1, QUERY, 32, 256, snapshot.segments)
 ranker.rank([query], Selection(1000), prune=False)
 mentions = sum(p.stop - p.start for live in snapshot.segments
-               for p in (live.segment.mentions_of(int(t)) for t in query.lists))
+               for p in (live.segment.mentions_at(live.segment.find(key)) for key in query.keys))
 rows = sum(live.segment.n_rows for live in snapshot.segments)
 status = Path("/proc/self/status").read_text()
 anonymous = int(status.split("RssAnon:")[1].split()[0]) * 1024
 pages = [line.split() for line in open("/proc/self/smaps")]
 huge = sum(int(words[1]) for words in pages if words[0] == "FilePmdMapped:") * 1024
-print(before, peak_bytes(), mentions * 35 + rows * 129, anonymous, huge)
+print(before, peak_bytes(), mentions * 35 + rows * 258, anonymous, huge)
 """
 ORDINARY_PAGES = Path("/dev/shm")  # a file system of which Linux maps 4 KiB at a time
 
@@ -80,7 +82,7 @@ def main() -> None:
     _show(result["pruned"])
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "made-up.coil"
-        write_index(folder, arguments.made_up, n_c=128)
+        write_index(folder, arguments.made_up, n_c=256)
         result["opening_ms"] = round(1000 * _median(lambda: _open(folder)), 1)
         result["batch"] = measure_batch(folder)
         result["memory_mb"] = measure_memory(folder)
@@ -100,12 +102,13 @@ def measure_pruning(folder: Path, sources: list[str]) -> list[dict[str, Any]]:
         texts += found[:: max(1, len(found) // QUERIES)][:QUERIES]
     vectors = list(encoder.encode_queries(texts))
     with index.pinned() as still:
-        ranker = NativeRanker(still.searcher.collection.segments)
+        searcher = still.searcher
+        ranker = NativeRanker(searcher.collection.segments)
         rows = []
         for k in (10, 1000):
-            for name in ("COIL-full", "COIL-tok"):
-                asked = [prepare(encoder, vector, tok_only=name == "COIL-tok") for vector in vectors]
-                rows.append(_compare(ranker, asked, k, {"system": name, "k": k, "documents": len(index)}))
+            for by in SYSTEMS:
+                asked = searcher.prepare(vectors, by)
+                rows.append(_compare(ranker, asked, k, {"by": by, "k": k, "documents": len(index)}))
     return rows
 
 
@@ -144,8 +147,9 @@ def _compare(
 
 def measure_batch(folder: Path) -> dict[str, Any]:
     """64 queries in one call against one by one, exhaustive."""
-    ranker = NativeRanker(open_snapshot(folder).segments)
-    queries = make_queries(64, QUERY, 32, 128)
+    segments = open_snapshot(folder).segments
+    ranker = NativeRanker(segments)
+    queries = make_queries(64, QUERY, 32, 256, segments)
     together, alone = [], []
     for _ in range(3):
         began = time.perf_counter()

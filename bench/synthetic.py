@@ -1,29 +1,33 @@
 """A synthetic index with Zipf's list lengths: as large as one likes, with no text behind it.
 
-    python -m bench.synthetic FOLDER --documents 1000000 [--n-c 128]
+    python -m bench.synthetic FOLDER --documents 1000000 [--n-c 256]
 
 The segment files are real ones, byte by byte as docs/format.md says; only the vectors are random. Lists of
-2,000 tokens, 60 mentions a document: about what MS MARCO's passages have.
+2,000 words, 60 mentions a document: about what MS MARCO's passages have. Token vectors have a length of about
+1. The head of a sentence vector holds seven tenths of its squared length, as along principal directions.
 """
 
 from __future__ import annotations
 
 import argparse
-from itertools import pairwise
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
 from tqdm import tqdm
 
-from coil.lists.bounds import BLOCK, Bounds, Sketches
-from coil.lists.groups import GroupedVectors
-from coil.lists.precision import SCALES, StoredVectors
-from coil.lists.segment import MOST_ROWS, Segment
+from coil.lists.building import assemble_segment
+from coil.lists.precision import StoredVectors
+from coil.lists.segment import MOST_ROWS, LiveSegment, Segment
+from coil.lists.sentences import Sentences, head_width
 from coil.scores.prepared import PreparedQuery
+from coil.scores.statistics import Statistics
 from coil.storage.disk import Folder, make_folders
 from coil.storage.manifest import Manifest, SegmentEntry, publish
 from coil.storage.stored_segment import write_stored_segment
+from coil.tokens.profile import WORDS, By, ScoringProfile
+from coil.vectors.token_vectors import TokenVectors
 
 LISTS = 2000
 MENTIONS = 60  # a document
@@ -42,32 +46,21 @@ def mentions_a_document() -> np.ndarray:
 
 def make_segment(rng: np.random.Generator, first: int, rows: int, n_t: int, n_c: int) -> Segment:
     """The lists of `rows` documents, the first of which has the ordinal `first`."""
-    counts = rng.poisson(mentions_a_document() * rows)
-    counts = np.maximum(counts, 1)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    mentions = int(offsets[-1])
-    of_mention = rng.integers(0, rows, mentions, dtype=np.uint16 if rows < MOST_ROWS else np.uint32)
-    mention_rows = np.empty(mentions, np.uint16)
-    for begin, end in pairwise(offsets):
-        mention_rows[begin:end] = np.sort(of_mention[begin:end])
-    longest = np.float32(127 * np.sqrt(max(n_t, n_c)) * SCALES[110])
-    blocks = np.where(counts > BLOCK, -(-counts // BLOCK), 0)
-    block_offsets = np.concatenate([[0], np.cumsum(blocks)]).astype(np.int64)
-    return Segment(
-        list_ids=np.arange(LISTS, dtype=np.int32),
-        list_offsets=offsets,
-        mention_rows=mention_rows,
-        vectors=GroupedVectors(_codes(rng, mentions * n_t), _scales(rng, mentions), n_t, mentions),
-        sentences=StoredVectors(_codes(rng, rows * n_c).reshape(rows, n_c), _scales(rng, rows)),
-        row_documents=np.arange(first, first + rows, dtype=np.int64),
-        row_spans=np.zeros((rows, 2), np.int64),
-        bounds=Bounds(
-            np.full(LISTS, longest),
-            block_offsets,
-            np.full(int(block_offsets[-1]), longest),
-            np.full(-(-rows // BLOCK), longest),
-            Sketches.none(),
-        ),
+    counts = np.maximum(rng.poisson(mentions_a_document() * rows), 1)
+    numbers = np.repeat(np.arange(LISTS, dtype=np.int32), counts)
+    of_mention = rng.integers(0, rows, len(numbers))
+    head = head_width(n_c)
+    return assemble_segment(
+        [f"w{number}" for number in range(LISTS)],
+        numbers,
+        of_mention,
+        _vectors(rng, len(numbers), n_t, 1.0),
+        Sentences(_vectors(rng, rows, head, 0.7), _vectors(rng, rows, n_c - head, 0.3)),
+        np.arange(first, first + rows, dtype=np.int64),
+        np.zeros((rows, 2), np.uint32),
+        precise=None,
+        errors=(0.0, 0.0),
+        saturation=(WORDS.k1, WORDS.b),
     )
 
 
@@ -86,32 +79,45 @@ def write_index(folder: Path, documents: int, n_t: int = 32, n_c: int = 0) -> No
         publish(opened, manifest, None)
 
 
-def make_queries(count: int, places: tuple[int, ...], n_t: int, n_c: int) -> list[PreparedQuery]:
-    """Queries of as many tokens as there are places, on lists of about those lengths."""
+def make_queries(
+    count: int,
+    places: tuple[int, ...],
+    n_t: int,
+    n_c: int,
+    segments: Sequence[LiveSegment],
+    by: By = "coil",
+    profile: ScoringProfile = WORDS,
+) -> list[PreparedQuery]:
+    """Queries of as many words as there are places, on lists of about those lengths."""
     rng = np.random.default_rng(1)
+    statistics = Statistics(segments)
     queries = []
     for number in range(count):
-        tokens = np.array([place + number % VARIANTS for place in places], dtype=np.int32)
-        queries.append(
-            PreparedQuery(
-                lists=tokens,
-                vectors=rng.standard_normal((len(tokens), n_t)).astype(np.float32),
-                sentence=rng.standard_normal(n_c).astype(np.float32) if n_c else None,
-                places=np.arange(len(tokens)),
-                floor=True,
-            )
-        )
+        keys = tuple(f"w{place + number % VARIANTS}" for place in places)
+        vectors = rng.standard_normal((len(keys), n_t)).astype(np.float32) / np.float32(max(n_t, 1) ** 0.5)
+        sentence = None
+        if n_c:
+            parts = (_unit(rng, 1, head_width(n_c), 0.7), _unit(rng, 1, n_c - head_width(n_c), 0.3))
+            sentence = np.concatenate(parts, axis=1)[0]
+        spans = np.zeros((len(keys), 2), np.int32)
+        encoded = TokenVectors(keys, np.arange(len(keys), dtype=np.int32), spans, vectors, sentence)
+        queries.append(PreparedQuery.of(encoded, profile.answering(by), statistics))
     return queries
 
 
-def _codes(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Random bytes, none of them -128, which is never stored."""
-    codes = np.frombuffer(rng.bytes(count), dtype=np.int8)
-    return np.maximum(codes, -127)
+def _unit(rng: np.random.Generator, count: int, dim: int, squared: float) -> np.ndarray:
+    made = rng.standard_normal((count, dim)).astype(np.float32)
+    return made * np.float32((squared / max(dim, 1)) ** 0.5)
 
 
-def _scales(rng: np.random.Generator, count: int) -> np.ndarray:
-    return rng.integers(100, 111, count, dtype=np.uint8)
+def _vectors(rng: np.random.Generator, count: int, dim: int, squared: float) -> StoredVectors:
+    """Random vectors of about this squared length: bytes, none of them -128, which is never stored."""
+    codes = np.maximum(np.frombuffer(rng.bytes(count * dim), dtype=np.int8), np.int8(-127))
+    # A random byte is 73 long on average; of the scale 2^((c - 160) / 8) the nearest is taken.
+    scale = 160 + 8 * np.log2(max(squared / max(dim, 1), 1e-9) ** 0.5 / 73.3)
+    return StoredVectors(
+        codes.reshape(count, dim), rng.integers(int(scale) - 3, int(scale) + 4, count, np.uint8)
+    )
 
 
 def main() -> None:
@@ -120,7 +126,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--documents", type=int, default=1_000_000)
     parser.add_argument("--n-t", type=int, default=32)
-    parser.add_argument("--n-c", type=int, default=0)
+    parser.add_argument("--n-c", type=int, default=256)
     arguments = parser.parse_args()
     write_index(arguments.folder, arguments.documents, arguments.n_t, arguments.n_c)
 

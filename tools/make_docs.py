@@ -243,6 +243,31 @@ def recipes() -> str:
     return "\n".join(lines)
 
 
+def pruning() -> str:
+    """Pruned against exhaustive search for each system, and BM25 against bm25s, over real words."""
+    found = result("bench/results/pruning.json")
+    asked = {("coil", 10): 4, ("tokens", 10): 6, ("bm25", 10): 6}
+    asked |= {("coil", 1000): 1.5, ("tokens", 1000): 2, ("bm25", 1000): 2}
+    lines = [
+        "| by | k | exhaustive | pruned | median ratio | asked for | worst query |",
+        "|---" * 7 + "|",
+    ]
+    for row in found["pruned"]:
+        wanted = asked.get((row["by"], row["k"]))
+        lines.append(
+            f"| {row['by']} | {row['k']} | {row['exhaustive_us'] / 1000:.2f} ms | "
+            f"{row['pruned_us'] / 1000:.2f} ms | {row['ratio_median']:.2f} × | "
+            f"{f'{wanted} ×' if wanted else ''} | {row['ratio_least']:.2f} |"
+        )
+    lines += ["", "| BM25, k | bm25s with numba | ours | ours over bm25s | asked for |", "|---" * 5 + "|"]
+    for row, most in zip(found["bm25s"], ("at most 1.5", "at most 2"), strict=True):
+        lines.append(
+            f"| {row['k']} | {row['bm25s_us'] / 1000:.2f} ms | {row['pruned_us'] / 1000:.2f} ms | "
+            f"{row['ours_to_bm25s']:.2f} | {most} |"
+        )
+    return "\n".join(lines)
+
+
 def soak() -> str:
     """What `make soak` did, and what became of it."""
     found = result("bench/results/soak.json")
@@ -269,6 +294,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "indexing": indexing,
     "load": load,
     "search": search,
+    "pruning": pruning,
     "peers": peers,
     "soak": soak,
 }
