@@ -23,7 +23,7 @@ soak: .venv/ready-dev
 # pytest must not capture.
 sanitize: .venv/ready-dev
 	tools/run_sanitized address .venv/bin/python -m pytest -q --capture=sys tests/test_kernels.py tests/test_certificate.py \
-	  tests/test_native_safety.py
+	  tests/test_native_safety.py tests/test_hostile_arrays.py
 
 # The native code under the thread sanitizer.
 sanitize-threads: .venv/ready-dev

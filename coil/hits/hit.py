@@ -43,6 +43,7 @@ class Shelf:
         self._let_go = None
         if isinstance(collection, Held) and collection.retain():
             self._let_go = weakref.finalize(self, collection.release)
+            self._let_go.atexit = False  # the end of the process closes files without us
 
     def document(self, place: int) -> Document:
         """The document of the hit at this place; some of its neighbours are read with it."""
