@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
 
 #include "checks.hpp"
 #include "views.hpp"
@@ -78,13 +79,17 @@ class NativeQuery {
   private:
     // Where only counts matter, a word that comes again counts once more.
     void add(QueryToken token) {
-        for (QueryToken &other : query.tokens)
-            if (!query.n_t && other.key == token.key && other.base == token.base) {
-                ++other.multiple;
+        if (!query.n_t) {
+            const auto [found, is_new] = places_.emplace(token.key, query.tokens.size());
+            if (!is_new && query.tokens[found->second].base == token.base) {
+                ++query.tokens[found->second].multiple;
                 return;
             }
+        }
         query.tokens.push_back(std::move(token));
     }
+
+    std::unordered_map<std::string, std::size_t> places_;  // of words among the tokens
 };
 
 }  // namespace coil
