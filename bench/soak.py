@@ -44,7 +44,7 @@ def run_part(tests: list[str], sizes: dict[str, int], share: float) -> tuple[dic
         report.touch()
         sized = {name: str(max(1, round(size * share))) for name, size in sizes.items()}
         began = time.monotonic()
-        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", *tests]
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--hypothesis-profile=random", *tests]
         done = subprocess.run(
             command, cwd=ROOT, env={**os.environ, **sized, "COIL_SOAK_REPORT": str(report)}, check=False
         )

@@ -11,6 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run, so that a red run is due to the change at hand. `make soak` and
+# `pytest --hypothesis-profile=random` look for new ones.
+settings.register_profile("random")
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 # The models of the tests are tiny: more threads than one only get in each other's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
