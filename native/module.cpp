@@ -201,9 +201,9 @@ NB_MODULE(_native, m) {
         .def(nb::init<nb::dict, std::int64_t, double, double, double>(), nb::arg("arrays"), nb::arg("n_t"), nb::arg("longest_sentence"),
              nb::arg("k1"), nb::arg("b"));
     nb::class_<NativeQuery>(m, "Query", "A query's keys and vectors.")
-        .def(nb::init<const std::vector<nb::bytes> &, Array<float>, Matrix<float>, Array<float>, bool, float, float, double, bool>(),
+        .def(nb::init<const std::vector<nb::bytes> &, Array<float>, Matrix<float>, Array<float>, bool, float, float, bool>(),
              nb::arg("keys"), nb::arg("bases"), nb::arg("vectors"), nb::arg("sentence"), nb::arg("weighted"), nb::arg("c0"),
-             nb::arg("c1"), nb::arg("mean_length"), nb::arg("floor"));
+             nb::arg("c1"), nb::arg("floor"));
     m.def("find_keys", &find_keys, nb::arg("segments"), nb::arg("keys"),
           "The place of each key in each segment, [segments, keys]; -1 where it is not there.");
     m.def("search", &search_segments, nb::arg("instruction_set"), nb::arg("segments"), nb::arg("masks"), nb::arg("queries"),

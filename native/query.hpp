@@ -55,7 +55,7 @@ inline QueryVector make_vector(const float *exact, int dim) {
 class NativeQuery {
   public:
     NativeQuery(const std::vector<nb::bytes> &keys, Array<float> bases, Matrix<float> vectors, Array<float> sentence, bool weighted,
-                float c0, float c1, double mean_length, bool floor) {
+                float c0, float c1, bool floor) {
         const std::size_t n = keys.size(), dim = vectors.shape(1);
         check(dim <= MOST_DIM && sentence.shape(0) <= MOST_DIM, "vectors are too wide for the kernels");
         check(vectors.shape(0) == n && bases.shape(0) == n, "keys, bases and vectors differ in number");
@@ -63,7 +63,6 @@ class NativeQuery {
         check(floor || !weighted, "a weighted query needs the floor at 0");
         query.n_t = static_cast<int>(dim);
         query.saturation = {weighted, c0, c1};
-        query.mean_length = mean_length;
         query.floor = floor;
         for (std::size_t i = 0; i < n; ++i) {
             check(std::isfinite(bases.data()[i]), "a base is not a number");

@@ -96,7 +96,6 @@ struct Query {
     int n_t = 0;
     QueryVector head, tail;  // of the sentence vector; dim 0: none
     Saturation saturation;
-    double mean_length = 0.0;
     bool floor = true;  // a token adds at least 0
 
     bool is_dense(const SegmentView &segment) const { return head.dim > 0 && segment.heads.dim > 0; }

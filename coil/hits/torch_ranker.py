@@ -210,7 +210,7 @@ class TorchRanker:
                 columns.append(torch.ones_like(tf))
                 continue
             # As 32-bit numbers on the device: a Python number would be rounded only after the product.
-            c0, c1 = (torch.tensor(c, dtype=torch.float32, device=self._device) for c in query.saturation[:2])
+            c0, c1 = (torch.tensor(c, dtype=torch.float32, device=self._device) for c in query.saturation)
             columns.append(tf / (tf + (c0 + c1 * lengths)))
         return torch.cat(columns, dim=1)
 

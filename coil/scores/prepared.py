@@ -56,7 +56,6 @@ class Saturation(NamedTuple):
 
     c0: float
     c1: float
-    mean_length: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +95,8 @@ class PreparedQuery:
         if profile.weight == "bm25":
             rarities = np.array([collection.rarity(key) for key in keys], dtype=np.float32)
             vectors, bases = vectors * rarities[:, None], bases * rarities
-            mean = collection.mean_length
-            c0, c1 = profile.k1 * (1 - profile.b), profile.k1 * profile.b / mean
-            saturation = Saturation(float(np.float32(c0)), float(np.float32(c1)), mean)
+            c0, c1 = profile.k1 * (1 - profile.b), profile.k1 * profile.b / collection.mean_length
+            saturation = Saturation(float(np.float32(c0)), float(np.float32(c1)))
         if not (np.isfinite(vectors).all() and (sentence is None or np.isfinite(sentence).all())):
             raise InputError("a query vector holds NaN or infinity", "check the model: it cannot search")
         return cls(
@@ -176,7 +174,7 @@ class PreparedQuery:
     @cached
     def native(self) -> Any:
         """The query as the native kernels read it; they make the same 15-bit codes."""
-        saturation = self.saturation or Saturation(0.0, 0.0, 0.0)
+        saturation = self.saturation or Saturation(0.0, 0.0)
         return importlib.import_module("coil._native").Query(
             keys=[key.encode() for key in self.keys],
             bases=self.bases,
@@ -185,7 +183,6 @@ class PreparedQuery:
             weighted=self.saturation is not None,
             c0=saturation.c0,
             c1=saturation.c1,
-            mean_length=saturation.mean_length,
             floor=self.floor,
         )
 
