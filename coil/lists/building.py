@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.errors import InputError
 from coil.lists.bounds import find_bounds, norms_of, saturate
 from coil.lists.dictionary import Dictionary
 from coil.lists.groups import gather_groups
@@ -20,7 +21,7 @@ from coil.lists.precision import (
     searched_form,
     store,
 )
-from coil.lists.segment import MOST_ROWS, Segment
+from coil.lists.segment import MOST_MENTIONS, MOST_ROWS, Segment
 from coil.lists.sentences import Sentences, head_width
 from coil.tokens.profile import ScoringProfile
 from coil.vectors.token_vectors import TokenVectors
@@ -196,6 +197,11 @@ def assemble_segment(
     saturation: tuple[float, float],
 ) -> Segment:
     """The segment of mentions, each of which is in the list `keys[numbers[i]]` and in row `rows[i]`."""
+    if len(numbers) > MOST_MENTIONS:
+        raise InputError(
+            f"a segment would have {len(numbers):,} mentions; the limit is {MOST_MENTIONS:,}",
+            "index shorter chunks: use a model with a smaller document_length",
+        )
     used = np.unique(numbers)
     names = sorted(keys[number] for number in used.tolist())  # as their UTF-8 bytes would be
     place_of = {key: place for place, key in enumerate(names)}
