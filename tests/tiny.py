@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from coil.tokens.list_keys import ListKeys
+from coil.tokens.profile import WORDS as DEFAULT
 from coil.tokens.profile import ScoringProfile
 from coil.tokens.tokenizer import Tokenizer
 from coil.vectors.config import ModelConfig
@@ -21,17 +23,7 @@ runs running time wait stop file read write line text token tokens what how why 
 rate rates cabinet government wood kitchen pass mountain airport lounge
 """.split()
 PROFILE = ScoringProfile(query_length=16, document_length=64)
-WEIGHED = ScoringProfile(
-    list_key="word",
-    unlisted="stopwords",
-    weight="bm25",
-    alpha=1.0,
-    beta=0.2,
-    gamma=2.0,
-    gamma_rule="root",
-    query_length=16,
-    document_length=64,
-)
+WEIGHED = replace(DEFAULT, gamma=2.0, query_length=16, document_length=64)
 LETTERS = [*"abcdefghijklmnopqrstuvwxyz0123456789", *".,!?'-:;()"]
 
 

@@ -136,7 +136,7 @@ WORDS = ScoringProfile(
     unlisted="stopwords",
     weight="bm25",
     alpha=1.0,
-    beta=0.1,
+    beta=0.2,  # a context moves a match by about a fifth
     gamma=8.0,
     gamma_rule="root",
 )

@@ -196,7 +196,7 @@ PRESETS = {
         token_init="principal",
         freeze="embeddings",
         freeze_sentence=True,
-        **{**WORDS.to_json(), "beta": 0.2},  # at the start, a context moves a match by about a fifth
+        **WORDS.to_json(),
         train_query_length=64,
         train_document_length=256,
         queries=128,
