@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -76,23 +77,33 @@ def test_the_end_waits_for_calls_and_refuses_others(monkeypatch: pytest.MonkeyPa
         pass
 
 
-def test_the_end_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "PATIENCE", 0.1)
-    calls, stop = Calls(), threading.Event()
+def _call_under_way() -> tuple[Calls, Callable[[], None]]:
+    """Calls of which one is under way in another thread, and what ends it."""
+    calls, entered, stop = Calls(), threading.Event(), threading.Event()
 
     def call() -> None:
         with calls.guarded():
+            entered.set()
             stop.wait()
 
     thread = threading.Thread(target=call)
     thread.start()
+    entered.wait()
+
+    def end() -> None:
+        stop.set()
+        thread.join()
+
+    return calls, end
+
+
+def test_the_end_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "PATIENCE", 0.1)
+    calls, end_call = _call_under_way()
     calls.end()
-    with (
-        calls.guarded()
-    ):  # the thread that ends the process may still search: others' hooks run after this one
-        pass
-    stop.set()
-    thread.join()
+    with calls.guarded():
+        pass  # the thread that ends the process may still search: others' hooks run after this one
+    end_call()
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads by /proc")
@@ -157,17 +168,9 @@ def test_a_pool_of_forked_processes_searches(bundled: Path) -> None:
 
 def test_a_fork_in_the_middle_of_a_call_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "PATIENCE", 0.1)
-    calls, stop = Calls(), threading.Event()
-
-    def call() -> None:
-        with calls.guarded():
-            stop.wait()
-
-    thread = threading.Thread(target=call)
-    thread.start()
+    calls, end_call = _call_under_way()
     calls.pause()
     calls.renew()  # what the child does
     with pytest.raises(ProcessProblem, match="was forked in the middle of a call"), calls.guarded():
         pass
-    stop.set()
-    thread.join()
+    end_call()
