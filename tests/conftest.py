@@ -13,12 +13,6 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# The same examples in every run, so that a red run is due to the change at hand. `make soak` and
-# `pytest --hypothesis-profile=random` look for new ones.
-settings.register_profile("random")
-settings.register_profile("repeatable", derandomize=True)
-settings.load_profile("repeatable")
-
 # The models of the tests are tiny: more threads than one only get in each other's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["COLUMNS"] = "120"  # what a terminal of the usual width would show
@@ -35,6 +29,12 @@ if built := os.environ.get("COIL_TEST_NATIVE"):  # another build of the extensio
 
 from coil.cli.main import run
 from tests.tiny import PROFILE, WORDS, make_base, make_model
+
+# The same examples in every run, so that a red run is due to the change at hand. `make soak` and
+# `pytest --hypothesis-profile=random` look for new ones.
+settings.register_profile("random")
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")
