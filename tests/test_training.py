@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -67,6 +68,32 @@ def test_training_learns_and_writes_its_metrics(
     assert [line["step"] for line in lines if "validation_mrr_at_10" in line] == list(range(6, 61, 6))
     assert list((out / "tensorboard").glob("events*"))
     assert json.loads((out / "recipe.json").read_text())["steps"] == 60
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_the_language_model_is_averaged_with_its_start(
+    base: Path, pairs: list[Path], tmp_path: Path, interrupted: bool
+) -> None:
+    """The mean of start and end, also when the run was resumed; the projections stay as trained."""
+    files = TrainingFiles(pairs, str(base), tmp_path / "end")
+    options = replace(TINY, checkpoint_every=3)
+    train(files, options, "cpu")
+    start, end = load_file(base / "model.safetensors"), weights(tmp_path / "end")
+    averaging, mean_files = replace(options, average=0.25), replace(files, out=tmp_path / "mean")
+    if interrupted:
+        train(mean_files, averaging, "cpu")
+        for path in (tmp_path / "mean").glob("checkpoints/*6*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    train(mean_files, averaging, "cpu", resume=interrupted)
+    mean = weights(tmp_path / "mean")
+    moved = 0
+    for name, weight in end.items():
+        expected = weight
+        if name in start and start[name].shape == weight.shape:
+            expected = 0.25 * start[name] + 0.75 * weight
+            moved += not torch.allclose(expected, weight, atol=1e-6)
+        torch.testing.assert_close(mean[name], expected, atol=1e-5, rtol=1e-5)
+    assert moved > 10
 
 
 def test_training_by_word_learns_the_factors_too(

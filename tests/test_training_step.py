@@ -59,14 +59,21 @@ def as_text_vectors(texts: list[TokenVectors]) -> TextVectors:
     )
 
 
-def statistics_of(collection: list[TokenVectors], n_lists: int = 8) -> PassageStatistics:
-    """What training counts over its passages, here counted by the oracle's own way."""
-    counted = oracle.CountedRows(collection)
+def statistics_of(*collections: list[TokenVectors]) -> PassageStatistics:
+    """What training counts over the passages of each source, here counted by the oracle's own way."""
+    counted = [oracle.CountedRows(collection) for collection in collections]
     rarity = [
-        math.log(1 + (counted.n_rows - df + 0.5) / (df + 0.5))
-        for df in (counted.rows_with(f"w{number}") for number in range(n_lists))
+        [
+            math.log(1 + (rows.n_rows - df + 0.5) / (df + 0.5))
+            for df in (rows.rows_with(f"w{number}") for number in range(8))
+        ]
+        for rows in counted
     ]
-    return PassageStatistics(np.array(rarity, dtype=np.float32), counted.mean_length)
+    return PassageStatistics(torch.tensor(rarity), torch.tensor([rows.mean_length for rows in counted]))
+
+
+def first_source(n_queries: int) -> torch.Tensor:
+    return torch.zeros(n_queries, dtype=torch.int64)
 
 
 mention_lists = st.lists(st.integers(-1, 7), max_size=6)
@@ -106,16 +113,18 @@ def test_batch_scores_equal_the_oracle(
     n_t: int,
     at_once: int,
 ) -> None:
-    """A batch is part of the collection: the weights come from all passages, `others` among them."""
+    """The weights come from all passages of a query's source, those in the batch and `others`."""
     assume(profile.alpha > 0 or (profile.beta > 0 and n_t) or profile.gamma > 0)
     rng = np.random.default_rng(seed)
     q = [make_vectors(rng, lists, n_t, 2) for lists in queries]
     d = [make_vectors(rng, lists, n_t, 2) for lists in passages]
-    collection = d + [make_vectors(rng, lists, n_t, 2) for lists in others]
-    equation = BatchEquation(profile, statistics_of(collection), at_once)
-    scores = equation(as_text_vectors(q), as_text_vectors(d)).whole
-    counted = oracle.CountedRows(collection)
-    expected = [[oracle.score(a, b, profile, counted) for b in d] for a in q]
+    rest = [make_vectors(rng, lists, n_t, 2) for lists in others]
+    collections = [d + rest, d[:1] + rest + rest]
+    equation = BatchEquation(profile, statistics_of(*collections), at_once)
+    sources = rng.integers(2, size=len(q))
+    scores = equation(as_text_vectors(q), as_text_vectors(d), torch.from_numpy(sources)).whole
+    counted = [oracle.CountedRows(collection) for collection in collections]
+    expected = [[oracle.score(a, b, profile, counted[s]) for b in d] for a, s in zip(q, sources, strict=True)]
     np.testing.assert_allclose(scores.numpy(), np.array(expected), atol=1e-4, rtol=1e-5)
 
 
@@ -139,8 +148,8 @@ def test_a_scorer_that_forgets_all_but_the_first_mention_is_caught() -> None:
         exact = oracle.score(query, passage, profile, oracle.CountedRows([passage]))
         equation = BatchEquation(profile, statistics_of([passage]))
         vectors = as_text_vectors([query]), as_text_vectors([passage])
-        assert float(equation(*vectors).whole[0, 0]) == pytest.approx(exact, abs=1e-5)
-        forgetful = equation(vectors[0], first_mentions(vectors[1])).whole
+        assert float(equation(*vectors, first_source(1)).whole[0, 0]) == pytest.approx(exact, abs=1e-5)
+        forgetful = equation(vectors[0], first_mentions(vectors[1]), first_source(1)).whole
         assert abs(float(forgetful[0, 0]) - exact) > 1e-2
 
 
@@ -159,7 +168,7 @@ def test_the_gradients_of_the_factors_are_those_of_the_equation(base: Path) -> N
     weights = torch.tensor([[1.0, -2.0], [0.5, 3.0]], dtype=torch.float64)
 
     def loss(change: torch.Tensor) -> torch.Tensor:
-        return (equation(*doubled, start * change.exp()).whole * weights).sum()
+        return (equation(*doubled, first_source(2), start * change.exp()).whole * weights).sum()
 
     zero = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(loss, (zero,))
@@ -272,17 +281,40 @@ def test_by_wordpiece_every_piece_has_its_list() -> None:
 
 
 @pytest.mark.parametrize("profile", [TINY.config.profile, WEIGHED])
-def test_statistics_count_all_passages(pairs: list[Path], tmp_path: Path, profile: ScoringProfile) -> None:
+def test_statistics_count_the_passages_of_each_source(
+    pairs: list[Path], tmp_path: Path, profile: ScoringProfile
+) -> None:
     data = load(pairs, tmp_path, profile=profile)
     keys = ListKeys(profile, Tokenizer(make_tokenizer(), "tiny"))
-    texts = sorted({json.loads(line)["positive"] for p in pairs for line in p.read_text().splitlines()})
-    listed = [[key for key in keyed.keys if key is not None] for keyed in keys.of_texts(texts, 48)]
-    assert data.statistics.mean_length == pytest.approx(np.mean([len(keys) for keys in listed]))
     names = json.loads((tmp_path / "lists.json").read_text())
-    for number, name in enumerate(names):
-        df = sum(name in keys for keys in listed)
+    assert data.statistics.n_lists == len(names)
+    assert len(pairs) > 1
+    for source, path in enumerate(pairs):
+        texts = sorted({json.loads(line)["positive"] for line in path.read_text().splitlines()})
+        listed = [[key for key in keyed.keys if key is not None] for keyed in keys.of_texts(texts, 48)]
+        mean = np.mean([len(keys) for keys in listed])
+        assert float(data.statistics.mean_length[source]) == pytest.approx(mean)
+        for number, name in enumerate(names):
+            df = sum(name in keys for keys in listed)
+            expected = math.log(1 + (len(texts) - df + 0.5) / (df + 0.5))
+            assert float(data.statistics.rarity[source, number]) == pytest.approx(expected, rel=1e-5)
+
+
+def test_documents_of_a_corpus_count_for_every_source(pairs: list[Path], tmp_path: Path) -> None:
+    first = json.loads(pairs[0].read_text().splitlines()[0])["positive"]
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(
+        "".join(json.dumps({"_id": i, "text": t}) + "\n" for i, t in (("a", first), ("b", "bank")))
+    )
+    for source, path in enumerate(pairs):
+        texts = {json.loads(line)["positive"] for line in path.read_text().splitlines()} | {first, "bank"}
+        data = load(pairs, tmp_path / f"tokens-{source}", corpus=str(corpus), profile=WEIGHED)
+        names = json.loads((tmp_path / f"tokens-{source}" / "lists.json").read_text())
+        keys = ListKeys(WEIGHED, Tokenizer(make_tokenizer(), "tiny"))
+        df = sum("bank" in keyed.keys for keyed in keys.of_texts(sorted(texts), 48))
         expected = math.log(1 + (len(texts) - df + 0.5) / (df + 0.5))
-        assert data.statistics.rarity[number] == pytest.approx(expected, rel=1e-5)
+        found = float(data.statistics.rarity[source, names.index("bank")])
+        assert found == pytest.approx(expected, rel=1e-5)
 
 
 # Losses and batches

@@ -28,10 +28,11 @@ def load(
     negatives: list[Path] | None = None,
     held_out: int = 4,
     profile: ScoringProfile = TINY.config.profile,
+    corpus: str | None = None,
 ) -> PairData:
     tokenizer = Tokenizer(make_tokenizer(), "tiny")
     keys = ListKeys(profile, tokenizer)
-    return load_pairs(folder, pairs, tokenizer, keys, (16, 48), held_out, 13, negatives or [])
+    return load_pairs(folder, pairs, tokenizer, keys, (16, 48), held_out, 13, negatives or [], corpus=corpus)
 
 
 def numbered(texts: list[str], profile: ScoringProfile, tokenizer: Tokenizer) -> list[TextTokens]:

@@ -54,15 +54,16 @@ class BatchEquation:
         self._profile, self._statistics, self._at_once = profile, statistics, at_once
 
     def __call__(
-        self, queries: TextVectors, passages: TextVectors, factors: Tensor | None = None
+        self, queries: TextVectors, passages: TextVectors, sources: Tensor, factors: Tensor | None = None
     ) -> BatchScores:
-        """All scores. `factors` are α, β and γ where they are learned, else the profile's own."""
+        """All scores. `sources` [Q] says whose statistics weigh a query's words; `factors` are α, β and γ
+        where they are learned, else the profile's own."""
         own = self._profile.alpha, self._profile.beta, self._profile.gamma
         alpha, beta, gamma = queries.vectors.new_tensor(own) if factors is None else factors
         tokens = sentences = None
         # With neither α nor vectors, no list can add anything.
         if self._profile.alpha or (self._profile.beta and queries.vectors.shape[1]):
-            tokens = self._token_scores(queries, passages, alpha, beta)
+            tokens = self._token_scores(queries, passages, sources, alpha, beta)
         if self._profile.uses_sentence and queries.sentences is not None:
             assert passages.sentences is not None
             sentences = gamma * (queries.sentences @ passages.sentences.T)
@@ -71,7 +72,7 @@ class BatchEquation:
         return BatchScores(tokens, sentences)
 
     def _token_scores(
-        self, queries: TextVectors, passages: TextVectors, alpha: Tensor, beta: Tensor
+        self, queries: TextVectors, passages: TextVectors, sources: Tensor, alpha: Tensor, beta: Tensor
     ) -> Tensor:
         n_q, n_d = queries.n_texts, passages.n_texts
         scores = queries.vectors.new_zeros(n_q * n_d)
@@ -100,8 +101,13 @@ class BatchEquation:
             if self._profile.floor:
                 fit = fit.relu()
             if self._profile.weight == "bm25":
-                lists = queries.lists[query_mention]
-                fit = fit * self._statistics.weights(lists, counts, lengths[passage], self._profile)
+                fit = fit * self._statistics.weights(
+                    queries.lists[query_mention],
+                    sources[queries.rows[query_mention]],
+                    counts,
+                    lengths[passage],
+                    self._profile,
+                )
             scores = scores.index_add(0, queries.rows[query_mention] * n_d + passage, fit)
         return scores.view(n_q, n_d)
 

@@ -25,6 +25,7 @@ class Batch:
     passages: list[TextTokens]  # D texts
     targets: NDArray[np.int64]  # [Q] the positive's place among the passages
     excluded: NDArray[np.bool_]  # [Q, D] further positives of the query: neither right nor wrong
+    sources: NDArray[np.int64]  # [Q] the pairs file of each query
     taught: NDArray[np.float32] | None  # [Q, D] teacher scores from a file, NaN where it has none
     n_spans: int = 0
 
@@ -112,7 +113,7 @@ class BatchPlan:
         excluded = np.stack([np.isin(names, positives) for positives in allowed])
         excluded[np.arange(len(pairs)), targets] = False
         taught = self._taught(pairs, names, spans) if options.teacher == "file" else None
-        return Batch(queries, passages, targets, excluded, taught, sum(spans))
+        return Batch(queries, passages, targets, excluded, data.source_of[pairs], taught, sum(spans))
 
     def _with_title(self, passage: int, text: TextTokens) -> TextTokens:
         title = int(self._data.title_of[passage])

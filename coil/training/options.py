@@ -95,13 +95,16 @@ class TrainingOptions:
     validation_passages: int = _option(8192, "Passages that the held-out queries are searched in, at most.")
     validate_every: int = _option(500, "Steps between validations; 0 validates only at the end.")
     checkpoint_every: int = _option(500, "Steps between checkpoints; 0 makes none.")
+    average: float = _option(
+        0.0, "Share of the starting weights in the language model that is saved: 0.5 is the mean of both."
+    )
     half: bool = _option(False, "Store the trained language model in fp16.")
 
     def __post_init__(self) -> None:
         self._check_values()
         if self.queries < 1 or self.micro_batch_tokens < 1:
             raise OptionMismatch("queries and micro_batch_tokens must be at least 1")
-        for name in ("spans", "span_titles", "span_cut", "teacher_dense", "warmup"):
+        for name in ("spans", "span_titles", "span_cut", "teacher_dense", "warmup", "average"):
             if getattr(self, name) > 1.0:
                 raise OptionMismatch(f"{name} is {getattr(self, name)}; it is a share between 0 and 1")
         if self.dropout >= 1.0:

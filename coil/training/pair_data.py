@@ -53,6 +53,7 @@ class Places:
     passage_at: dict[str, int]  # place or document id → passage
     pairs: list[tuple[int, int, int]]  # (source, query, passage)
     digests: dict[str, str]  # source → digest of its pairs
+    corpus: list[int]  # the passages of the corpus's documents
 
     @property
     def sources(self) -> list[str]:
@@ -66,7 +67,7 @@ class PairData:
 
     queries: TokenStore
     passages: TokenStore
-    statistics: PassageStatistics  # of all passages
+    statistics: PassageStatistics  # of the passages of each source
     source_of: NDArray[np.int64]  # [pairs]
     query_of: NDArray[np.int64]  # [pairs]
     passage_of: NDArray[np.int64]  # [pairs]
@@ -138,12 +139,14 @@ def number_pairs(
                 f"{path} holds no pairs", 'give lines such as {"query": "...", "positive": "..."}'
             )
         digests[first.source] = digest.hexdigest()
+    of_corpus: list[int] = []
     if corpus is not None:
         for document in read_documents(corpus):
             if document.doc_id in passage_at:
                 raise InputError(f"the id {document.doc_id!r} of {corpus} is also a place in the pairs files")
             passage_at[document.doc_id] = passages.of(document.text)[0]
-    places = Places(query_at, passage_at, pairs, digests)
+            of_corpus.append(passage_at[document.doc_id])
+    places = Places(query_at, passage_at, pairs, digests, of_corpus)
 
     def distinct(part: str) -> Iterator[str]:
         seen = _Numbering()
@@ -201,6 +204,9 @@ def load_pairs(
     for file in negatives:
         for query, found in read_negatives(file, places):
             hard[query].extend(p for p in found if p not in positives[query])
+    members = np.zeros((len(places.sources), len(passages)), dtype=bool)
+    members[source_of, passage_of] = True
+    members[:, places.corpus] = True  # every source is searched in them as well
     training, validation = _split(query_of, held_out, seed)
     for pair in training.tolist():  # a held-out query must not be seen, not even as a title
         if title_of[passage_of[pair]] < 0:
@@ -208,7 +214,7 @@ def load_pairs(
     return PairData(
         queries=queries,
         passages=passages,
-        statistics=PassageStatistics.of(passages, len(numbers)),
+        statistics=PassageStatistics.of(passages, len(numbers), members),
         source_of=source_of,
         query_of=query_of,
         passage_of=passage_of,

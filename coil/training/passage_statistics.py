@@ -1,4 +1,7 @@
-"""Statistics of the training passages: what the equation's weights take from the collection."""
+"""Statistics of the training passages: what the equation's weights take from the collection.
+
+Each pairs file is a collection of its own: a word may be rare in one and common in another.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +18,38 @@ from coil.training.token_store import TokenStore
 
 @dataclass(frozen=True, eq=False)
 class PassageStatistics:
-    """How much a match of each list says, and how long a passage is, over all passages of the data."""
+    """How much a match of each list says, and how long a passage is, by source."""
 
-    rarity: NDArray[np.float32]  # [lists] ln(1 + (N − df + ½)/(df + ½))
-    mean_length: float  # listed mentions of a passage on average
+    rarity: Tensor  # [sources, lists] ln(1 + (N − df + ½)/(df + ½))
+    mean_length: Tensor  # [sources] listed mentions of a passage on average
 
     @classmethod
-    def of(cls, passages: TokenStore, n_lists: int) -> PassageStatistics:
-        """Count the passages of each list."""
-        frequency = np.zeros(n_lists, dtype=np.int64)
-        total = 0
+    def of(cls, passages: TokenStore, n_lists: int, members: NDArray[np.bool_]) -> PassageStatistics:
+        """Count the passages of each list; `members` [sources, passages] says which passages a source has."""
+        frequency = np.zeros((len(members), n_lists), dtype=np.int64)
+        total = np.zeros(len(members), dtype=np.int64)
         for rows, lists in passages.blocks():
-            total += len(lists)
-            once = np.unique(np.stack([rows, lists.astype(np.int64)]), axis=1)[1]
-            frequency += np.bincount(once, minlength=n_lists)
-        rarity = np.log1p((len(passages) - frequency + 0.5) / (frequency + 0.5))
-        return cls(rarity.astype(np.float32), total / len(passages) if total else 1.0)
+            once_rows, once_lists = np.unique(np.stack([rows, lists.astype(np.int64)]), axis=1)
+            for source, has in enumerate(members):
+                total[source] += np.count_nonzero(has[rows])
+                frequency[source] += np.bincount(once_lists[has[once_rows]], minlength=n_lists)
+        count = members.sum(axis=1)
+        rarity = np.log1p((count[:, None] - frequency + 0.5) / (frequency + 0.5))
+        mean_length = np.where(total > 0, total / np.maximum(count, 1), 1.0)
+        return cls(torch.from_numpy(rarity).float(), torch.from_numpy(mean_length).float())
 
-    def weights(self, lists: Tensor, counts: Tensor, lengths: Tensor, profile: ScoringProfile) -> Tensor:
-        """w_i of matches: of these lists, mentioned so often, in passages of these lengths."""
-        rarity = torch.from_numpy(self.rarity).to(lists.device)[lists]
-        penalty = profile.k1 * (1.0 - profile.b + profile.b * lengths / self.mean_length)
-        return rarity * counts / (counts + penalty)
+    @property
+    def n_lists(self) -> int:
+        """How many lists there are."""
+        return self.rarity.shape[1]
+
+    def to(self, device: torch.device) -> PassageStatistics:
+        """The same on a device."""
+        return PassageStatistics(self.rarity.to(device), self.mean_length.to(device))
+
+    def weights(
+        self, lists: Tensor, sources: Tensor, counts: Tensor, lengths: Tensor, profile: ScoringProfile
+    ) -> Tensor:
+        """w_i of matches: lists in sources, how often a passage mentions them, and how long it is."""
+        penalty = profile.k1 * (1.0 - profile.b + profile.b * lengths / self.mean_length[sources])
+        return self.rarity[sources, lists] * counts / (counts + penalty)

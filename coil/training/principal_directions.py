@@ -34,7 +34,7 @@ def start_at_principal_directions(
     rng = np.random.default_rng([options.seed, 5])
     model.eval()
     pooled = _PooledVectors()
-    words = _WordStates(len(data.statistics.rarity))
+    words = _WordStates(data.statistics.n_lists)
     for side, store in enumerate((data.queries, data.passages)):
         chosen = np.sort(rng.choice(len(store), size=min(_SAMPLE, len(store)), replace=False))
         for block in np.array_split(chosen, max(1, len(chosen) // _AT_ONCE)):

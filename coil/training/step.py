@@ -32,7 +32,7 @@ class Step:
         start: StartingModel | None = None,
     ) -> None:
         self._model, self._options, self._processes, self._start = model, options, processes, start
-        profile = model.config.profile
+        profile, statistics = model.config.profile, statistics.to(processes.device)
         self._equation = BatchEquation(profile, statistics)
         self._bm25 = BatchEquation(profile.answering("bm25"), statistics)
 
@@ -51,8 +51,9 @@ class Step:
         q_layout, d_layout = lay_out(batch.queries), lay_out(batch.passages)
         queries, all_queries = self._encode(batch.queries, q_layout)
         passages, all_passages = self._encode(batch.passages, d_layout)
-        targets = self._targets(batch, q_layout, d_layout)
-        scores = self._equation(all_queries, all_passages, self._model.factors())
+        sources = torch.from_numpy(batch.sources).to(self._processes.device)
+        scores = self._equation(all_queries, all_passages, sources, self._model.factors())
+        targets = self._targets(batch, q_layout, d_layout, sources)
         parts = loss_parts(scores, all_queries, all_passages, targets, self._options)
         loss = torch.stack(list(parts.values())).sum()
         torch.autograd.backward(loss)
@@ -83,7 +84,7 @@ class Step:
             sentences = self._processes.gather(sentences, np.diff(bounds).tolist())
         return cached, text_vectors(layout, vectors, sentences)
 
-    def _targets(self, batch: Batch, queries: Layout, passages: Layout) -> Targets:
+    def _targets(self, batch: Batch, queries: Layout, passages: Layout, sources: Tensor) -> Targets:
         device = self._processes.device
         excluded = torch.from_numpy(batch.excluded).to(device)
         teacher: Tensor | None = None
@@ -93,7 +94,9 @@ class Step:
             pooled_passages, kept_passages = self._remember(batch.passages, passages)
             if self._options.teacher == "hybrid":
                 lexical = self._bm25(
-                    text_vectors(queries, None, pooled_queries), text_vectors(passages, None, pooled_passages)
+                    text_vectors(queries, None, pooled_queries),
+                    text_vectors(passages, None, pooled_passages),
+                    sources,
                 ).tokens
                 assert lexical is not None
                 teacher = hybrid(

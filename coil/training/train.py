@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -96,6 +96,7 @@ def train(
         )  # fmt: skip
         tell(f"{len(data.training):,} pairs to train on, {len(data.held_out):,} held out to validate")
         model.to(processes.device)
+        before = model.backbone_weights() if options.average else {}
         second_round = (base / CONFIG_FILE).is_file()
         if "principal" in (options.sentence_init, options.token_init) and not second_round:
             tell("finding the principal directions of texts and words")
@@ -105,6 +106,10 @@ def train(
         with _metrics(files.out, processes.first, tensorboard) as metrics:
             run = _Run(files.out, options, processes, tokenizer, data, model, metrics, sources, tell)
             report = run.go(resume, started)
+            if options.average and not report.interrupted:
+                tell(f"averaging the language model with its starting weights ({options.average:g} of them)")
+                model.average(before, options.average)
+                report = replace(report, mrr_at_10=run.validate(report.steps))
         processes.wait()
     finally:
         shutil.rmtree(data_folder, ignore_errors=True)
@@ -193,7 +198,7 @@ class _Run:
                 bar.update()
                 done = step + 1
                 if _due(done, self._options.validate_every) or done == steps:
-                    mrr = self._validate(done)
+                    mrr = self.validate(done)
                 stopping = self._processes.any(interrupted())
                 every = self._options.checkpoint_every
                 if stopping or _due(done, every) or (every and done == steps):
@@ -221,7 +226,8 @@ class _Run:
         self._optimizer.zero_grad(set_to_none=True)
         return parts
 
-    def _validate(self, step: int) -> float | None:
+    def validate(self, step: int) -> float | None:
+        """MRR@10 of the held-out queries with the model as it is now; None without such queries."""
         if not len(self._validation):
             return None
         self._tell(f"validating on {len(self._validation):,} held-out queries")

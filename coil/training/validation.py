@@ -34,6 +34,8 @@ class Validation:
         rng = np.random.default_rng([options.seed, 6])
         self._pool = np.concatenate([positives, rng.permutation(others)[:room]])
         self._data = data
+        self._source_of = np.zeros(len(data.queries), dtype=np.int64)
+        self._source_of[data.query_of] = data.source_of
 
     def __len__(self) -> int:
         return len(self._queries)
@@ -43,13 +45,14 @@ class Validation:
         """The mean over queries of 1 / rank of the first positive, 0 beyond rank 10."""
         was_training = model.training
         model.eval()
-        equation = BatchEquation(model.config.profile, self._data.statistics)
+        equation = BatchEquation(model.config.profile, self._data.statistics.to(device))
         passages = self._vectors(self._texts(self._data.passages, self._pool, 1), forward, device)
         total = 0.0
         for begin in range(0, len(self._queries), _QUERIES_AT_ONCE):
             chosen = self._queries[begin : begin + _QUERIES_AT_ONCE]
             queries = self._vectors(self._texts(self._data.queries, chosen, 0), forward, device)
-            scores = equation(queries, passages, model.factors()).whole
+            sources = torch.from_numpy(self._source_of[chosen]).to(device)
+            scores = equation(queries, passages, sources, model.factors()).whole
             best = scores.topk(min(10, scores.shape[1]), dim=1).indices.cpu().numpy()
             for query, ranked in zip(chosen, best, strict=True):
                 hits = np.flatnonzero(np.isin(self._pool[ranked], self._data.positives[int(query)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,16 @@ class CoilModel(nn.Module):
             for name, w in self.state_dict().items()
             if not name.startswith("backbone.") and name != "log_factors"
         }
+
+    def backbone_weights(self) -> dict[str, Tensor]:
+        """A copy of the language model's weights."""
+        return {name: weight.detach().clone() for name, weight in self.backbone.named_parameters()}
+
+    @torch.no_grad()
+    def average(self, others: Mapping[str, Tensor], share: float) -> None:
+        """Move the language model's weights towards others; a share of 1 takes those as they are."""
+        for name, weight in self.backbone.named_parameters():
+            weight.lerp_(others[name].to(weight.device), share)
 
     @classmethod
     def from_base(cls, config: ModelConfig, base: Path) -> CoilModel:
