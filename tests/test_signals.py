@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -17,18 +20,31 @@ COMMAND = [sys.executable, "-m", "coil.cli.main"]
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="waits by /proc")
 
 
-def _cpu_time(process: subprocess.Popen[bytes]) -> int:
-    return sum(map(int, Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+def _threads(process: subprocess.Popen[bytes]) -> list[tuple[str, int]]:
+    """State and processor time of each thread."""
+    found = []
+    for path in Path(f"/proc/{process.pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            fields = path.read_text().rpartition(")")[2].split()
+            found.append((fields[0], int(fields[11]) + int(fields[12])))
+    return found
 
 
 def _wait_until_idle(process: subprocess.Popen[bytes], out: Path) -> None:
-    """All that it was given is encoded, and it waits for more."""
-    deadline, before = time.monotonic() + 120, -1
-    while not out.exists() or _cpu_time(process) != before:
+    """All that it was given is encoded, and it waits for more: every thread sleeps, for a second. On a busy
+    machine a thread may stand still because it gets no processor, but then it does not sleep."""
+    assert process.stdin is not None
+    unread = bytearray(4)
+    deadline, before, since = time.monotonic() + 120, _threads(process), time.monotonic()
+    while time.monotonic() - since < 1.0:
         assert process.poll() is None
         assert time.monotonic() < deadline
-        before = _cpu_time(process)
-        time.sleep(0.5)
+        time.sleep(0.02)
+        now = _threads(process)
+        fcntl.ioctl(process.stdin.fileno(), termios.FIONREAD, unread)
+        idle = out.exists() and not any(unread) and now == before and {state for state, _ in now} == {"S"}
+        if not idle:
+            before, since = now, time.monotonic()
 
 
 @pytest.mark.parametrize(
