@@ -110,15 +110,32 @@ class Pruner : public Settler {  // for one thread
         return std::get<0>(needed_lines()) <= few;
     }
 
-    // Nothing is known yet. The rows of the first lines are set to 0: only these, or all.
+    // Nothing is known yet. The rows of the first lines are set to 0, with the other rows of their documents: only these, or all.
     void start(std::size_t lines, bool sparse) {
         known_ = {total_, std::vector<Known>(lines_->size(), Known::nothing), false, false};
         sparse_ = sparse;
         touched_ = lines;
         if (!sparse) std::fill(scores_, scores_ + rows_, 0);
-        for (std::size_t i = 0; i < lines && sparse; ++i)
-            for (std::int64_t at = postings_[i].first; at < postings_[i].second; ++at)
-                scores_[segment_->posting_rows[at] - range_.begin] = 0;
+        for (std::size_t i = 0; i < lines && sparse; ++i) {
+            std::int64_t next = 0;  // first row after the document that was set to 0 last
+            for (std::int64_t at = postings_[i].first; at < postings_[i].second; ++at) {
+                const std::int64_t row = segment_->posting_rows[at] - range_.begin;
+                if (row < next) continue;
+                const auto [first, end] = document_at(row);
+                std::fill(scores_ + first, scores_ + end, 0);
+                next = end;
+            }
+        }
+    }
+
+    // The rows of the document that a row belongs to.
+    std::pair<std::int64_t, std::int64_t> document_at(std::int64_t row) const {
+        if (segment_->single_rows) return {row, row + 1};
+        const std::int64_t *const ordinals = segment_->row_documents + range_.begin;
+        std::int64_t first = row, end = row + 1;
+        while (first > 0 && ordinals[first - 1] == ordinals[row]) --first;
+        while (end < rows_ && ordinals[end] == ordinals[row]) ++end;
+        return {first, end};
     }
 
     // Whether scores are all there is to know.
@@ -320,14 +337,12 @@ class Pruner : public Settler {  // for one thread
     // All rows of the documents that candidates belong to, in place of the candidates.
     void whole_documents() {
         Candidates whole;
-        const std::int64_t *const ordinals = segment_->row_documents + range_.begin;
         std::int64_t next = 0;
         for (const Candidate &candidate : candidates_) {
             if (candidate.row < next) continue;
-            std::int64_t row = candidate.row;
-            while (row > 0 && ordinals[row - 1] == ordinals[candidate.row]) --row;
-            for (; row < rows_ && ordinals[row] == ordinals[candidate.row]; ++row) whole.push_back({static_cast<std::int32_t>(row), scores_[row]});
-            next = row;
+            const auto [first, end] = document_at(candidate.row);
+            for (std::int64_t row = first; row < end; ++row) whole.push_back({static_cast<std::int32_t>(row), scores_[row]});
+            next = end;
         }
         candidates_ = std::move(whole);
     }

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coil.errors import InputError
-from coil.hits.rankers import NativeRanker, Selection
+from coil.hits.rankers import NO_THRESHOLD, NativeRanker, Selection
 from coil.lists.building import SegmentBuilder
 from coil.lists.dictionary import Dictionary
 from coil.lists.groups import group_vectors
@@ -243,6 +243,33 @@ def test_scores_from_a_threshold_on() -> None:
         threshold = everything[100][1]
         found = NativeRanker(segments).rank([query], Selection(500, at_least=threshold))
         assert ids_and_scores(found)[0] == [row for row in everything if row[1] >= threshold]
+
+
+@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("by", BYS)
+def test_documents_of_several_rows_beside_rare_words(by: Any, instruction_set: str) -> None:
+    """Only a few rows are looked at, but all rows of their documents count. What earlier searches have left
+    in the memory that scores are kept in must not."""
+    rng = np.random.default_rng(8)
+    weights = 1 / np.arange(1, 401)
+    builder, document = SegmentBuilder(WORDS, 4, 6, "int8"), 0
+    for _ in range(2_000):
+        words = rng.choice(400, size=int(rng.integers(1, 9)), p=weights / weights.sum())
+        builder.add(document, (0, 1), make_text(rng, [f"w{word}" for word in words], 4, 6))
+        document += int(rng.random() < 0.3)
+    segments = [LiveSegment(builder.finish(), None)]
+    ranker = NativeRanker(segments, 1, instruction_set)
+    for _ in range(25):
+        words = rng.choice(400, size=int(rng.integers(1, 5)))
+        query = prepare(make_text(rng, [f"w{word}" for word in words], 4, 6), segments, by=by)
+        everything = expected([query], segments, Selection(5_000))[0]
+        ranker.rank([query], Selection(10), prune=False)  # leaves its scores behind
+        for k in (1, 3, 50):
+            least = everything[min(k, len(everything)) - 1][1] if everything else 1
+            for at_least in (NO_THRESHOLD, least - 1, least):
+                selection = Selection(k, at_least=at_least)
+                wanted = [row for row in everything if row[1] >= at_least][:k]
+                assert ids_and_scores(ranker.rank([query], selection))[0] == wanted
 
 
 def test_statistics_of_another_collection() -> None:
