@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +27,14 @@ from bench.stamp import stamp, write_result
 from coil.metrics.evaluation import DEFAULT_MEASURES, Evaluation, evaluate
 from coil.metrics.significance import compare
 from coil.texts.judgements import read_judgements
+from coil.tokens.profile import By
 from coil.vectors.export import export_model
 from coil.vectors.model_files import resolve_folder
 from coil.vectors.onnx_encoder import OnnxEncoder
 from experiments.systems import Collection, Model, System, bm25, make_untuned, ranking, say, z_score
 
 RESULTS = Path(__file__).resolve().parent / "results"
-HYBRID_SHARES = (0.5, 0.7)  # of the dense side
+HYBRID_SHARES = (0.4, 0.5, 0.6, 0.7, 0.8)  # of the dense side
 
 
 def main() -> None:
@@ -44,42 +48,68 @@ def main() -> None:
     parser.add_argument("--system", action="append", default=[], metavar="LABEL=DIR[@BY]")
     parser.add_argument("--no-untuned", action="store_true", help="leave out the base model and the hybrid")
     parser.add_argument("--runs", type=Path, help="also write the TREC runs to this folder")
+    parser.add_argument("--at-once", type=int, default=1, help="collections measured at the same time")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        systems: dict[str, System] = {"BM25": bm25}
+        untuned = None
         if not arguments.no_untuned:
             untuned = make_untuned(resolve_folder(arguments.base), Path(scratch) / "untuned")
             export_model(untuned, ["fp32"])
-            systems["untuned dense"] = Model(OnnxEncoder(untuned)).answering()
-        models: dict[str, Any] = {}
-        opened: dict[str, tuple[OnnxEncoder, Model]] = {}
-        for given in arguments.system:
-            label, _, rest = given.partition("=")
-            folder, _, by = rest.partition("@")
-            if folder not in opened:
-                encoder = OnnxEncoder(resolve_folder(folder or None))
-                opened[folder] = encoder, Model(encoder)
-            encoder, model = opened[folder]
-            systems[label] = model.answering(by or "coil")
-            models[label] = {
-                "kind": encoder.config.kind,
-                "fingerprint": encoder.fingerprint,
-                **encoder.config.to_json(),
-            }
-        measured = {folder.name: measure(folder, systems, arguments.runs) for folder in arguments.collections}
+        threads = max((os.cpu_count() or 1) // arguments.at_once, 1)
+        ask = partial(measure, given=arguments.system, untuned=untuned, threads=threads, runs=arguments.runs)
+        if arguments.at_once > 1:
+            with ProcessPoolExecutor(arguments.at_once) as pool:
+                measured = list(pool.map(ask, arguments.collections))
+        else:
+            measured = [ask(folder) for folder in arguments.collections]
+    models: dict[str, Any] = {}
+    for given in arguments.system:
+        label, folder, _ = parts_of(given)
+        encoder = OnnxEncoder(resolve_folder(folder))
+        models[label] = {
+            "kind": encoder.config.kind,
+            "fingerprint": encoder.fingerprint,
+            **encoder.config.to_json(),
+        }
     result = {
         **stamp("bm25s", "PyStemmer", "ir-measures", "torch", "transformers"),
         "measures": list(DEFAULT_MEASURES),
         "models": models,
-        "collections": measured,
+        "collections": {
+            folder.name: found for folder, found in zip(arguments.collections, measured, strict=True)
+        },
     }
     path = write_result(arguments.name, result, RESULTS / f"{arguments.name}.json")
     say(table(result))
     say(f"wrote {path}")
 
 
-def measure(folder: Path, systems: dict[str, System], runs: Path | None) -> dict[str, Any]:
+def parts_of(given: str) -> tuple[str, str | None, By]:
+    """The label, the folder (None: the bundled model) and the system of LABEL=DIR[@BY]."""
+    label, _, rest = given.partition("=")
+    folder, _, by = rest.partition("@")
+    return label, folder or None, cast(By, by or "coil")
+
+
+def open_systems(given: Sequence[str], untuned: Path | None, threads: int) -> dict[str, System]:
+    """BM25, the base model as it is, and the systems asked for; those of one model share its vectors."""
+    systems: dict[str, System] = {"BM25": bm25}
+    if untuned is not None:
+        systems["untuned dense"] = Model(OnnxEncoder(untuned, threads=threads)).answering()
+    opened: dict[str | None, Model] = {}
+    for one in given:
+        label, folder, by = parts_of(one)
+        if folder not in opened:
+            opened[folder] = Model(OnnxEncoder(resolve_folder(folder), threads=threads))
+        systems[label] = opened[folder].answering(by)
+    return systems
+
+
+def measure(
+    folder: Path, given: Sequence[str], untuned: Path | None, threads: int, runs: Path | None
+) -> dict[str, Any]:
     """All systems on one collection."""
+    systems = open_systems(given, untuned, threads)
     judgements = read_judgements(folder)
     collection = Collection.read(folder, set(judgements))
     evaluations: dict[str, Evaluation] = {}
