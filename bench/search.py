@@ -1,9 +1,9 @@
-"""The search core: against the roofline and NumPy, pruned against exhaustive, alone and in batches.
+"""The search core: against the roofline and NumPy, alone and in batches, and how it grows.
 
-    python -m bench.search --real REAL.coil --queries FILE... [--made-up 1000000]
+    python -m bench.search [--made-up 1000000]
 
-REAL.coil is an index of real text (bench.real_texts makes some). Everything is measured side by side in one
-run, one thread unless said otherwise, and compared by medians.
+Everything is measured side by side in one run, one thread unless said otherwise, and compared by medians.
+bench.pruning compares pruned with exhaustive search.
 """
 
 from __future__ import annotations
@@ -29,16 +29,9 @@ import numpy as np
 from bench.stamp import stamp, write_result
 from bench.synthetic import QUERY, make_queries, write_index
 from coil.hits.rankers import NativeRanker, Selection
-from coil.indexes.opening import open_index
 from coil.metrics import speed
-from coil.scores.prepared import PreparedQuery
 from coil.storage.snapshot import open_snapshot
-from coil.texts.queries import read_queries
-from coil.tokens.profile import By
 
-ROUNDS = 9
-SYSTEMS: tuple[By, ...] = ("coil", "tokens", "bm25", "hybrid")
-QUERIES = 60  # of each file
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 
 RESIDENT = """
@@ -68,8 +61,6 @@ ORDINARY_PAGES = Path("/dev/shm")  # a file system of which Linux maps 4 KiB at 
 def main() -> None:
     """Measure and write bench/results/search.json."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--real", type=Path, required=True, help="an index of real text")
-    parser.add_argument("--queries", nargs="+", required=True, help="query files or BEIR folders")
     parser.add_argument("--made-up", type=int, default=1_000_000, help="documents of the synthetic index")
     arguments = parser.parse_args()
     result = stamp()
@@ -78,8 +69,6 @@ def main() -> None:
         for timing in speed.measure_speed(arguments.made_up)
     ]
     _show(result["exhaustive"])
-    result["pruned"] = measure_pruning(arguments.real, arguments.queries)
-    _show(result["pruned"])
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "made-up.coil"
         write_index(folder, arguments.made_up, n_c=256)
@@ -90,59 +79,6 @@ def main() -> None:
     result["growth"] = measure_growth(arguments.made_up)
     _show(result["growth"])
     print(f"written to {write_result('search', result)}")
-
-
-def measure_pruning(folder: Path, sources: list[str]) -> list[dict[str, Any]]:
-    """Pruned against exhaustive search, query by query; the hits are compared as well."""
-    index = open_index(folder)
-    encoder = index.encoder
-    texts: list[str] = []
-    for source in sources:
-        found = [query.text for query in read_queries(source)]
-        texts += found[:: max(1, len(found) // QUERIES)][:QUERIES]
-    vectors = list(encoder.encode_queries(texts))
-    with index.pinned() as still:
-        searcher = still.searcher
-        ranker = NativeRanker(searcher.collection.segments)
-        rows = []
-        for k in (10, 1000):
-            for by in SYSTEMS:
-                asked = searcher.prepare(vectors, by)
-                rows.append(_compare(ranker, asked, k, {"by": by, "k": k, "documents": len(index)}))
-    return rows
-
-
-def _compare(
-    ranker: NativeRanker, queries: list[PreparedQuery], k: int, row: dict[str, Any]
-) -> dict[str, Any]:
-    times: dict[bool, list[float]] = {True: [], False: []}
-    scored = skipped = 0
-    selection = Selection(k)
-    for query in queries:
-        best = {True: float("inf"), False: float("inf")}
-        for _ in range(ROUNDS):
-            for prune in (False, True):
-                began = time.perf_counter()
-                found = ranker.rank([query], selection, prune)
-                best[prune] = min(best[prune], time.perf_counter() - began)
-        assert found[0][0] == ranker.rank([query], selection, prune=False)[0][0]
-        counts = found[0][1]
-        scored += counts.mentions_scored + counts.sentences_scored
-        skipped += counts.mentions_skipped + counts.sentences_skipped
-        for prune in (True, False):
-            times[prune].append(best[prune] * 1000)
-    ratios = np.array(times[False]) / np.array(times[True])
-    return {
-        **row,
-        "queries": len(queries),
-        "exhaustive_ms": round(statistics.median(times[False]), 3),
-        "pruned_ms": round(statistics.median(times[True]), 3),
-        "ratio_median": round(float(np.median(ratios)), 2),
-        "ratio_least": round(float(ratios.min()), 2),
-        "ratio_tenth": round(float(np.percentile(ratios, 10)), 2),
-        "ratio_ninetieth": round(float(np.percentile(ratios, 90)), 2),
-        "skipped": round(skipped / max(scored + skipped, 1), 3),
-    }
 
 
 def measure_batch(folder: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from coil.cli.main import VERBS, cli
 from tools.plot import plot
 
+BY_NAMES = ("coil", "tokens", "bm25", "dense", "hybrid")
 ROOT = Path(__file__).resolve().parent.parent
 FILES = (
     "README.md",
@@ -134,30 +135,18 @@ def load() -> str:
 
 def search() -> str:
     """The figures of the search core, each beside what was asked of it."""
-    found, marco, gpu = (result(f"bench/results/{name}.json") for name in ("search", "marco", "gpu"))
+    found = result("bench/results/search.json")
     exhaustive = {(row["what"].split(",")[0], row["threads"]): row for row in found["exhaustive"][:-1]}
     numpy_ms = found["exhaustive"][-1]["search_ms"]
-    tok, two = exhaustive["COIL-tok", 1], exhaustive["COIL-tok", 2]
-    pruned = {(row["system"], row["k"]): row for row in found["pruned"]}
-    memory = found["memory_mb"]
-    rows = [
-        (
-            "exhaustive int8, 1 M documents, one thread: share of the roofline",
-            "75 %",
-            f"{tok['share_of_roofline']:.0%}",
-        ),
-        ("the same against NumPy fp32 as in the paper", "10 ×", f"{numpy_ms / tok['search_ms']:.1f} ×"),
-        ("two threads over one", "1.7 ×", f"{tok['search_ms'] / two['search_ms']:.2f} ×"),
-    ]
-    for k, wanted in ((10, "3 ×"), (1000, "1.3 ×")):
-        for system in ("COIL-full", "COIL-tok"):
-            row = pruned[system, k]
-            what = f"pruned over exhaustive, {row['documents']:,} real passages, k = {k}, {system}: median"
-            rows.append((what, wanted if system == "COIL-full" else "", f"{row['ratio_median']:.2f} ×"))
-            rows.append(
-                (f"the same, the worst of {row['queries']} queries", "0.9 ×", f"{row['ratio_least']:.2f} ×")
-            )
+    rows: list[tuple[str, str, str]] = []
+    for system in ("COIL-tok", "COIL-full"):
+        one, two = exhaustive[system, 1], exhaustive[system, 2]
+        what = f"exhaustive int8, 1 M documents, {system}, one thread: share of the roofline"
+        rows.append((what, "70 %", f"{one['share_of_roofline']:.0%}"))
+        rows.append(("two threads over one", "", f"{one['search_ms'] / two['search_ms']:.2f} ×"))
+    tok = exhaustive["COIL-tok", 1]
     rows += [
+        ("COIL-tok against NumPy fp32 as in the paper", "10 ×", f"{numpy_ms / tok['search_ms']:.1f} ×"),
         ("opening an index of 1 M documents", "100 ms", f"{found['opening_ms']:.0f} ms"),
         *(
             (
@@ -166,14 +155,35 @@ def search() -> str:
                 f"{row['peak_over_touched']} MB (of all, {row['of_it_not_mapped_from_files']} MB is not "
                 f"mapped from files and {row['of_it_in_2_mib_pages']} MB is in pages of 2 MiB)",
             )
-            for row in memory
+            for row in found["memory_mb"]
         ),
         ("batch of 64 queries over one by one", "", f"{found['batch']['gain']:.2f} ×"),
     ]
     lines = ["| what | asked for | measured |", "|---|---|---|"]
-    lines += [f"| {what} | {wanted} | {value} |" for what, wanted, value in rows]
-    lines += [
-        "",
+    return "\n".join(lines + [f"| {what} | {wanted} | {value} |" for what, wanted, value in rows])
+
+
+def large() -> str:
+    """A larger collection of real words, and what it comes to at MS MARCO's size."""
+    found = result("bench/results/pruning.json")["large"]
+    asked = {("tokens", 2, 10): "10 ms", ("coil", 2, 10): "25 ms"}
+    lines = [
+        "| by | threads | k | exhaustive | share of the roofline | pruned | at 8.8 M documents | asked for |",
+        "|---" * 8 + "|",
+    ]
+    for row in found:
+        wanted = asked.get((row["by"], row["threads"], row["k"]), "")
+        lines.append(
+            f"| {row['by']} | {row['threads']} | {row['k']} | {row['exhaustive_ms']:.1f} ms | "
+            f"{row['roofline_share']:.0%} | {row['pruned_ms']:.1f} ms | {row['marco_ms']:.0f} ms | {wanted} |"
+        )
+    return "\n".join(lines)
+
+
+def earlier() -> str:
+    """MS MARCO's size and a GPU, as measured for an earlier version."""
+    marco, gpu = (result(f"bench/results/{name}.json") for name in ("marco", "gpu"))
+    lines = [
         f"MS MARCO's size: {marco['data']}; opened in {marco['opening_ms']:.0f} ms.",
         "",
         "| system | threads | k | a query | roofline | cold, from disk | the paper's CPU |",
@@ -232,14 +242,64 @@ def lengths() -> str:
 
 
 def recipes() -> str:
-    """How the default recipe was chosen."""
-    found = result("experiments/results/recipe-search.json")
-    names = list(next(iter(found["variants"].values()))["nDCG@10"])
-    lines = ["| variant | what differs | " + " | ".join(names) + " |", "|---" * (len(names) + 2) + "|"]
-    for label, variant in found["variants"].items():
-        changes = ", ".join(f"{k} {v}" for k, v in variant["changes"].items()) or "–"
-        cells = " | ".join(f"{variant['nDCG@10'][n]:.3f}" for n in names)
-        lines.append(f"| {label} | {changes} | {cells} |")
+    """How recipes do on sources that they did not see, and on held-out queries of those that they did."""
+    few = result("experiments/results/recipes-unseen-sources.json")
+    trained = next(iter(few["variants"].values()))["pairs"]
+    every = result("experiments/results/recipes-all-sources.json")
+    unseen = {"acl_title_abstract", "insuranceqa_train"}
+    tables = [
+        recipe_table(few["nDCG@10"], lambda name: name not in trained, "trained on four sources"),
+        recipe_table(every["nDCG@10"], lambda name: name in unseen, "trained on eight sources"),
+    ]
+    return "\n\n".join(tables)
+
+
+def recipe_table(found: dict[str, dict[str, float]], is_unseen: Callable[[str], bool], title: str) -> str:
+    """The mean nDCG@10 of each model over unseen sources and over its own."""
+    unseen, own = ([name for name in found["start"] if is_unseen(name) is which] for which in (True, False))
+    lines = [
+        f"| {title} | {len(unseen)} unseen sources | held-out queries of its {len(own)} sources |",
+        "|---|---|---|",
+    ]
+    for label, values in found.items():
+        means = [sum(values[name] for name in names) / len(names) for names in (unseen, own)]
+        lines.append(f"| {label} | {means[0]:.3f} | {means[1]:.3f} |")
+    return "\n".join(lines)
+
+
+def words() -> str:
+    """Needles, BM25 beside bm25s, what whole words save, and the shares of real and made-up queries."""
+    found = result("experiments/results/words.json")
+    lines = ["| words that only one document has find it first | " + " | ".join(BY_NAMES) + " |"]
+    lines.append("|---" * (len(BY_NAMES) + 1) + "|")
+    for name, needles in found["needles"].items():
+        cells = " | ".join(f"{needles['first'][by]:.1%}" for by in BY_NAMES)
+        lines.append(f"| {name}, {needles['words']} words | {cells} |")
+    beside = found["bm25s"]
+    lines += [
+        "",
+        f'`by="bm25"` against bm25s (Lucene\'s form) over the same words: {beside["scores"]:,} scores of '
+        f"{beside['queries']} queries, and the largest difference is {beside['largest_difference']:.1e}.",
+        "",
+        "| collection | mentions of words | of word pieces | saved | bytes a mention (n_t + 3) |",
+        "|---" * 5 + "|",
+    ]
+    for name, size in found["sizes"].items():
+        lines.append(
+            f"| {name} | {size['mentions']:,} | {size['piece_mentions']:,} | {size['saved']:.0%} | "
+            f"{size['bytes_a_mention']:.1f} ({size['n_t'] + 3}) |"
+        )
+    lines += [
+        "",
+        "| share of the best hit | real queries: least, 5th percentile, median | "
+        "made-up words: median, 95th percentile, most | real above made-up |",
+        "|---" * 4 + "|",
+    ]
+    for name, shares in found["shares"].items():
+        for by in BY_NAMES:
+            row = shares[by]
+            real, made_up = (", ".join(f"{v:.2f}" for v in row[kind]) for kind in ("real", "nonsense"))
+            lines.append(f"| {name}, {by} | {real} | {made_up} | {row['told_apart']:.1%} |")
     return "\n".join(lines)
 
 
@@ -291,9 +351,12 @@ PARTS: dict[str, Callable[[], str]] = {
     "recall": recall,
     "encoding": encoding,
     "recipes": recipes,
+    "words": words,
     "indexing": indexing,
     "load": load,
     "search": search,
+    "large": large,
+    "earlier": earlier,
     "pruning": pruning,
     "peers": peers,
     "soak": soak,
