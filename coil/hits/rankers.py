@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from coil.errors import SearchTimeout
 from coil.hits.ranking import Ranked, Ranking
 from coil.hits.top_k import top_k
-from coil.lists.segment import LiveSegment
+from coil.lists.segment import MOST_ROWS, LiveSegment
 from coil.scores.native import WIDEST, NativeScorer, native_errors
 from coil.scores.prepared import PreparedQuery
 from coil.scores.scorer import Scorer
@@ -141,7 +141,9 @@ class NativeRanker:
         self._masks = [mask_of(live, None) for live in segments]
         self._threads = threads
 
-    def _usual_range(self, queries: int, prune: bool) -> int:
+    def _usual_range(self, queries: int, prune: bool, lists_only: bool) -> int:
+        if prune and lists_only and self._threads == 1:
+            return MOST_ROWS  # hardly any scores are written
         few = len(self._segments) < 4 * self._threads and self._threads > 1  # ranges are what threads share
         return BATCH_ROWS if few or (queries >= BATCH and not prune) else RANGE_ROWS
 
@@ -185,7 +187,7 @@ class NativeRanker:
                 at_least=selection.at_least,
                 threads=self._threads,
                 seconds=left,
-                range_rows=self._range_rows or self._usual_range(len(queries), prune),
+                range_rows=self._range_rows or self._usual_range(len(queries), prune, without_zero),
             )
         if answers is None:
             raise SearchTimeout(
