@@ -19,9 +19,11 @@ namespace coil {
 constexpr std::size_t SEEDS = 32;        // rows settled to find a threshold
 constexpr std::int64_t SEED_SHARE = 32;  // before more postings are read than this share of the rows, seeds are settled
 constexpr std::int64_t SOME = 1024;      // postings that are looked through for seeds at a time
-constexpr std::int64_t SHORT = 512;      // postings that are scored at once, not only counted
+constexpr std::int64_t SHORT = 2048;     // postings that are scored at once, not only counted
+constexpr std::int64_t MOST_OF = 2;      // where more than this share of postings must be read, all are
+constexpr std::int64_t HEADS_APART = 8;  // where more than this share of the heads must be read, all are, in order
 constexpr std::int64_t SAMPLE = 128, SAMPLES = 8;  // rows, and places of a range, that tell whether heads rule out enough
-constexpr std::int64_t WIDE = 6;                   // heads rule out too little where more than this share of rows is left
+constexpr std::int64_t WIDE = 12;                  // heads rule out too little where more than this share of rows is left
 
 class Pruner : public Settler {  // for one thread
   public:
@@ -32,10 +34,7 @@ class Pruner : public Settler {  // for one thread
     void search(const SegmentView &segment, const std::vector<Line> &lines, const Range &range, const std::uint8_t *mask) {
         enter(segment, lines, range, mask, room_);
         read_essential();
-        if (dense_ && is_needed())
-            find_by_sentences();
-        else
-            find_by_lists();
+        if ((dense_ && is_needed()) || !find_by_lists()) find_by_sentences();
         if (watch_.is_late(0)) return;
         settle_candidates();
         clear();
@@ -52,24 +51,38 @@ class Pruner : public Settler {  // for one thread
         return threshold == NONE ? least : std::max(threshold - known_.rest - slack_, least);
     }
 
-    // The lists of which a row must have one to win. Before many postings are read, seeds are settled.
+    // The lists of which a row must have one to win. Before many postings are read, seeds are settled. Where most must be
+    // read, all are scored at once.
     void read_essential() {
-        std::int64_t postings = 0, some = wide_ ? MOST : rows_ / SEED_SHARE;
-        for (essential_ = 0; essential_ < lines_->size() && is_needed() && !watch_.is_late(0); ++essential_) {
-            if (essential_ > 0 && postings + count_of(essential_) > some) {
+        plain_ = wide_;
+        read_ = 0;
+        std::int64_t some = rows_ / SEED_SHARE;
+        for (essential_ = 0; essential_ < lines_->size() && (plain_ || is_needed()) && !watch_.is_late(0); ++essential_) {
+            if (essential_ > 0 && read_ + count_of(essential_) > some && !plain_) {
                 settle_seeds();
-                some = 4 * std::max(postings, some);
+                some = 4 * std::max(read_, some);
                 if (!is_needed()) break;
+                plain_ = !dense_ && are_most_needed();
             }
             read(essential_);
-            postings += count_of(essential_);
         }
         if (dense_ && !wide_ && is_needed()) settle_seeds();
     }
 
+    bool are_most_needed() const {
+        std::int64_t rest = known_.rest, more = 0, all = 0;
+        for (std::size_t i = essential_; i < lines_->size(); ++i) {
+            all += count_of(i);
+            if (rest + slack_ >= top_.threshold()) more += count_of(i);
+            rest -= (*lines_)[i].bound;
+        }
+        return more * MOST_OF > all;
+    }
+
     void read(std::size_t i) {
-        const bool scored = (*lines_)[i].is_counted_exactly() || wide_ || count_of(i) <= SHORT;
+        const bool scored = (*lines_)[i].is_counted_exactly() || plain_ || count_of(i) <= SHORT;
         read_line(i, scored ? Known::scored : Known::counted);
+        read_ += count_of(i);
     }
 
     // The rows that are best by their lists give a threshold. Those that are taken are hidden, so that none is taken twice.
@@ -120,15 +133,15 @@ class Pruner : public Settler {  // for one thread
     }
 
     // Candidates among the rows of the lists that were read. More lists are read as long as so many rows can win that looking
-    // these up would take longer.
-    void find_by_lists() {
-        candidates_.clear();
-        if (needed() <= 0) {  // every row is a hit, in a list or not
-            for (std::int32_t row = 0; row < rows_; ++row)
-                if (scores_[row] > SEEDED / 2 && is_allowed(row)) candidates_.push_back({row, scores_[row]});
-            return;
-        }
+    // these up would take longer. False where there are so many that the heads of all rows are read more quickly in order.
+    bool find_by_lists() {
         std::size_t found = 0;
+        if (needed() <= 0) {  // every row is a hit, in a list or not
+            make_places(static_cast<std::size_t>(rows_) + LANES);
+            found = kernels_.find_above(scores_, static_cast<std::size_t>(rows_), SEEDED / 2, places_.data());
+            take_places(found);
+            return true;
+        }
         for (std::size_t i = 0; i < essential_; ++i) found = find_reaching(postings_[i].first, postings_[i].second, needed(), found);
         for (std::size_t next = essential_; next < lines_->size() && !watch_.is_late(0); ++next) {
             if (static_cast<std::int64_t>(found) * A_LOOKUP <= count_of(next)) break;
@@ -138,13 +151,24 @@ class Pruner : public Settler {  // for one thread
             found = static_cast<std::size_t>(
                 std::remove_if(places_.begin(), end, [&](std::int32_t row) { return scores_[row] < least; }) - places_.begin());
         }
+        if (dense_ && static_cast<std::int64_t>(found) * HEADS_APART > rows_) return false;
         marks_.assign(static_cast<std::size_t>(rows_ / 64 + 1), 0);  // bring them into order
         for (std::size_t p = 0; p < found; ++p) marks_[static_cast<std::size_t>(places_[p] / 64)] |= std::uint64_t{1} << (places_[p] % 64);
+        found = 0;
         for (std::size_t word = 0; word < marks_.size(); ++word)
-            for (std::uint64_t bits = marks_[word]; bits; bits &= bits - 1) {
-                const std::int32_t row = static_cast<std::int32_t>(word) * 64 + __builtin_ctzll(bits);
-                if (is_allowed(row)) candidates_.push_back({row, scores_[row]});
-            }
+            for (std::uint64_t bits = marks_[word]; bits; bits &= bits - 1)
+                places_[found++] = static_cast<std::int32_t>(word) * 64 + __builtin_ctzll(bits);
+        take_places(found);
+        return true;
+    }
+
+    void take_places(std::size_t count) {
+        candidates_.clear();
+        candidates_.reserve(count);
+        for (std::size_t p = 0; p < count; ++p) {
+            const std::int64_t score = scores_[places_[p]];
+            if (score > SEEDED / 2 && is_allowed(places_[p])) candidates_.push_back({places_[p], score});
+        }
     }
 
     // Candidates among all rows: by their heads, or by their sentence vectors where heads would rule out too little.
@@ -155,9 +179,7 @@ class Pruner : public Settler {  // for one thread
             read_sentences();
             found = kernels_.find_above(scores_, static_cast<std::size_t>(rows_), std::max(needed(), SEEDED / 2), places_.data());
         }
-        candidates_.clear();
-        for (std::size_t p = 0; p < found; ++p)
-            if (scores_[places_[p]] > SEEDED / 2 && is_allowed(places_[p])) candidates_.push_back({places_[p], scores_[places_[p]]});
+        take_places(found);
     }
 
     // Rows that reach the threshold by their scores, their heads and the lengths of their tails. False where these rule out too
@@ -214,7 +236,7 @@ class Pruner : public Settler {  // for one thread
 
     // All scores are 0 again.
     void clear() {
-        if (known_.tails) {
+        if (known_.tails || read_ * 4 > rows_) {
             std::fill(scores_, scores_ + rows_, 0);
             return;
         }
@@ -225,10 +247,10 @@ class Pruner : public Settler {  // for one thread
         for (const std::int32_t row : settled_) scores_[row] = 0;
     }
 
-    static constexpr std::int64_t MOST = std::numeric_limits<std::int64_t>::max();
-
     Room room_;
     std::size_t essential_ = 0;         // lines that were read because a new row could win by them
+    std::int64_t read_ = 0;             // postings
+    bool plain_ = false;                // most lists must be read, so all are, and scored
     bool wide_ = false;                 // of the range before, too many rows were left to read only some sentence vectors
     std::vector<std::uint64_t> marks_;  // of rows
 };
