@@ -21,6 +21,7 @@ constexpr std::int64_t SEED_SHARE = 32;  // before more postings are read than t
 constexpr std::int64_t SOME = 1024;      // postings that are looked through for seeds at a time
 constexpr std::int64_t SHORT = 2048;     // postings that are scored at once, not only counted
 constexpr std::int64_t MOST_OF = 2;      // where more than this share of postings must be read, all are
+constexpr std::int64_t MANY = 4;         // where more postings are read than this share of the rows, rows are taken in order
 constexpr std::int64_t HEADS_APART = 8;  // where more than this share of the heads must be read, all are, in order
 constexpr std::int64_t SAMPLE = 128, SAMPLES = 8;  // rows, and places of a range, that tell whether heads rule out enough
 constexpr std::int64_t WIDE = 12;                  // heads rule out too little where more than this share of rows is left
@@ -54,22 +55,25 @@ class Pruner : public Settler {  // for one thread
     // The lists of which a row must have one to win. Before many postings are read, seeds are settled. Where most must be
     // read, all are scored at once.
     void read_essential() {
-        plain_ = wide_;
+        essential_ = 0;
         read_ = 0;
+        plain_ = wide_ || are_most_needed();
         std::int64_t some = rows_ / SEED_SHARE;
-        for (essential_ = 0; essential_ < lines_->size() && (plain_ || is_needed()) && !watch_.is_late(0); ++essential_) {
+        for (; essential_ < lines_->size() && (plain_ || is_needed()) && !watch_.is_late(0); ++essential_) {
             if (essential_ > 0 && read_ + count_of(essential_) > some && !plain_) {
                 settle_seeds();
                 some = 4 * std::max(read_, some);
                 if (!is_needed()) break;
-                plain_ = !dense_ && are_most_needed();
+                plain_ = are_most_needed();
             }
             read(essential_);
         }
         if (dense_ && !wide_ && is_needed()) settle_seeds();
     }
 
+    // Whether most of the postings that were not read must be read with this threshold.
     bool are_most_needed() const {
+        if (dense_ || top_.threshold() == NONE) return false;
         std::int64_t rest = known_.rest, more = 0, all = 0;
         for (std::size_t i = essential_; i < lines_->size(); ++i) {
             all += count_of(i);
@@ -136,10 +140,9 @@ class Pruner : public Settler {  // for one thread
     // these up would take longer. False where there are so many that the heads of all rows are read more quickly in order.
     bool find_by_lists() {
         std::size_t found = 0;
-        if (needed() <= 0) {  // every row is a hit, in a list or not
+        if (needed() <= 0 || (plain_ && read_ * MANY > rows_)) {  // all rows are looked at
             make_places(static_cast<std::size_t>(rows_) + LANES);
-            found = kernels_.find_above(scores_, static_cast<std::size_t>(rows_), SEEDED / 2, places_.data());
-            take_places(found);
+            take_places(kernels_.find_above(scores_, static_cast<std::size_t>(rows_), needed(), places_.data()));
             return true;
         }
         for (std::size_t i = 0; i < essential_; ++i) found = find_reaching(postings_[i].first, postings_[i].second, needed(), found);
@@ -236,7 +239,7 @@ class Pruner : public Settler {  // for one thread
 
     // All scores are 0 again.
     void clear() {
-        if (known_.tails || read_ * 4 > rows_) {
+        if (known_.tails || read_ * MANY > rows_) {
             std::fill(scores_, scores_ + rows_, 0);
             return;
         }

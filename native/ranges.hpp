@@ -75,7 +75,7 @@ class TopK {
     }
 
   private:
-    static bool is_better(const Found &a, const Found &b) { return a.before(b); }
+    static constexpr auto is_better = [](const Found &a, const Found &b) { return a.before(b); };
 
     std::size_t k_, spare_;
     std::atomic<std::int64_t> threshold_;
