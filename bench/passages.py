@@ -1,9 +1,9 @@
-"""Segments of real passages without a language model: real words and statistics, made-up vectors.
+"""Segments of real passages, with the vectors of a real model or, much sooner, with made-up ones.
 
-Words come from the collections and the training pairs beside the project. Token vectors are random and
-small, so that a match in context changes what a word counts by some tenths. Sentence vectors are random
-projections of tf-idf vectors along principal directions, of unit length, the first 64 of 256 holding about
-70 % of it; queries are moved towards their nearest passages.
+Words come from the collections and the training pairs beside the project. Made-up token vectors are random
+and small, so that a match in context changes what a word counts by some tenths. Made-up sentence vectors are
+random projections of tf-idf vectors along principal directions, of unit length, the first 64 of 256 holding
+about 70 % of it; queries are moved towards their nearest passages.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from coil.lists.building import SegmentBuilder
 from coil.lists.segment import MOST_ROWS, LiveSegment
 from coil.tokens.list_keys import ListKeys
 from coil.tokens.profile import WORDS
 from coil.tokens.tokenizer import Tokenizer
+from coil.vectors.encoder import Encoder
 from coil.vectors.token_vectors import TokenVectors
 
 TOKENIZER = Path(__file__).parent.parent / "coil" / "models" / "default" / "tokenizer.json"
@@ -45,23 +47,13 @@ class Passages:
 def make_passages(data: Path, most: int, queries: int, seed: int = 0) -> Passages:
     """The first `most` distinct passages of a data folder, and some queries of each collection."""
     rng = np.random.default_rng(seed)
+    texts, questions = read_texts(data, most, queries, rng)
     list_keys = ListKeys(WORDS, Tokenizer.from_file(TOKENIZER))
-    texts = list(_distinct(_texts(data), most))
-    order = rng.permutation(len(texts))  # sources mixed, as a search finds them
-    keys = _keys(list_keys, [texts[i] for i in order])
-    asked = {
-        folder.name: _keys(list_keys, _queries(folder, queries))
-        for folder in sorted(data.iterdir())
-        if (folder / "queries.jsonl").exists()
-    }
+    keys = _keys(list_keys, texts)
+    asked = {name: _keys(list_keys, some) for name, some in questions.items()}
     sentences = _Sentences(keys, rng)
-    segments, builder = [], SegmentBuilder(WORDS, N_T, N_C, "int8")
-    for ordinal, (of_text, vector) in enumerate(zip(keys, sentences.of(keys), strict=True)):
-        if len(builder) == MOST_ROWS:
-            segments.append(LiveSegment(builder.finish(), None))
-            builder = SegmentBuilder(WORDS, N_T, N_C, "int8")
-        builder.add(ordinal, (0, 1), _encoded(rng, of_text, vector))
-    segments.append(LiveSegment(builder.finish(), None))
+    made = (_encoded(rng, *pair) for pair in zip(keys, sentences.of(keys), strict=True))
+    segments = list(build_segments(made))
     stored = np.concatenate([live.segment.sentences.decode() for live in segments])
     encoded = {
         name: [
@@ -71,6 +63,46 @@ def make_passages(data: Path, most: int, queries: int, seed: int = 0) -> Passage
         for name, some in asked.items()
     }
     return Passages(segments, keys, encoded)
+
+
+def encode_passages(encoder: Encoder, data: Path, most: int, queries: int, seed: int = 0) -> Passages:
+    """The same passages and queries as a model encodes them: some hundred passages a second."""
+    texts, questions = read_texts(data, most, queries, np.random.default_rng(seed))
+    keys: list[tuple[str, ...]] = []
+
+    def encoded() -> Iterator[TokenVectors]:
+        for vectors in tqdm(encoder.encode_documents(texts), total=len(texts), unit=" passages"):
+            keys.append(tuple(key for key in vectors.keys if key is not None))
+            yield vectors
+
+    segments = list(build_segments(encoded()))
+    return Passages(
+        segments, keys, {name: list(encoder.encode_queries(some)) for name, some in questions.items()}
+    )
+
+
+def read_texts(
+    data: Path, most: int, queries: int, rng: np.random.Generator
+) -> tuple[list[str], dict[str, list[str]]]:
+    """Passages with their sources mixed, as a search finds them, and the queries of each collection."""
+    texts = list(_distinct(_texts(data), most))
+    questions = {
+        folder.name: _queries(folder, queries)
+        for folder in sorted(data.iterdir())
+        if (folder / "queries.jsonl").exists()
+    }
+    return [texts[i] for i in rng.permutation(len(texts))], questions
+
+
+def build_segments(texts: Iterable[TokenVectors]) -> Iterator[LiveSegment]:
+    """One row a text."""
+    builder = SegmentBuilder(WORDS, N_T, N_C, "int8")
+    for ordinal, text in enumerate(texts):
+        if len(builder) == MOST_ROWS:
+            yield LiveSegment(builder.finish(), None)
+            builder = SegmentBuilder(WORDS, N_T, N_C, "int8")
+        builder.add(ordinal, (0, 1), text)
+    yield LiveSegment(builder.finish(), None)
 
 
 def near(queries: NDArray[np.float32], stored: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -1,11 +1,12 @@
 """Pruned search against exhaustive search, against bm25s, and against the roofline.
 
-    python -m bench.pruning --data FOLDER [--most 120000] [--copies 8] [--saved FILE]
+    python -m bench.pruning --data FOLDER [--model FOLDER] [--most 120000] [--copies 8] [--saved FILE]
 
-FOLDER holds collections (`corpus.jsonl`, `queries.jsonl`) and training pairs; bench.passages says what is
-made of them. Every query is answered both ways in turns, and the least processor time of each way is taken:
-other work on the machine disturbs it least. `--copies` makes a larger collection of the same texts with other
-vectors.
+The first FOLDER holds collections (`corpus.jsonl`, `queries.jsonl`) and training pairs; bench.passages says
+what is made of them. With `--model`, vectors are a real model's, which takes half an hour; `--saved` keeps
+them. Every query is answered both ways in turns, and the least processor time of each way is taken:
+other work on the machine disturbs it least. `--copies` makes a larger collection of the same texts with
+slightly other vectors.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.passages import Passages, make_passages
+from bench.passages import Passages, encode_passages, make_passages
 from bench.stamp import stamp, write_result
 from coil import _native
 from coil.hits.rankers import NativeRanker, Selection
@@ -34,6 +35,7 @@ from coil.lists.sentences import Sentences
 from coil.scores.prepared import PreparedQuery
 from coil.scores.statistics import Statistics
 from coil.tokens.profile import WORDS
+from coil.vectors.onnx_encoder import OnnxEncoder
 
 BYS: tuple[Any, ...] = ("coil", "tokens", "bm25", "hybrid", "dense")
 KS = (10, 1000)
@@ -46,6 +48,7 @@ def main() -> None:
     """Measure and write bench/results/pruning.json."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, required=True, help="folder of collections and training pairs")
+    parser.add_argument("--model", type=Path, help="encode with this model instead of making vectors up")
     parser.add_argument("--most", type=int, default=120_000, help="passages")
     parser.add_argument(
         "--queries", type=int, default=15, help="queries of each collection that are measured"
@@ -56,6 +59,7 @@ def main() -> None:
     passages = _passages(arguments)
     result = stamp("bm25s", "numba")
     result["passages"] = len(passages.keys)
+    result["vectors"] = "made up" if arguments.model is None else "of the model"
     queries = [text for some in passages.queries.values() for text in some[: arguments.queries]]
     result["pruned"] = measure_pruning(passages.segments, queries)
     _show(result["pruned"])
@@ -71,7 +75,10 @@ def _passages(arguments: argparse.Namespace) -> Passages:
     if arguments.saved is not None and arguments.saved.exists():
         loaded: Passages = pickle.loads(arguments.saved.read_bytes())  # our own file
         return loaded
-    made = make_passages(arguments.data, arguments.most, QUERIES)
+    if arguments.model is None:
+        made = make_passages(arguments.data, arguments.most, QUERIES)
+    else:
+        made = encode_passages(OnnxEncoder(arguments.model), arguments.data, arguments.most, QUERIES)
     if arguments.saved is not None:
         arguments.saved.write_bytes(pickle.dumps(made, protocol=5))
     return made
@@ -187,7 +194,7 @@ def measure_large(segments: Sequence[LiveSegment], texts: Sequence[Any]) -> list
 
 
 def copied(segments: Sequence[LiveSegment], copy: int) -> list[LiveSegment]:
-    """The same texts in memory of their own; dimensions change their signs, so that scores differ."""
+    """The same texts in memory of their own; some dimensions change their signs, so that scores differ."""
     rng = np.random.default_rng(copy)
     moved = []
     last = int(segments[-1].segment.row_documents[-1]) + 1
@@ -197,7 +204,7 @@ def copied(segments: Sequence[LiveSegment], copy: int) -> list[LiveSegment]:
             name: np.array(getattr(old, name)) for name in ("posting_rows", "posting_starts", "row_lengths")
         }
         tail = old.sentences.tail
-        signs = rng.choice(np.array([-1, 1], np.int8), tail.dim)
+        signs = _signs(rng, tail.dim)
         head = StoredVectors(old.sentences.head.values.copy(), old.sentences.head.scales)
         segment = replace(
             old,
@@ -213,11 +220,16 @@ def copied(segments: Sequence[LiveSegment], copy: int) -> list[LiveSegment]:
 def _flipped(segment: Segment, rng: np.random.Generator) -> NDArray[np.int8]:
     """Token vectors in groups; the last, smaller group stays as it is."""
     dim = segment.vectors.dim
-    signs = rng.choice(np.array([-1, 1], np.int8), (1, dim // 4, 1, 4))
+    signs = _signs(rng, dim).reshape(1, dim // 4, 1, 4)
     values = segment.vectors.values.copy()
     whole = len(values) // (16 * dim) * 16 * dim
     values[:whole].reshape(-1, dim // 4, 16, 4)[:] *= signs
     return values
+
+
+def _signs(rng: np.random.Generator, dim: int) -> NDArray[np.int8]:
+    """Few are -1: lengths stay as they are, and products nearly so."""
+    return rng.choice(np.array([-1, 1], np.int8), dim, p=[1 / 16, 15 / 16])
 
 
 def _prepared(segments: Sequence[LiveSegment], texts: Sequence[Any], by: Any) -> list[PreparedQuery]:

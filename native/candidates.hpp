@@ -9,6 +9,8 @@
 
 namespace coil {
 
+constexpr std::int64_t A_LOOKUP = 12;      // postings that are read in the time of looking one up
+constexpr std::size_t FEWEST = 16;         // rows settled at a time
 constexpr std::int64_t SEEDED = NONE / 2;  // instead of the score of a row that has been settled
 
 // How far a line is known in a range.
@@ -47,13 +49,14 @@ class Settler {
         return bound_of(std::hypot(query.head.norm, query.tail.norm) * static_cast<double>(segment.longest_sentence));
     }
 
-    void enter(const SegmentView &segment, const std::vector<Line> &lines, const Range &range, const std::uint8_t *mask) {
+    // Begins with a range, of which nothing is known yet.
+    void enter(const SegmentView &segment, const std::vector<Line> &lines, const Range &range, const std::uint8_t *mask, Room &room) {
         segment_ = &segment;
         lines_ = &lines;
         range_ = range;
         mask_ = mask;
         rows_ = range.end - range.begin;
-        scores_ = room_.of(rows_);
+        scores_ = room.of(rows_);
         dense_ = query_.is_dense(segment);
         sentence_ = sentence_bound(segment, query_);
         tail_step_ = static_cast<double>(query_.tail.norm) * segment.norm_step;
@@ -61,11 +64,15 @@ class Settler {
         slack_ = 2;  // every part is rounded
         postings_.clear();
         for (const Line &line : lines) {
-            const std::int64_t begin = line.list.posting(segment, line.list.first, range.begin);
-            postings_.emplace_back(begin, line.list.posting(segment, begin, range.end));
+            const std::int64_t begin = range.begin ? line.list.posting(segment, line.list.first, range.begin) : line.list.first;
+            postings_.emplace_back(begin, range.end < segment.rows ? line.list.posting(segment, begin, range.end) : line.list.last);
             total_ += line.bound;
             slack_ += static_cast<std::int64_t>(line.tokens.size());
         }
+        known_.rest = total_;
+        known_.known.assign(lines.size(), Known::nothing);
+        known_.heads = known_.tails = false;
+        settled_.clear();
     }
 
     std::int64_t count_of(std::size_t i) const { return postings_[i].second - postings_[i].first; }
@@ -124,6 +131,34 @@ class Settler {
         if (options_.without_zero) drop_zeros(found_);
         if (!found_.empty()) top_.add(found_);
         for (std::size_t i = first; i < settled_.size(); ++i) scores_[settled_[i]] = SEEDED;
+    }
+
+    // Reads a line of which nothing is known into the scores.
+    void read_line(std::size_t i, Known how) {
+        const Line &line = (*lines_)[i];
+        if (how == Known::counted) {
+            line.count(kernels_, postings_[i].first, postings_[i].second, range_.begin, scores_, false);
+            watch_.is_late(16 * count_of(i));
+        } else {
+            score_line(i);
+        }
+        known_.known[i] = how;
+        known_.rest -= line.bound;
+    }
+
+    void score_line(std::size_t i) {
+        const Line &line = (*lines_)[i];
+        const auto [begin, end] = postings_[i];
+        for (std::int64_t at = begin, to; at < end; at = to) {
+            to = step_end(line.list, at, STEP, end);
+            const Stretch stretch = line.list.between(*segment_, at, to);
+            for (const QueryToken *token : line.tokens) {
+                const Term term = term_of(query_, *token);
+                kernels_.add_list(*segment_, stretch, term, range_.begin, scores_);
+                stats.mentions_scored += stretch.end - stretch.begin;
+                if (watch_.is_late(work_of(*segment_, term, stretch))) return;
+            }
+        }
     }
 
     // What a line adds to candidates, by looking up their postings.
@@ -204,6 +239,60 @@ class Settler {
         kernels_.pick_rows(vectors, places_.data(), batch.size(), q, products_.data());
     }
 
+    // All rows of the documents that candidates belong to, in place of the candidates.
+    void whole_documents() {
+        Candidates whole;
+        const std::int64_t *const ordinals = segment_->row_documents + range_.begin;
+        std::int64_t next = 0;
+        for (const Candidate &candidate : candidates_) {
+            if (candidate.row < next) continue;
+            std::int64_t row = candidate.row;
+            while (row > 0 && ordinals[row - 1] == ordinals[candidate.row]) --row;
+            for (; row < rows_ && ordinals[row] == ordinals[candidate.row]; ++row) whole.push_back({static_cast<std::int32_t>(row), scores_[row]});
+            next = row;
+        }
+        candidates_ = std::move(whole);
+    }
+
+    // The best of all candidates first: they raise the threshold for the rest.
+    void settle_best_first(Progress &progress) {
+        std::size_t size = std::max(FEWEST, static_cast<std::size_t>(options_.k) / 4);
+        Candidates batch;
+        while (!candidates_.empty() && !watch_.is_late(0)) {
+            drop(candidates_, progress.rest);
+            if (!segment_->single_rows || candidates_.size() <= size + size / 2) {  // the rows of a document are settled together
+                batch.swap(candidates_);
+                candidates_.clear();
+                score_more(batch, progress);
+                settle(batch, progress);
+                return;
+            }
+            batch = take_best(size);
+            score_more(batch, progress);
+            settle(batch, progress);
+            size *= 2;
+        }
+    }
+
+    // Where many are to be settled, lists that were only counted are scored as a whole.
+    void score_more(Candidates &batch, Progress &progress) {
+        const std::int64_t count = static_cast<std::int64_t>(batch.size());
+        bool any = false;
+        for (std::size_t i = 0; i < lines_->size(); ++i) any = any || (known_.known[i] == Known::counted && count * A_LOOKUP >= count_of(i));
+        if (!any) return;
+        for (Candidates *some : {&batch, &candidates_})
+            for (Candidate &candidate : *some) candidate.known -= scores_[candidate.row];
+        for (std::size_t i = 0; i < lines_->size(); ++i) {
+            const auto [begin, end] = postings_[i];
+            if (known_.known[i] != Known::counted || count * A_LOOKUP < end - begin) continue;
+            (*lines_)[i].count(kernels_, begin, end, range_.begin, scores_, true);
+            score_line(i);
+            known_.known[i] = progress.known[i] = Known::scored;
+        }
+        for (Candidates *some : {&batch, &candidates_})
+            for (Candidate &candidate : *some) candidate.known += scores_[candidate.row];
+    }
+
     struct Hit {
         std::size_t candidate;
         Posting posting;
@@ -214,7 +303,6 @@ class Settler {
     const Query &query_;
     TopK &top_;
     Watch watch_;
-    Room room_;
     // The range that is being worked on.
     const SegmentView *segment_ = nullptr;
     const std::vector<Line> *lines_ = nullptr;

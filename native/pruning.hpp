@@ -1,321 +1,209 @@
-// One query, leaving out what provably cannot be among the k best.
+// One query, leaving out what provably cannot be among the k best (MaxScore, with the sentence vector as one more list).
 //
 // A row has an upper bound: what lists that were read count or score, and for everything that is still to be looked at what
-// it adds at most. First the lists are read, those with the largest bounds first, until no new row can reach the threshold;
-// most are only counted. Then the bounds of the rows that can still win are made tighter step by step, the best rows first,
-// until they are scores: lists that were not read, heads of sentence vectors, vectors of lists, tails.
+// it adds at most. The lists are read in the order of their bounds, until all that is left together cannot bring a new row to
+// the threshold. Rare words have large bounds and short lists; the rows that these make the best are settled before much is
+// read, which gives the threshold. Then the bounds of the rows that can still win are made tighter step by step, the best rows
+// first, until they are scores: lists that were not read, heads of sentence vectors, vectors of lists, tails.
+//
+// Where a row without any word can win by its sentence vector, the heads of all rows are read, or all sentence vectors.
+// Otherwise only rows of the lists that were read are ever written, and they are set back to 0 at the end.
 #pragma once
 #include <cmath>
 #include <functional>
-#include <tuple>
 
 #include "candidates.hpp"
 
 namespace coil {
 
-constexpr std::int64_t A_LOOKUP = 12;      // postings that are read in the time of looking one up
-constexpr std::int64_t WORTH_A_TRY = 2048;  // postings; before reading so many, see whether k rows are good enough already
-constexpr std::size_t FEWEST = 16;         // rows settled at a time
+constexpr std::size_t SEEDS = 32;        // rows settled to find a threshold
+constexpr std::int64_t SEED_SHARE = 32;  // before more postings are read than this share of the rows, seeds are settled
+constexpr std::int64_t SOME = 1024;      // postings that are looked through for seeds at a time
+constexpr std::int64_t SHORT = 2048;     // postings that are scored at once, not only counted
+constexpr std::int64_t MOST_OF = 2;      // where more than this share of postings must be read, all are
+constexpr std::int64_t MANY = 4;         // where more postings are read than this share of the rows, rows are taken in order
+constexpr std::int64_t HEADS_APART = 8;  // where more than this share of the heads must be read, all are, in order
 constexpr std::int64_t SAMPLE = 128, SAMPLES = 8;  // rows, and places of a range, that tell whether heads rule out enough
-constexpr std::size_t MANY = 256;  // candidates; before so many are looked up, the best are settled for a better threshold
-constexpr std::int64_t FEW_ROWS = 16;  // a row that is looked at by itself costs as much as so many one after another
-constexpr std::int64_t MOST_READ = 4;  // where more than a fourth of all postings must be read, all are
-constexpr std::int64_t SHORT = 4096, SHORT_BESIDE_SENTENCES = 512;  // postings that are scored at once, not only counted
+constexpr std::int64_t WIDE = 12;                  // heads rule out too little where more than this share of rows is left
 
 class Pruner : public Settler {  // for one thread
   public:
-    using Settler::Settler;
+    Pruner(const Kernels &kernels, const Options &options, const Query &query, TopK &top, Deadline &deadline)
+        : Settler(kernels, options, query, top, deadline), room_(true) {}
 
     // The rows of a range; stops where it is when the time is over.
     void search(const SegmentView &segment, const std::vector<Line> &lines, const Range &range, const std::uint8_t *mask) {
-        enter(segment, lines, range, mask);
-        read_lists();
+        enter(segment, lines, range, mask, room_);
+        read_essential();
+        if ((dense_ && is_needed()) || !find_by_lists()) find_by_sentences();
         if (watch_.is_late(0)) return;
-        find_candidates();
-        if (candidates_.empty()) return;
-        if (!dense_ && read_rest()) find_candidates();
-        if (is_settled()) {
-            const std::size_t k = static_cast<std::size_t>(options_.k);
-            if (segment.single_rows && candidates_.size() > k) candidates_ = take_best(k);
-            settle(candidates_, known_);
-            return;
-        }
-        if (!dense_ && candidates_.size() > MANY && segment.single_rows) {  // a better threshold first
-            Candidates best = take_best(FEWEST);
-            settle(best, known_);
-            drop(candidates_, known_.rest);
-        }
-        Progress progress = known_;
-        add_heads(candidates_, progress);
-        for (std::size_t i = 0; i < lines.size() && !candidates_.empty(); ++i)
-            if (progress.known[i] == Known::nothing) count_more(i, progress);
-        settle_best_first(progress);
+        settle_candidates();
+        clear();
+        room_.is_clean();
     }
 
   private:
-    // The lists, those with the largest bounds first, until no row that has not been seen can win. Short lists come first by
-    // themselves: their best rows give a threshold which may spare the others.
-    void read_lists() {
-        settled_.clear();
-        auto [needed, postings, rest] = needed_lines();
-        if (!dense_ && few_ && top_.threshold() != NONE && postings > rows_ / 16) {
-            few_ = read_few(needed);
-            if (few_) return;
-        }
-        std::tie(needed, postings, rest) = needed_lines();
-        const std::int64_t threshold = top_.threshold();
-        // Where most of it must be read, looking up the rest costs more than reading that too.
-        std::int64_t all = 0;
-        for (std::size_t i = 0; i < lines_->size(); ++i) all += count_of(i);
-        const bool most = (!dense_ && postings * MOST_READ > all) || (dense_ && wide_);
-        if (most) needed = lines_->size();
-        // Where only few rows are seen, the others are neither set to 0 nor looked at.
-        start(needed, !most && rest + slack_ < threshold && postings * FEW_ROWS < rows_);
-        bool exact = !dense_;  // scores are what rows score at least
-        for (std::size_t i = 0; i < needed && !watch_.is_late(0); ++i) {
-            if (!most && known_.rest + slack_ < top_.threshold()) break;
-            if (exact && !most && count_of(i) >= WORTH_A_TRY && options_.k > 10 && raise_threshold()) break;
-            const bool scored = (*lines_)[i].is_counted_exactly() || most || threshold == NONE || count_of(i) <= (dense_ ? SHORT_BESIDE_SENTENCES : SHORT);
-            read(i, scored ? Known::scored : Known::counted);
-            exact = exact && scored;
-        }
-        for (const std::int32_t row : settled_) scores_[row] = SEEDED;
-        if (dense_ && !wide_) settle_seeds();
+    // Whether a row of no list that was read can still win.
+    bool is_needed() const { return known_.rest + slack_ >= top_.threshold(); }
+
+    // What a row must score by what was read.
+    std::int64_t needed() const {
+        const std::int64_t least = options_.without_zero ? 1 : SEEDED / 2, threshold = top_.threshold();
+        return threshold == NONE ? least : std::max(threshold - known_.rest - slack_, least);
     }
 
-    // How many lines must be read so that no other row can win, their postings, and what the other lines can add.
-    std::tuple<std::size_t, std::int64_t, std::int64_t> needed_lines() const {
-        std::int64_t rest = total_, postings = 0;
-        std::size_t needed = 0;
-        for (; needed < lines_->size() && rest + slack_ >= top_.threshold(); ++needed) {
-            rest -= (*lines_)[needed].bound;
-            postings += count_of(needed);
-        }
-        return {needed, postings, rest};
-    }
-
-    // Reads the first, short lines. Whether they are enough, with the threshold that their best rows give.
-    bool read_few(std::size_t needed) {
-        std::size_t few = 0;
-        std::int64_t rest = total_;
-        for (std::int64_t postings = 0; few < needed; ++few) {
-            if ((postings += count_of(few)) > rows_ / 16) break;
-            rest -= (*lines_)[few].bound;
-        }
-        // The threshold may well rise by a third, but hardly by more.
-        if (!few || rest > top_.threshold() + top_.threshold() / 3) return false;
-        start(few, true);
-        for (std::size_t i = 0; i < few; ++i) read(i, Known::scored);
-        settle_seeds();
-        return std::get<0>(needed_lines()) <= few;
-    }
-
-    // Nothing is known yet. The rows of the first lines are set to 0, with the other rows of their documents: only these, or all.
-    void start(std::size_t lines, bool sparse) {
-        known_ = {total_, std::vector<Known>(lines_->size(), Known::nothing), false, false};
-        sparse_ = sparse;
-        touched_ = lines;
-        if (!sparse) std::fill(scores_, scores_ + rows_, 0);
-        for (std::size_t i = 0; i < lines && sparse; ++i) {
-            std::int64_t next = 0;  // first row after the document that was set to 0 last
-            for (std::int64_t at = postings_[i].first; at < postings_[i].second; ++at) {
-                const std::int64_t row = segment_->posting_rows[at] - range_.begin;
-                if (row < next) continue;
-                const auto [first, end] = document_at(row);
-                std::fill(scores_ + first, scores_ + end, 0);
-                next = end;
+    // The lists of which a row must have one to win. Before many postings are read, seeds are settled. Where most must be
+    // read, all are scored at once.
+    void read_essential() {
+        essential_ = 0;
+        read_ = 0;
+        plain_ = wide_ || are_most_needed();
+        std::int64_t some = rows_ / SEED_SHARE;
+        for (; essential_ < lines_->size() && (plain_ || is_needed()) && !watch_.is_late(0); ++essential_) {
+            if (essential_ > 0 && read_ + count_of(essential_) > some && !plain_) {
+                settle_seeds();
+                some = 4 * std::max(read_, some);
+                if (!is_needed()) break;
+                plain_ = are_most_needed();
             }
+            read(essential_);
         }
+        if (dense_ && !wide_ && is_needed()) settle_seeds();
     }
 
-    // The rows of the document that a row belongs to.
-    std::pair<std::int64_t, std::int64_t> document_at(std::int64_t row) const {
-        if (segment_->single_rows) return {row, row + 1};
-        const std::int64_t *const ordinals = segment_->row_documents + range_.begin;
-        std::int64_t first = row, end = row + 1;
-        while (first > 0 && ordinals[first - 1] == ordinals[row]) --first;
-        while (end < rows_ && ordinals[end] == ordinals[row]) ++end;
-        return {first, end};
-    }
-
-    // Whether scores are all there is to know.
-    bool is_settled() const {
-        return (!dense_ || known_.tails) && std::all_of(known_.known.begin(), known_.known.end(), [](Known how) { return how == Known::scored; });
-    }
-
-    // Reads a line of which nothing is known into the scores.
-    void read(std::size_t i, Known how) {
-        const Line &line = (*lines_)[i];
-        if (how == Known::counted) {
-            line.count(kernels_, postings_[i].first, postings_[i].second, range_.begin, scores_, false);
-            watch_.is_late(16 * count_of(i));
-        } else {
-            score(i);
+    // Whether most of the postings that were not read must be read with this threshold.
+    bool are_most_needed() const {
+        if (dense_ || top_.threshold() == NONE) return false;
+        std::int64_t rest = known_.rest, more = 0, all = 0;
+        for (std::size_t i = essential_; i < lines_->size(); ++i) {
+            all += count_of(i);
+            if (rest + slack_ >= top_.threshold()) more += count_of(i);
+            rest -= (*lines_)[i].bound;
         }
-        known_.known[i] = how;
-        known_.rest -= line.bound;
+        return more * MOST_OF > all;
     }
 
-    void score(std::size_t i) {
-        const Line &line = (*lines_)[i];
-        const auto [begin, end] = postings_[i];
-        for (std::int64_t at = begin, to; at < end; at = to) {
-            to = step_end(line.list, at, STEP, end);
-            const Stretch stretch = line.list.between(*segment_, at, to);
-            for (const QueryToken *token : line.tokens) {
-                const Term term = term_of(query_, *token);
-                kernels_.add_list(*segment_, stretch, term, range_.begin, scores_);
-                stats.mentions_scored += stretch.end - stretch.begin;
-                if (watch_.is_late(work_of(*segment_, term, stretch))) return;
-            }
-        }
+    void read(std::size_t i) {
+        const bool scored = (*lines_)[i].is_counted_exactly() || plain_ || count_of(i) <= SHORT;
+        read_line(i, scored ? Known::scored : Known::counted);
+        read_ += count_of(i);
     }
 
-    // All lists that were not read, where there are so many candidates that looking them up would take longer.
-    bool read_rest() {
-        std::int64_t postings = 0;
-        for (std::size_t i = 0; i < lines_->size(); ++i)
-            if (known_.known[i] == Known::nothing) postings += count_of(i);
-        if (!postings || static_cast<std::int64_t>(candidates_.size()) * A_LOOKUP < postings) return false;
-        for (std::size_t i = 0; i < lines_->size(); ++i)
-            if (known_.known[i] == Known::nothing) read(i, Known::scored);
-        return true;
-    }
-
-    // A list that was not read: where there are many candidates, reading it all is quicker than looking up postings. Rows that
-    // have no score get something then that nobody looks at.
-    void count_more(std::size_t i, Progress &progress) {
-        if (static_cast<std::int64_t>(candidates_.size()) * A_LOOKUP < count_of(i)) {
-            look_up(candidates_, i, Known::counted, progress);
-            return;
-        }
-        for (Candidate &candidate : candidates_) candidate.known -= scores_[candidate.row];
-        read(i, (*lines_)[i].is_counted_exactly() ? Known::scored : Known::counted);
-        for (Candidate &candidate : candidates_) candidate.known += scores_[candidate.row];
-        progress.known[i] = known_.known[i];
-        progress.rest -= (*lines_)[i].bound;
-        drop(candidates_, progress.rest);
-    }
-
-    // The rows that are best by their lists give a threshold.
+    // The rows that are best by their lists give a threshold. Those that are taken are hidden, so that none is taken twice.
     void settle_seeds() {
-        const std::int64_t threshold = top_.threshold();
-        const std::size_t seeds = dense_ && threshold == NONE ? std::max(FEWEST, static_cast<std::size_t>(options_.k)) : FEWEST;
+        const std::size_t seeds = top_.threshold() == NONE ? std::max(SEEDS, static_cast<std::size_t>(options_.k) * 5 / 4) : SEEDS;
+        std::int64_t least = needed();
+        const auto shrink = [&] {
+            Candidates best = take_best(seeds);
+            for (const Candidate &candidate : candidates_) scores_[candidate.row] = candidate.known;
+            candidates_ = std::move(best);
+            std::int64_t worst = candidates_[0].known;
+            for (const Candidate &candidate : candidates_) worst = std::min(worst, candidate.known);
+            least = std::max(least, worst);
+        };
         candidates_.clear();
-        if (sparse_) {
-            find_touched(threshold == NONE ? 1 : threshold - known_.rest - slack_);
-            if (candidates_.size() > seeds) candidates_ = take_best(seeds);
-        } else {
-            find_best(seeds, threshold == NONE ? SEEDED / 2 : std::max<std::int64_t>(threshold - known_.rest - slack_, 1));
-        }
+        for (std::size_t i = 0; i < essential_; ++i)
+            for (std::int64_t at = postings_[i].first, to; at < postings_[i].second; at = to) {
+                to = std::min(at + SOME, postings_[i].second);
+                const std::size_t found = find_reaching(at, to, least, 0);
+                for (std::size_t p = 0; p < found; ++p) {
+                    const std::int32_t row = places_[p];
+                    if (scores_[row] < SEEDED / 2 || !is_allowed(row)) continue;
+                    candidates_.push_back({row, scores_[row]});
+                    scores_[row] = SEEDED;
+                }
+                if (candidates_.size() > 2 * seeds) shrink();
+            }
+        if (candidates_.size() > seeds) shrink();
+        for (const Candidate &candidate : candidates_) scores_[candidate.row] = candidate.known;
+        std::sort(candidates_.begin(), candidates_.end(), [](const Candidate &a, const Candidate &b) { return a.row < b.row; });
         if (!segment_->single_rows) whole_documents();
         settle(candidates_, known_);
     }
 
-    // The rows with the highest scores from `needed` on: some rows at a time, with a threshold that rises.
-    void find_best(std::size_t count, std::int64_t needed) {
-        constexpr std::int64_t SOME = 2048;
-        places_.resize(static_cast<std::size_t>(rows_) + LANES);
-        for (std::int64_t at = 0; at < rows_; at += SOME) {
-            const std::size_t here = static_cast<std::size_t>(std::min(SOME, rows_ - at));
-            const std::size_t found = kernels_.find_above(scores_ + at, here, needed, places_.data());
-            for (std::size_t i = 0; i < found; ++i)
-                if (is_allowed(at + places_[i])) candidates_.push_back({static_cast<std::int32_t>(at) + places_[i], scores_[at + places_[i]]});
-            if (candidates_.size() <= count) continue;
-            candidates_ = take_best(count);
-            std::int64_t least = candidates_[0].known;
-            for (const Candidate &candidate : candidates_) least = std::min(least, candidate.known);
-            needed = std::max(needed, least);
+    // Rows of postings [from, to) that score so much, put behind the first places. Returns how many places there are then.
+    std::size_t find_reaching(std::int64_t from, std::int64_t to, std::int64_t needed, std::size_t places) {
+        make_places(places + static_cast<std::size_t>(to - from) + 1);
+        for (std::int64_t at = from; at < to; ++at) {
+            const std::int32_t row = static_cast<std::int32_t>(segment_->posting_rows[at] - range_.begin);
+            places_[places] = row;
+            places += scores_[row] >= needed;
         }
+        return places;
     }
 
-    // Whether k rows score so much by what was read that no row that has not been seen can be better.
-    bool raise_threshold() {
-        const std::int64_t needed = known_.rest + slack_ + 1;
-        if (needed <= top_.threshold()) return false;
-        candidates_.clear();
-        find_reaching(needed);
-        if (!segment_->single_rows) {  // a document counts once
-            std::int64_t last = -1;
-            candidates_.erase(std::remove_if(candidates_.begin(), candidates_.end(),
-                                             [&](const Candidate &c) {
-                                                 const std::int64_t ordinal = segment_->row_documents[range_.begin + c.row];
-                                                 return std::exchange(last, ordinal) == ordinal;
-                                             }),
-                              candidates_.end());
+    void make_places(std::size_t count) {
+        if (places_.size() < count) places_.resize(count);
+    }
+
+    // Candidates among the rows of the lists that were read. More lists are read as long as so many rows can win that looking
+    // these up would take longer. False where there are so many that the heads of all rows are read more quickly in order.
+    bool find_by_lists() {
+        std::size_t found = 0;
+        if (needed() <= 0 || (plain_ && read_ * MANY > rows_)) {  // all rows are looked at
+            make_places(static_cast<std::size_t>(rows_) + LANES);
+            take_places(kernels_.find_above(scores_, static_cast<std::size_t>(rows_), needed(), places_.data()));
+            return true;
         }
-        const std::size_t k = static_cast<std::size_t>(options_.k);
-        if (candidates_.size() < k) return false;
-        const auto worst = candidates_.begin() + static_cast<std::ptrdiff_t>(k - 1);
-        std::nth_element(candidates_.begin(), worst, candidates_.end(),
-                         [](const Candidate &a, const Candidate &b) { return a.known > b.known; });
-        top_.raise(worst->known);
+        for (std::size_t i = 0; i < essential_; ++i) found = find_reaching(postings_[i].first, postings_[i].second, needed(), found);
+        for (std::size_t next = essential_; next < lines_->size() && !watch_.is_late(0); ++next) {
+            if (static_cast<std::int64_t>(found) * A_LOOKUP <= count_of(next)) break;
+            read(next);
+            const std::int64_t least = needed();
+            const auto end = places_.begin() + static_cast<std::ptrdiff_t>(found);
+            found = static_cast<std::size_t>(
+                std::remove_if(places_.begin(), end, [&](std::int32_t row) { return scores_[row] < least; }) - places_.begin());
+        }
+        if (dense_ && static_cast<std::int64_t>(found) * HEADS_APART > rows_) return false;
+        marks_.assign(static_cast<std::size_t>(rows_ / 64 + 1), 0);  // bring them into order
+        for (std::size_t p = 0; p < found; ++p) marks_[static_cast<std::size_t>(places_[p] / 64)] |= std::uint64_t{1} << (places_[p] % 64);
+        found = 0;
+        for (std::size_t word = 0; word < marks_.size(); ++word)
+            for (std::uint64_t bits = marks_[word]; bits; bits &= bits - 1)
+                places_[found++] = static_cast<std::int32_t>(word) * 64 + __builtin_ctzll(bits);
+        take_places(found);
         return true;
     }
 
-    // Rows that can still win.
-    void find_candidates() {
-        const std::int64_t threshold = top_.threshold();
+    void take_places(std::size_t count) {
         candidates_.clear();
-        if (dense_ && threshold != NONE) {
-            if (find_by_heads(threshold)) return;
+        candidates_.reserve(count);
+        for (std::size_t p = 0; p < count; ++p) {
+            const std::int64_t score = scores_[places_[p]];
+            if (score > SEEDED / 2 && is_allowed(places_[p])) candidates_.push_back({places_[p], score});
+        }
+    }
+
+    // Candidates among all rows: by their heads, or by their sentence vectors where heads would rule out too little.
+    void find_by_sentences() {
+        make_places(static_cast<std::size_t>(rows_) + LANES);
+        std::size_t found = 0;
+        if (!find_by_heads(found)) {
             read_sentences();
+            found = kernels_.find_above(scores_, static_cast<std::size_t>(rows_), std::max(needed(), SEEDED / 2), places_.data());
         }
-        find_reaching(threshold == NONE ? (options_.without_zero ? 1 : SEEDED / 2) : threshold - known_.rest - slack_);
-    }
-
-    // Rows whose scores reach `needed`.
-    void find_reaching(std::int64_t needed) {
-        needed = std::max(needed, SEEDED / 2);
-        if (sparse_) {
-            find_touched(needed);
-            return;
-        }
-        places_.resize(static_cast<std::size_t>(rows_) + LANES);
-        const std::size_t found = kernels_.find_above(scores_, static_cast<std::size_t>(rows_), needed, places_.data());
-        for (std::size_t i = 0; i < found; ++i)
-            if (is_allowed(places_[i])) candidates_.push_back({places_[i], scores_[places_[i]]});
-    }
-
-    // The same where only the rows of some lines have scores; bits bring the rows into order.
-    void find_touched(std::int64_t needed) {
-        bits_.assign(static_cast<std::size_t>(rows_ / 64 + 1), 0);
-        for (std::size_t i = 0; i < touched_; ++i)
-            for (std::int64_t at = postings_[i].first; at < postings_[i].second; ++at) {
-                const std::int64_t row = segment_->posting_rows[at] - range_.begin;
-                bits_[static_cast<std::size_t>(row / 64)] |= std::uint64_t{scores_[row] >= needed} << (row % 64);
-            }
-        for (std::size_t word = 0; word < bits_.size(); ++word)
-            for (std::uint64_t bits = bits_[word]; bits; bits &= bits - 1) {
-                const std::int32_t row = static_cast<std::int32_t>(word) * 64 + __builtin_ctzll(bits);
-                if (is_allowed(row)) candidates_.push_back({row, scores_[row]});
-            }
+        take_places(found);
     }
 
     // Rows that reach the threshold by their scores, their heads and the lengths of their tails. False where these rule out too
     // little: by some samples, which decide the way, never the result.
-    bool find_by_heads(std::int64_t threshold) {
+    bool find_by_heads(std::size_t &found) {
+        const std::int64_t threshold = top_.threshold();
+        if (threshold == NONE) return false;
         const auto value = [](std::int64_t grid) { return static_cast<float>(grid) / GRID; };
-        const float longest = value(sentence_) * RAISED, needed = value(threshold - (known_.rest - sentence_) - slack_);
-        const HeadQuery query{query_.head, static_cast<float>(tail_step_) * RAISED, longest, needed - std::abs(needed) * 1e-6f};
-        places_.resize(static_cast<std::size_t>(rows_) + LANES);
+        const float longest = value(sentence_) * RAISED, least = value(threshold - (known_.rest - sentence_) - slack_);
+        const HeadQuery query{query_.head, static_cast<float>(tail_step_) * RAISED, longest, least - std::abs(least) * 1e-6f};
         const auto open = [&](std::int64_t begin, std::int64_t end) {
             return kernels_.find_open(*segment_, range_.begin + begin, range_.begin + end, query, scores_ + begin, places_.data(),
                                       &stats.heads_scored);
         };
-        if (sparse_) {
-            find_reaching(threshold - known_.rest - slack_);
-            return true;
-        }
         std::int64_t looked_at = 0, left = 0;
         for (std::int64_t at = 0; at + SAMPLE <= rows_; at += std::max(rows_ / SAMPLES, SAMPLE), looked_at += SAMPLE)
             left += static_cast<std::int64_t>(open(at, at + SAMPLE));
-        wide_ = left * 4 > looked_at;
+        wide_ = left * WIDE > looked_at;
         if (wide_) return false;
-        const std::size_t found = open(0, rows_);
+        found = open(0, rows_);
         watch_.is_late(bytes_of(segment_->heads, rows_));
-        for (std::size_t i = 0; i < found; ++i)
-            if (scores_[places_[i]] > SEEDED / 2 && is_allowed(places_[i])) candidates_.push_back({places_[i], scores_[places_[i]]});
         return true;
     }
 
@@ -334,63 +222,40 @@ class Pruner : public Settler {  // for one thread
         stats.heads_scored += rows_;
     }
 
-    // All rows of the documents that candidates belong to, in place of the candidates.
-    void whole_documents() {
-        Candidates whole;
-        std::int64_t next = 0;
-        for (const Candidate &candidate : candidates_) {
-            if (candidate.row < next) continue;
-            const auto [first, end] = document_at(candidate.row);
-            for (std::int64_t row = first; row < end; ++row) whole.push_back({static_cast<std::int32_t>(row), scores_[row]});
-            next = end;
-        }
-        candidates_ = std::move(whole);
+    void settle_candidates() {
+        const std::size_t k = static_cast<std::size_t>(options_.k);
+        if (is_settled() && segment_->single_rows && candidates_.size() > k) candidates_ = take_best(k);
+        Progress progress = known_;
+        add_heads(candidates_, progress);
+        for (std::size_t i = 0; i < lines_->size() && !candidates_.empty(); ++i)
+            if (progress.known[i] == Known::nothing) look_up(candidates_, i, Known::counted, progress);
+        settle_best_first(progress);
     }
 
-    // The best of all candidates first: they raise the threshold for the rest.
-    void settle_best_first(Progress &progress) {
-        std::size_t size = std::max(FEWEST, static_cast<std::size_t>(options_.k) / 4);
-        Candidates batch;
-        while (!candidates_.empty() && !watch_.is_late(0)) {
-            drop(candidates_, progress.rest);
-            if (!segment_->single_rows || candidates_.size() <= size + size / 2) {  // the rows of a document are settled together
-                batch.swap(candidates_);
-                candidates_.clear();
-                score_more(batch, progress);
-                settle(batch, progress);
-                return;
-            }
-            batch = take_best(size);
-            score_more(batch, progress);
-            settle(batch, progress);
-            size *= 2;
-        }
+    // Whether scores are all there is to know.
+    bool is_settled() const {
+        return (!dense_ || known_.tails) && std::all_of(known_.known.begin(), known_.known.end(), [](Known how) { return how == Known::scored; });
     }
 
-    // Where many are to be settled, lists that were only counted are scored as a whole.
-    void score_more(Candidates &batch, Progress &progress) {
-        const std::int64_t count = static_cast<std::int64_t>(batch.size());
-        bool any = false;
-        for (std::size_t i = 0; i < lines_->size(); ++i) any = any || (known_.known[i] == Known::counted && count * A_LOOKUP >= count_of(i));
-        if (!any) return;
-        for (Candidates *some : {&batch, &candidates_})
-            for (Candidate &candidate : *some) candidate.known -= scores_[candidate.row];
+    // All scores are 0 again.
+    void clear() {
+        if (known_.tails || read_ * MANY > rows_) {
+            std::fill(scores_, scores_ + rows_, 0);
+            return;
+        }
         for (std::size_t i = 0; i < lines_->size(); ++i) {
-            const auto [begin, end] = postings_[i];
-            if (known_.known[i] != Known::counted || count * A_LOOKUP < end - begin) continue;
-            (*lines_)[i].count(kernels_, begin, end, range_.begin, scores_, true);
-            score(i);
-            known_.known[i] = progress.known[i] = Known::scored;
+            if (known_.known[i] == Known::nothing) continue;
+            for (std::int64_t at = postings_[i].first; at < postings_[i].second; ++at) scores_[segment_->posting_rows[at] - range_.begin] = 0;
         }
-        for (Candidates *some : {&batch, &candidates_})
-            for (Candidate &candidate : *some) candidate.known += scores_[candidate.row];
+        for (const std::int32_t row : settled_) scores_[row] = 0;
     }
 
-    bool sparse_ = false;      // only the rows of the first lines have scores
-    std::size_t touched_ = 0;  // how many lines these are
-    bool few_ = true;          // of the range before, short lists were enough
-    bool wide_ = false;        // of the range before, too many rows were left to read only some sentence vectors
-    std::vector<std::uint64_t> bits_;  // of rows
+    Room room_;
+    std::size_t essential_ = 0;         // lines that were read because a new row could win by them
+    std::int64_t read_ = 0;             // postings
+    bool plain_ = false;                // most lists must be read, so all are, and scored
+    bool wide_ = false;                 // of the range before, too many rows were left to read only some sentence vectors
+    std::vector<std::uint64_t> marks_;  // of rows
 };
 
 }  // namespace coil

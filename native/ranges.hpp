@@ -21,11 +21,11 @@ struct Range {
     std::int64_t begin, end;  // rows
 };
 
-// Ranges never part the rows of one document. The first ones are small.
-inline std::vector<Range> cut(const Segments &segments, const Options &options) {
+// Ranges never part the rows of one document. The first ones are small, unless a search finds a threshold by its lists.
+inline std::vector<Range> cut(const Segments &segments, const Options &options, bool by_lists) {
     std::vector<Range> ranges;
     const std::int64_t most = options.range_rows;
-    std::int64_t size = std::max<std::int64_t>(most / FIRST_RANGES, 1);
+    std::int64_t size = by_lists ? most : std::max<std::int64_t>(most / FIRST_RANGES, 1);
     for (std::size_t s = 0; s < segments.size(); ++s) {
         const SegmentView &segment = *segments[s];
         for (std::int64_t begin = 0; begin < segment.rows;) {
@@ -75,7 +75,7 @@ class TopK {
     }
 
   private:
-    static bool is_better(const Found &a, const Found &b) { return a.before(b); }
+    static constexpr auto is_better = [](const Found &a, const Found &b) { return a.before(b); };
 
     std::size_t k_, spare_;
     std::atomic<std::int64_t> threshold_;
@@ -83,10 +83,11 @@ class TopK {
     std::vector<Found> best_;
 };
 
-// Memory for scores that outlives a search: fresh memory would cost more than it takes to fill it.
+// Memory for scores that outlives a search: fresh memory would cost more than it takes to fill it. A clean room holds zeros,
+// and its user leaves it like that.
 class Room {
   public:
-    Room() {
+    explicit Room(bool clean = false) : kept_(clean ? 1 : 0) {
         const std::lock_guard<std::mutex> guard(lock());
         spare().reserve(SPARE);  // so that the destructor cannot fail
         if (spare().empty()) return;
@@ -94,19 +95,23 @@ class Room {
         spare().pop_back();
     }
     ~Room() {
-        if (values_.size() > MOST) return;
+        if (values_.size() > MOST || in_use_) return;
         const std::lock_guard<std::mutex> guard(lock());
         if (spare().size() < SPARE) spare().push_back(std::move(values_));
     }
     Room(const Room &) = delete;
     Room &operator=(const Room &) = delete;
 
-    // Room for so many scores; what is in them is not said.
+    // Room for so many scores; what is in them is not said unless it is a clean room.
     std::int64_t *of(std::int64_t count) {
         if (memory_fault.strikes()) throw std::bad_alloc();
         if (values_.size() < static_cast<std::size_t>(count)) values_.resize(static_cast<std::size_t>(count));
+        in_use_ = kept_ == 1;
         return values_.data();
     }
+
+    // All are 0 again.
+    void is_clean() { in_use_ = false; }
 
   private:
     static constexpr std::size_t MOST = 3 << 19, SPARE = 8;  // scores kept in one room, and rooms
@@ -114,10 +119,12 @@ class Room {
         static std::mutex one;
         return one;
     }
-    static std::vector<std::vector<std::int64_t>> &spare() {
-        static std::vector<std::vector<std::int64_t>> rooms;
-        return rooms;
+    std::vector<std::vector<std::int64_t>> &spare() const {
+        static std::vector<std::vector<std::int64_t>> rooms[2];
+        return rooms[kept_];
     }
+    const std::size_t kept_;  // among the rooms of this kind
+    bool in_use_ = false;     // a clean room that holds other numbers than 0
     std::vector<std::int64_t> values_;
 };
 

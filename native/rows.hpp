@@ -77,9 +77,33 @@ inline void add_all(const Vectors &rows, std::int64_t count, const QueryVector &
         add_all<S, 0>(rows, count, q, scores, ahead, row);
 }
 
+// The same for rows of int8 from `begin` on, sixteen at a time, which are scaled and added together. Returns how many were taken.
+template <class S, int LINES>
+inline std::int64_t add_sixteens(const Vectors &rows, std::int64_t begin, std::int64_t count, const QueryVector &q, std::int64_t *scores) {
+    constexpr std::int64_t BYTES = 64 * LINES;
+    std::int64_t i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        const std::uint8_t *const first = rows.data + (begin + i) * BYTES;
+        for (std::int64_t line = 0; line < LANES * LINES; ++line) __builtin_prefetch(first + ROWS_AHEAD * BYTES + 64 * line, 0, 2);
+        std::int32_t sums[LANES];
+        std::int64_t parts[LANES];
+        for (int r = 0; r < LANES; r += 4) {
+            const std::uint8_t *const row = first + r * BYTES, *const four[4] = {row, row + BYTES, row + 2 * BYTES, row + 3 * BYTES};
+            S::template int8_rows<LINES>(four, 64 * LINES, q, sums + r);
+        }
+        S::to_grid(S::scaled(sums, rows.scales + begin + i, q.scale), parts);
+        for (int r = 0; r < LANES; ++r) add(scores[i + r], parts[r]);
+    }
+    return i;
+}
+
 template <class S>
 void add_rows(const Vectors &rows, std::int64_t begin, std::int64_t end, const QueryVector &q, std::int64_t *scores) {
-    if (rows.dim) add_all<S>(rows, end - begin, q, scores, ROWS_AHEAD, [begin](std::int64_t i) { return begin + i; });
+    if (!rows.dim) return;
+    std::int64_t done = 0;
+    if (rows.kind == Kind::int8 && rows.dim == 64) done = add_sixteens<S, 1>(rows, begin, end - begin, q, scores);
+    if (rows.kind == Kind::int8 && rows.dim == 192) done = add_sixteens<S, 3>(rows, begin, end - begin, q, scores);
+    add_all<S>(rows, end - begin - done, q, scores + done, ROWS_AHEAD, [begin, done](std::int64_t i) { return begin + done + i; });
 }
 
 template <class S>

@@ -67,8 +67,6 @@ std::vector<Result> search(const Kernels &kernels, const Segments &segments, con
                            const PartsOfQueries &parts, const Options &options, Deadline &deadline) {
     std::vector<Result> results(queries.size());
     if (options.k <= 0 || queries.empty()) return results;
-    const std::vector<Range> ranges = cut(segments, options);
-    if (ranges.empty()) return results;
     std::int64_t rows = 0;
     for (const SegmentView *segment : segments) rows += segment->rows;
     const std::int64_t useful = 1 + rows * static_cast<std::int64_t>(options.prune ? 1 : queries.size()) / WORTH_A_THREAD;
@@ -79,10 +77,11 @@ std::vector<Result> search(const Kernels &kernels, const Segments &segments, con
     bool prune = options.prune;
     for (std::size_t q = 0; q < queries.size() && prune; ++q) prune = can_prune(segments, *queries[q], parts, q);
     if (!prune)
-        search_all(kernels, segments, masks, queries, parts, ranges, threads, options, deadline, tops, results);
+        search_all(kernels, segments, masks, queries, parts, cut(segments, options, false), threads, options, deadline, tops, results);
     else
         for (std::size_t q = 0; q < queries.size() && !deadline.passed(); ++q)
-            search_pruned(kernels, segments, masks, *queries[q], q, parts, ranges, threads, options, deadline, *tops[q], results[q].stats);
+            search_pruned(kernels, segments, masks, *queries[q], q, parts, cut(segments, options, !queries[q]->tokens.empty()), threads, options,
+                          deadline, *tops[q], results[q].stats);
     for (std::size_t q = 0; q < queries.size(); ++q) results[q].found = tops[q]->sorted();
     return results;
 }

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from coil.errors import SearchTimeout
 from coil.hits.ranking import Ranked, Ranking
 from coil.hits.top_k import top_k
-from coil.lists.segment import LiveSegment
+from coil.lists.segment import MOST_ROWS, LiveSegment
 from coil.scores.native import WIDEST, NativeScorer, native_errors
 from coil.scores.prepared import PreparedQuery
 from coil.scores.scorer import Scorer
@@ -141,9 +141,11 @@ class NativeRanker:
         self._masks = [mask_of(live, None) for live in segments]
         self._threads = threads
 
-    def _usual_range(self, queries: int, prune: bool) -> int:
+    def _usual_range(self, queries: Sequence[PreparedQuery], prune: bool) -> int:
+        if prune and all(query.keys for query in queries):  # hardly any scores are written
+            return MOST_ROWS if len(self._segments) >= 2 * self._threads or self._threads == 1 else RANGE_ROWS
         few = len(self._segments) < 4 * self._threads and self._threads > 1  # ranges are what threads share
-        return BATCH_ROWS if few or (queries >= BATCH and not prune) else RANGE_ROWS
+        return BATCH_ROWS if few or (len(queries) >= BATCH and not prune) else RANGE_ROWS
 
     def rank(self, queries: Sequence[PreparedQuery], selection: Selection, prune: bool = True) -> Rankings:
         """The k best of each query. Without pruning, a list is read once for all queries that use it."""
@@ -185,7 +187,7 @@ class NativeRanker:
                 at_least=selection.at_least,
                 threads=self._threads,
                 seconds=left,
-                range_rows=self._range_rows or self._usual_range(len(queries), prune),
+                range_rows=self._range_rows or self._usual_range(queries, prune),
             )
         if answers is None:
             raise SearchTimeout(
