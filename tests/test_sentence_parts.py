@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +72,30 @@ def test_the_parts_of_an_explanation_sum_to_its_sentence_part(full: Path, tmp_pa
 def test_sentences_cover_a_text_without_overlap(text: str) -> None:
     spans = sentence_spans(text)
     assert "".join(text[start:end] for start, end in spans) == text
+
+
+_WRITTEN_OUT = re.compile(r"(?<=[.!?。！？])[\"'”’)\]]*\s+|\s*\n\s*\n\s*|[。！？]")
+
+
+@given(st.text(alphabet="ab .!?\n\t。\"')", max_size=40))
+def test_sentences_end_where_the_rule_says(text: str) -> None:
+    """The rule as one pattern, which takes the square of the time for a long run of white space."""
+    expected, begin = [], 0
+    for match in _WRITTEN_OUT.finditer(text):
+        if text[begin : match.end()].strip():
+            expected.append((begin, match.end()))
+            begin = match.end()
+    if text[begin:].strip() or not expected:
+        expected.append((begin, len(text)))
+    else:
+        expected[-1] = (expected[-1][0], len(text))
+    assert sentence_spans(text) == expected
+
+
+@pytest.mark.parametrize("run", [" ", "\n", " \n", ".", "'", '."', ". '", "。", "。\n\n", "\u200b\n\n"])
+def test_any_long_run_of_characters_is_split_in_a_moment(run: str) -> None:
+    began = time.process_time()
+    text = "kiwi" + run * (1_000_000 // len(run)) + "tart"
+    spans = sentence_spans(text)
+    assert (spans[0][0], spans[-1][1]) == (0, len(text))
+    assert time.process_time() - began < 20  # the square of a million steps takes hours

@@ -15,7 +15,9 @@ from coil.explanations.snippet import Span
 from coil.scores.prepared import PreparedQuery
 from coil.vectors.encoder import Encoder
 
-_END = re.compile(r"(?<=[.!?。！？])[\"'”’)\]]*\s+|\s*\n\s*\n\s*|[。！？]")
+# A run of white space is matched as a whole and judged afterwards (an empty line ends a sentence): a pattern
+# for runs with two line breaks would be tried from every character of a long run.
+_END = re.compile(r"(?<=[.!?。！？])[\"'”’)\]]*\s+|[。！？]|(?P<space>\s+)")
 START_AND_END, ROUNDING = "start and end", "rounding"
 _NOTHING = 1e-6  # what is closer to 0 than this is not worth a line
 
@@ -66,6 +68,9 @@ def sentence_spans(text: str) -> list[Span]:
     """The sentences of a text; together they are all of it."""
     spans, begin = [], 0
     for match in _END.finditer(text):
+        space = match["space"]
+        if space is not None and space.count("\n") < 2:
+            continue
         if text[begin : match.end()].strip():
             spans.append((begin, match.end()))
             begin = match.end()
