@@ -6,9 +6,12 @@ import json
 import signal
 import socket
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -16,7 +19,8 @@ import pytest
 
 from coil.indexes.opening import create, open_index
 from coil.service import service
-from coil.service.limits import ServiceOptions
+from coil.service.limits import ServiceLimits, ServiceOptions
+from coil.service.workers import Job, Workers
 from coil.texts.values import Document
 from coil.tokens.chunks import chunk_spans
 from coil.vectors.token_vectors import TokenVectors
@@ -113,6 +117,46 @@ def test_one_long_document_does_not_hold_up_a_stop(tmp_path: Path, monkeypatch: 
     assert 0 < encoder.encoded < chunks / 4
     with open_index(folder, HashEncoder()) as index:
         assert not index.has("long")
+
+
+def test_a_search_that_does_not_end_does_not_hold_up_a_stop() -> None:
+    over, runs = threading.Event(), threading.Event()
+
+    def answer(values: list[object], seconds: float) -> list[object]:
+        runs.set()
+        over.wait(60)
+        return values
+
+    workers = Workers(2, 8, lambda size, waited: None)
+    future = workers.submit(Job(None, 1, answer, time.monotonic() + 60))
+    assert runs.wait(20)
+    began = time.monotonic()
+    assert workers.stop(0.2) == 1
+    assert time.monotonic() - began < 10
+    over.set()
+    assert future.result(20) == 1
+
+
+def test_an_explanation_ends_with_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that makes it is free soon after the 504."""
+    build(tmp_path / "notes.coil", 3)
+    made = threading.Event()
+
+    def parts(*given: Any) -> tuple[()]:
+        go_on = given[-1]
+        try:
+            while True:
+                go_on()
+                time.sleep(0.01)
+        finally:
+            made.set()
+
+    monkeypatch.setattr("coil.explanations.explainer.split_sentence_part", parts)
+    options = ServiceOptions(limits=ServiceLimits(seconds=0.5))
+    with running([tmp_path / "notes.coil"], options, HashEncoder()) as server:
+        answer = server.client.get(f"{ONE}/explain", params={"q": "river", "doc_id": "d/1"})
+        assert answer.status_code == 504
+        assert made.wait(10)
 
 
 def test_cutting_a_long_document_can_be_ended() -> None:

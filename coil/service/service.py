@@ -28,7 +28,7 @@ from coil.service.meters import Meters
 from coil.service.problems import PUT_BACK, RESTORE, Problem, busy, unknown_document, unknown_index
 from coil.service.replies import Reply, UnsentBytes, large_answer
 from coil.service.served import ServedIndex
-from coil.service.workers import MOST_TOGETHER, Job, Workers
+from coil.service.workers import MOST_TOGETHER, SECONDS_TO_END, Job, Workers
 from coil.texts.values import clean
 from coil.tokens.profile import By
 
@@ -88,10 +88,15 @@ class Service:
         self._give_up_at = min(self._give_up_at, until)
 
     def stop(self) -> None:
-        """Finish running requests and writes, then close the indexes."""
+        """Finish running requests and writes, then close the indexes.
+
+        Requests that read are over by then, or their time is; one that still runs is not waited for.
+        """
         self._stopping = True
-        self._first.join()
-        self._workers.stop()
+        self._first.join(SECONDS_TO_END)
+        running = self._workers.stop()
+        if running:
+            _log.error("searches still run", extra={"threads": running})
         for index in self.served.values():
             index.close()
 
