@@ -90,13 +90,7 @@ class Gate:
         except asyncio.CancelledError:  # not passed on: uvicorn would log a traceback
             note["problem"] = "stopped"
             if not status:
-                problem = Problem(
-                    503,
-                    "stopped",
-                    "the server stopped before it was done",
-                    "check whether the change was made",
-                )
-                await send_problem(problem, request_id, answer)
+                await send_problem(_stopped(scope), request_id, answer)
         except Exception:
             _log.exception("failed", extra={"request_id": request_id})
             note["problem"] = "failure"
@@ -190,7 +184,12 @@ class Body:
         self._limits, self._admit = limits, admit
         self._began = time.monotonic()
         self._end = self._began + limits.body_seconds
-        self._complete = False
+        self._asked_for = self._complete = False
+
+    @property
+    def is_arriving(self) -> bool:
+        """Whether the handler has begun to read it and does not have all of it: nothing is done before."""
+        return self._asked_for and not self._complete
 
     def allow_upload(self) -> None:
         """This client may change the index: it has longer, and its connection is not closed for others."""
@@ -201,6 +200,7 @@ class Body:
     async def __call__(self) -> Message:
         if self._complete:  # from here on there is only the disconnect
             return await self._receive()
+        self._asked_for = True
         try:
             message = await asyncio.wait_for(self._receive(), max(self._end - time.monotonic(), 0.0))
         except asyncio.TimeoutError:
@@ -211,6 +211,17 @@ class Body:
             if self._bytes > self._most:
                 raise too_large(self._most)
         return message
+
+
+def _stopped(scope: Scope) -> Problem:
+    """The server stops and does not wait for this request any longer."""
+    body: Body | None = scope["state"].get("body")
+    detail, remedy = "the server stopped before it was done", "send it again later"
+    if body is not None and body.is_arriving:
+        detail = "the server stopped before the body had arrived; nothing was changed"
+    elif "/documents" in scope["path"] and scope["method"] != "GET":
+        remedy = "check whether the change was made"
+    return Problem(503, "stopped", detail, remedy, {"Retry-After": "5"})
 
 
 def too_large(most: int) -> Problem:

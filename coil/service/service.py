@@ -25,7 +25,7 @@ from coil.service.answers import Answered, Asked, answer_queries, describe, expl
 from coil.service.batches import BatchTurns, PinnedIndex, slice_size
 from coil.service.limits import ServiceOptions
 from coil.service.meters import Meters
-from coil.service.problems import PUT_BACK, RESTORE, Problem, busy, unknown_document, unknown_index
+from coil.service.problems import PUT_BACK, RESTORE, Problem, unknown_document, unknown_index
 from coil.service.replies import Reply, UnsentBytes, large_answer
 from coil.service.served import ServedIndex
 from coil.service.workers import MOST_TOGETHER, SECONDS_TO_END, Job, Workers
@@ -281,7 +281,13 @@ class Service:
                 with received:
                     self._go_on()
                     added = uploads.check(received)
-                    index.update(uploads.read(received), empty.extend, self._go_on)
+                    before = index.version
+                    try:
+                        index.update(uploads.read(received), empty.extend, self._go_on)
+                    except _GivenUp as error:
+                        if index.version != before:  # a long upload is committed in several parts
+                            raise _given_up_halfway() from error
+                        raise
                 self.meters.count_written(name, "add", added)
                 return _json({"added": added, "empty": empty, "documents": len(index)})
 
@@ -318,7 +324,7 @@ class Service:
     def _go_on(self) -> None:
         """Give up a change that takes too long for a server that stops."""
         if time.monotonic() > self._give_up_at:
-            raise busy("the server is stopping; this change is not complete: send it again", seconds=5)
+            raise _GivenUp
 
     def _index(self, name: str) -> ServedIndex:
         if name not in self.served:
@@ -409,13 +415,34 @@ class Service:
         self._warm = True
 
 
+class _GivenUp(Problem):
+    """A change was given up, because the server stops, before anything was written."""
+
+    def __init__(self) -> None:
+        detail = "the server is stopping; nothing was changed"
+        super().__init__(503, "busy", detail, "send it again later", {"Retry-After": "5"})
+
+
+def _given_up_halfway() -> Problem:
+    detail = "the server is stopping; a part of the documents was written"
+    return Problem(503, "busy", detail, "send all of them again later", {"Retry-After": "5"})
+
+
 def _unready(reason: str, remedy: str = "try again later") -> Problem:
     return Problem(503, "unready", reason, remedy, {"Retry-After": "1"})
 
 
 async def _whole(change: Future[bytes]) -> bytes:
-    """Wait for a change, which a client that disconnects does not interrupt."""
-    return await asyncio.shield(asyncio.wrap_future(change))
+    """Wait for a change, which a client that disconnects does not interrupt.
+
+    A server that stops interrupts it: a change that has not begun is not made then.
+    """
+    try:
+        return await asyncio.shield(asyncio.wrap_future(change))
+    except asyncio.CancelledError:
+        if change.cancel():
+            raise _GivenUp from None
+        raise
 
 
 def _json(value: Any) -> bytes:
