@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -40,6 +40,7 @@ CHANGES_MAY_TAKE = 20.0  # seconds after the signal to stop; the server waits fo
 _MANY_HITS = 100  # more take so long to fetch and write that the search is not quick
 _LONG_QUERY = 300  # characters; the language model takes as long for a longer one as for several others
 _LARGE_DOCUMENT = 256 << 10  # bytes; a larger one takes longer than a search
+_MUCH_TEXT = 1 << 20  # characters of all hits; more take longer to fetch and write than a search
 _HITS_TOGETHER = 320  # of queries that are answered together: what is held as Python values at once
 
 Gone = Callable[[], Awaitable[bool]]
@@ -130,10 +131,11 @@ class Service:
         served = self._index(name)
         self._check(asked)
 
-        def answer(queries: list[str], seconds: float) -> list[Reply | Problem]:
+        def answer(queries: list[str], seconds: float, most_each: int | None = None) -> list[Reply | Problem]:
             deadline = time.monotonic() + seconds
+            most = None if most_each is None else most_each * len(queries)
             with served.reading() as index:
-                found = self._answer(served, index, queries, asked, seconds)
+                found = self._answer(served, index, queries, asked, seconds, most)
             found.reverse()
             return [self._written(found.pop(), deadline) for _ in queries]
 
@@ -143,8 +145,17 @@ class Service:
             slow=is_long or asked.filter is not None or asked.matches or asked.k > _MANY_HITS,
             together=max(1, min(MOST_TOGETHER, _HITS_TOGETHER // asked.k)),
             size=len(query),
+            end=time.monotonic() + self.options.limits.seconds,
         )
-        found: Reply = await self._ask(answer, self._query(query), job, gone)
+        cleaned = self._query(query)
+        found: Reply
+        if not job.slow:
+            try:
+                found = await self._ask(partial(answer, most_each=_MUCH_TEXT), cleaned, job, gone)
+                return found
+            except AnswerTooLarge:  # it is known only now that this takes long
+                job = replace(job, slow=True)
+        found = await self._ask(answer, cleaned, job, gone)
         return found
 
     async def search_batch(self, name: str, queries: Sequence[str], asked: Asked, gone: Gone) -> Reply:
@@ -351,12 +362,21 @@ class Service:
             raise Problem(422, "too_long", detail, "shorten the filter")
 
     def _answer(
-        self, served: ServedIndex, index: IndexReader, queries: Sequence[str], asked: Asked, seconds: float
+        self,
+        served: ServedIndex,
+        index: IndexReader,
+        queries: Sequence[str],
+        asked: Asked,
+        seconds: float,
+        most_text: int | None = None,
     ) -> list[Answered]:
+        """Answer queries; more text than `most_text` is an AnswerTooLarge, than may be sent a Problem."""
         most = self.options.limits.answer_bytes
         try:
-            found = answer_queries(index, queries, asked, seconds, most)
+            found = answer_queries(index, queries, asked, seconds, min(most, most_text or most))
         except AnswerTooLarge as error:  # found out while texts were fetched, before they filled the memory
+            if most_text is not None and most_text < most:
+                raise
             raise large_answer(most) from error
         for one in found:
             self.meters.count_query(served.name, one.stats)
