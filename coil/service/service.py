@@ -71,7 +71,7 @@ class Service:
         self._workers = Workers(options.searching_threads, options.limits.waiting, self.meters.count_batch)
         self._unsent = UnsentBytes(options.limits.unsent_bytes)
         self._batch_turns = BatchTurns(self._workers.slow_places, options.limits.waiting)
-        self._warm = False
+        self._cold = dict.fromkeys(served, "")  # indexes that have not answered a query, and why that failed
         self._stopping = False
         self._give_up_at = math.inf
         self._first = threading.Thread(target=self._warm_up, name="warm-up", daemon=True)
@@ -114,13 +114,16 @@ class Service:
                 elif served.trouble:
                     told = "queries are answered from the last snapshot, changes fail"
                     wrong.append(f"the index {name!r} {served.trouble}: {told}")
+                elif not self._first_query(served):
+                    wrong.append(f"the index {name!r} {served.damage or 'cannot be searched'}: queries fail")
+                    remedy = RESTORE if served.damage else "see the server's log"
             if wrong:
                 raise _unready("; ".join(wrong), remedy)
             return _json({"status": "ready"})
 
         if self._stopping:
             raise _unready("the server is stopping")
-        if not self._warm:
+        if self._first.is_alive():
             raise _unready("not every index has answered its first query yet")
         return await self._ask_alone(answer)
 
@@ -425,14 +428,26 @@ class Service:
 
     def _warm_up(self) -> None:
         """Answer one query of every index, so that the first client does not wait for files to load."""
-        try:
-            for served in self.served.values():
+        for served in self.served.values():
+            if not self._stopping:
+                self._first_query(served)
+
+    def _first_query(self, served: ServedIndex) -> bool:
+        """Whether an index can answer; it is asked until it has done so once."""
+        if served.name in self._cold:
+            try:
                 with served.reading() as index:
                     index.search("first", k=1)
-        except CoilError as error:
-            _log.error("cannot answer", extra={"index": served.name, "reason": str(error)})
-            return
-        self._warm = True
+            except Exception as error:
+                reason = str(error) or type(error).__name__
+                if self._cold.get(served.name) != reason:  # once, however often somebody asks
+                    self._cold[served.name] = reason
+                    unexpected = not isinstance(error, CoilError)
+                    extra = {"index": served.name, "reason": reason}
+                    _log.error("cannot answer", exc_info=unexpected, extra=extra)
+                return False
+            self._cold.pop(served.name, None)
+        return True
 
 
 class _GivenUp(Problem):
