@@ -238,8 +238,11 @@ def serve(
         if open_browser and has_desktop():
             webbrowser.open(address.url)
 
-    log_as_json()
-    run_server(Service(served, options), listening, began)
+    log = log_as_json()
+    try:
+        run_server(Service(served, options), listening, began)
+    finally:
+        log.close()
 
 
 def read_token(path: Path) -> str:
