@@ -11,6 +11,7 @@ import asyncio
 import json
 import re
 import uuid
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from coil.service.problems import MEDIA_TYPE, Problem, busy
 
 SPARE = 16  # connections beyond the limit, on which only /health is answered
 CROWDED = "crowded"  # in the state of a request: more connections than allowed have a request
+TURN = "turn"  # in the state of a request that was sent ahead of an answer: what it waits for
 ADMIT = "admit"  # in the state of a request: counts it from here on, although its body is still arriving
 _LINGER = (
     1.0  # seconds to read on after a refusal: closing at once could discard it before the client reads it
@@ -41,12 +43,56 @@ def _without_upgrade(piece: bytes) -> bytes:
     return _UPGRADE.sub(b"\r\nx-upgrd", head) + end + rest
 
 
+class Turns:
+    """Lets few of the requests begin that were sent ahead of answers, so that the event loop gets to others.
+
+    A client can send thousands of them at once. Each that ends would otherwise start the next one, and
+    whoever connects meanwhile would wait for all of them several times.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self._free = at_once
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._due = False
+
+    async def __aenter__(self) -> None:
+        """Wait for a turn."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self._call()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                await self.__aexit__()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        """Let the next one begin."""
+        self._free += 1
+        self._call()
+
+    def _call(self) -> None:
+        if not self._due and self._free and self._waiting:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._due = False
+        while self._free and self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._free -= 1
+                turn.set_result(None)
+
+
 class Connections:
     """The open connections of one server."""
 
     def __init__(self, limits: ServiceLimits, count_error: Callable[[str], object]) -> None:
         self.limits, self.count_error = limits, count_error
         self.open = 0
+        self.turns = Turns(limits.pipelined_at_once)
         # Nothing was asked on these, or not completely; the one that has been so for longest comes first.
         self.without_request: dict[Connection, None] = {}
 
@@ -158,6 +204,14 @@ class Connection(HttpToolsProtocol):
         if self._answering is None or self._answering.response_complete:
             self._disarm("answer")
 
+    def shutdown(self) -> None:
+        """The server stops: what was sent ahead of the answer that is under way is not begun."""
+        self.pipeline.clear()
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.keep_alive = False
+        else:
+            super().shutdown()
+
     def timeout_keep_alive_handler(self) -> None:
         """No further request came."""
         self._close()
@@ -215,6 +269,8 @@ class Connection(HttpToolsProtocol):
             self.scope["state"][CROWDED] = True
         self.scope["state"][ADMIT] = self._admit
         first = self.cycle is None or self.cycle.response_complete
+        if not first:
+            self.scope["state"][TURN] = self._all.turns
         super().on_headers_complete()
         if first:
             self._answering = self.cycle

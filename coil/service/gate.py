@@ -9,13 +9,14 @@ import re
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from coil.service.connections import ADMIT, CROWDED
+from coil.service.connections import ADMIT, CROWDED, TURN
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.meters import Meters
 from coil.service.problems import MEDIA_TYPE, Problem
@@ -76,14 +77,16 @@ class Gate:
 
         self._meters.in_flight.inc()
         try:
-            problem = self._refusal(scope, headers)
-            if problem is not None:
-                await send_problem(problem, request_id, answer)
-                note["problem"] = problem.kind
-            else:
-                body = Body(receive, self._most_bytes(scope), self._options.limits, scope["state"].get(ADMIT))
-                scope["state"]["body"] = body
-                await self._app(scope, body, answer)
+            async with scope["state"].get(TURN) or nullcontext():
+                problem = self._refusal(scope, headers)
+                if problem is not None:
+                    await send_problem(problem, request_id, answer)
+                    note["problem"] = problem.kind
+                else:
+                    admit = scope["state"].get(ADMIT)
+                    body = Body(receive, self._most_bytes(scope), self._options.limits, admit)
+                    scope["state"]["body"] = body
+                    await self._app(scope, body, answer)
         except ClientDisconnect:
             note["problem"] = "disconnected"
             status = status or 499  # not sent to anyone, only logged and counted
