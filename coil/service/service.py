@@ -29,6 +29,7 @@ from coil.service.problems import PUT_BACK, RESTORE, Problem, unknown_document, 
 from coil.service.replies import Reply, UnsentBytes, large_answer
 from coil.service.served import ServedIndex
 from coil.service.workers import MOST_TOGETHER, SECONDS_TO_END, Job, Workers
+from coil.texts.opening import shorten
 from coil.texts.values import clean
 from coil.tokens.profile import By
 
@@ -41,6 +42,7 @@ _MANY_HITS = 100  # more take so long to fetch and write that the search is not 
 _LONG_QUERY = 300  # characters; the language model takes as long for a longer one as for several others
 _LARGE_DOCUMENT = 256 << 10  # bytes; a larger one takes longer than a search
 _MUCH_TEXT = 1 << 20  # characters of all hits; more take longer to fetch and write than a search
+_READABLE = 10**15  # a larger number is not written out in a message
 _HITS_TOGETHER = 320  # of queries that are answered together: what is held as Python values at once
 
 Gone = Callable[[], Awaitable[bool]]
@@ -355,7 +357,8 @@ class Service:
     def _check(self, asked: Asked) -> None:
         limits = self.options.limits
         if asked.k > limits.k:
-            detail = f"k={asked.k:,} exceeds the limit of {limits.k:,}"
+            given = f"{asked.k:,}" if asked.k < _READABLE else shorten(str(asked.k)).strip("'")
+            detail = f"k={given} exceeds the limit of {limits.k:,}"
             raise Problem(422, "too_many", detail, "ask for fewer hits")
         if asked.filter is not None and len(asked.filter) > limits.filter_characters:
             detail = (
