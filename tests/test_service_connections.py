@@ -320,3 +320,27 @@ def test_a_body_that_breaks_off_is_no_failure(server: Running) -> None:
     threading.Event().wait(0.2)
     assert errors(server, "failure") == before
     assert server.service.served["notes"].writes_waiting == 0
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("GET / HTTP/1.1\r\nHost: localhost\r\nOrigin: {}\r\n" + "X: y\r\n" * 200, 431),
+        ("GET / HTTP/1.1\r\nHost: localhost\r\nOrigin: {}\r\nX: " + "y" * 70_000, 431),
+        ("GET / HTTP/1.1\r\nOrigin: {}\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501),
+        ("GET / HTTP/1.1\r\nOrigin: {}\r\nX: y\r\nno header at all\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nOrigin: {}\r\nX: ", 408),
+    ],
+)
+def test_pages_of_allowed_origins_can_read_refusals_of_any_kind(
+    tmp_path: Path, head: str, status: int
+) -> None:
+    origin = "https://page.example"
+    options = ServiceOptions(limits=ServiceLimits(header_seconds=0.5), origins=(origin,))
+    with running([build(tmp_path / "notes.coil", 2)], options, HashEncoder()) as server:
+        for given, seen in ((origin, origin), ("https://other.example", None)):
+            with connected(server) as connection:
+                connection.sendall(head.format(given).encode())
+                answer = read_answer(connection)
+            assert answer.status == status
+            assert answer.headers.get("access-control-allow-origin") == seen

@@ -18,12 +18,12 @@ import pytest
 
 from coil.service.answers import Asked
 from coil.service.batches import PinnedIndex, slice_size
-from coil.service.connections import Turns
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.problems import Problem
 from coil.service.replies import Reply
 from coil.service.served import ServedIndex
 from coil.service.service import Gone, Service
+from coil.service.turns import Turns
 from coil.service.workers import Job, Workers
 from coil.vectors.token_vectors import TokenVectors
 from tests.hash_encoder import HashEncoder

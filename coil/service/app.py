@@ -19,8 +19,9 @@ from coil import __version__
 from coil.errors import CoilError, IndexLocked, InputError, SearchTimeout
 from coil.service.answers import Asked
 from coil.service.api_page import render_api_page
-from coil.service.gate import EXPOSED, Gate
+from coil.service.gate import Gate
 from coil.service.mistakes import problem_of_mistakes
+from coil.service.names import EXPOSED
 from coil.service.page_files import PageFile, read_page
 from coil.service.problems import (
     MEDIA_TYPE,

@@ -11,15 +11,16 @@ import asyncio
 import json
 import re
 import uuid
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from coil.service.limits import ServiceLimits
+from coil.service.limits import ServiceOptions
+from coil.service.names import let_read
 from coil.service.problems import MEDIA_TYPE, Problem, busy
+from coil.service.turns import Turns
 
 SPARE = 16  # connections beyond the limit, on which only /health is answered
 CROWDED = "crowded"  # in the state of a request: more connections than allowed have a request
@@ -43,56 +44,13 @@ def _without_upgrade(piece: bytes) -> bytes:
     return _UPGRADE.sub(b"\r\nx-upgrd", head) + end + rest
 
 
-class Turns:
-    """Lets few of the requests begin that were sent ahead of answers, so that the event loop gets to others.
-
-    A client can send thousands of them at once. Each that ends would otherwise start the next one, and
-    whoever connects meanwhile would wait for all of them several times.
-    """
-
-    def __init__(self, at_once: int) -> None:
-        self._free = at_once
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._due = False
-
-    async def __aenter__(self) -> None:
-        """Wait for a turn."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        self._call()
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                await self.__aexit__()
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        """Let the next one begin."""
-        self._free += 1
-        self._call()
-
-    def _call(self) -> None:
-        if not self._due and self._free and self._waiting:
-            self._due = True
-            asyncio.get_running_loop().call_soon(self._begin)
-
-    def _begin(self) -> None:
-        self._due = False
-        while self._free and self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                self._free -= 1
-                turn.set_result(None)
-
-
 class Connections:
     """The open connections of one server."""
 
-    def __init__(self, limits: ServiceLimits, count_error: Callable[[str], object]) -> None:
-        self.limits, self.count_error = limits, count_error
+    def __init__(self, options: ServiceOptions, count_error: Callable[[str], object]) -> None:
+        self.limits, self.origins, self.count_error = options.limits, options.origins, count_error
         self.open = 0
-        self.turns = Turns(limits.pipelined_at_once)
+        self.turns = Turns(options.limits.pipelined_at_once)
         # Nothing was asked on these, or not completely; the one that has been so for longest comes first.
         self.without_request: dict[Connection, None] = {}
 
@@ -350,7 +308,8 @@ class Connection(HttpToolsProtocol):
                 return
             answering.disconnected = True  # its body cannot be read: this is its answer
             answering.message_event.set()
-        self.transport.write(_as_bytes(problem))
+        given = next((value for name, value in self.headers or () if name == b"origin"), b"")
+        self.transport.write(_as_bytes(problem, let_read(given.decode("latin-1"), self._all.origins)))
         if linger and self.transport.can_write_eof():
             self.transport.write_eof()
             self._all.without_request[self] = None
@@ -388,8 +347,8 @@ def _large_head(limit: str) -> Problem:
     )
 
 
-def _as_bytes(problem: Problem) -> bytes:
-    """A whole HTTP answer, for requests that never reach the application."""
+def _as_bytes(problem: Problem, more: Mapping[str, str]) -> bytes:
+    """A whole HTTP answer with more headers, for requests that never reach the application."""
     request_id = uuid.uuid4().hex
     body = json.dumps(problem.to_json(request_id)).encode()
     headers = {
@@ -398,7 +357,8 @@ def _as_bytes(problem: Problem) -> bytes:
         "x-content-type-options": "nosniff",
         "x-request-id": request_id,
         **(problem.headers or {}),
+        **more,
         "connection": "close",
     }
-    lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in headers.items())
+    lines = b"".join(f"{name}: {value}\r\n".encode("latin-1") for name, value in headers.items())
     return STATUS_LINE[problem.status_code] + lines + b"\r\n" + body

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from coil.service.connections import ADMIT, CROWDED, TURN
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.meters import Meters
+from coil.service.names import let_read
 from coil.service.problems import MEDIA_TYPE, Problem
 
 _log = logging.getLogger("coil.service")
@@ -26,7 +27,6 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LENGTH_DIGITS = 20  # those of the largest number of 64 bits
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:]*)(:\d*)?")
 
-EXPOSED = ("X-Request-Id", "Retry-After")  # headers that pages of allowed origins can read
 HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": (
@@ -57,7 +57,7 @@ class Gate:
         given = headers.get("x-request-id", "")
         request_id = given if _ID.fullmatch(given) else uuid.uuid4().hex
         note: dict[str, Any] = {}
-        allowed = self._allowed(headers.get("origin", ""))
+        allowed = let_read(headers.get("origin", ""), self._options.origins)
         scope.setdefault("state", {}).update(request_id=request_id, note=note)
         status = 0
 
@@ -135,17 +135,6 @@ class Gate:
         if length.isdecimal() and int(length) > self._most_bytes(scope):
             return too_large(self._most_bytes(scope))
         return None
-
-    def _allowed(self, origin: str) -> dict[str, str]:
-        """What lets pages of an allowed origin read answers that are made here, before the application."""
-        origins = self._options.origins
-        if not origin or not {origin, "*"} & set(origins):
-            return {}
-        return {
-            "Access-Control-Allow-Origin": "*" if "*" in origins else origin,
-            "Access-Control-Expose-Headers": ", ".join(EXPOSED),
-            "Vary": "Origin",
-        }
 
     def _most_bytes(self, scope: Scope) -> int:
         limits = self._options.limits

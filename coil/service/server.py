@@ -102,7 +102,7 @@ def make_server(service: Service, began: Callable[[], object] | None = None) -> 
     limits = service.options.limits
     config = uvicorn.Config(
         make_app(service),
-        http=partial(Connection, Connections(limits, service.meters.count_error)),  # type: ignore[arg-type]
+        http=partial(Connection, Connections(service.options, service.meters.count_error)),  # type: ignore[arg-type]
         ws="none",
         timeout_keep_alive=limits.idle_seconds,
         log_config=None,
