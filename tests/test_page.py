@@ -7,7 +7,9 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
+from urllib.parse import urlencode
 
 import pytest
 
@@ -560,6 +562,21 @@ def test_hostile_documents_are_only_text(visit: Opener) -> None:
         expect(page.locator("#results > *").first).to_be_visible()
     assert page.evaluate("window.attacked") is None
     assert page.locator("#results img, #results script, #results a, dialog img, dialog script").count() == 0
+
+
+def test_ids_that_look_like_folders_are_only_ids(browser: Browser, tmp_path: Path) -> None:
+    """The page reads the document itself, not what a browser takes its address for."""
+    encoder = SummingEncoder(profile=replace(WEIGHED, query_length=128, document_length=512))
+    ids = [".", "..", "a/../b", "b", "%2e%2e", "a//b", "?b", "#b", "a/./b"]
+    with create(tmp_path / "paths.coil", encoder=encoder) as index:
+        index.add({"id": doc_id, "text": f"lemon number {number}"} for number, doc_id in enumerate(ids))
+        index.add({"id": f"m{number}", "text": "money in the bank"} for number in range(5))
+    with running([tmp_path / "paths.coil"], encoder=encoder) as server, browser.new_context() as context:
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        for number, doc_id in enumerate(ids):
+            page.goto(f"{server.url}?{urlencode({'q': 'money bank', 'k': 5, 'doc': doc_id})}")  # no hit
+            expect(page.locator("#explanation")).to_contain_text(f"lemon number {number}")
 
 
 def test_marks_stand_where_python_counts(visit: Opener) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coil.explanations.explainer import Explainer
 from coil.explanations.sentence_parts import ROUNDING, START_AND_END, sentence_spans
 from coil.indexes.opening import create
 from coil.vectors.config import ModelConfig
@@ -70,3 +73,77 @@ def test_the_parts_of_an_explanation_sum_to_its_sentence_part(full: Path, tmp_pa
 def test_sentences_cover_a_text_without_overlap(text: str) -> None:
     spans = sentence_spans(text)
     assert "".join(text[start:end] for start, end in spans) == text
+
+
+_WRITTEN_OUT = re.compile(r"(?<=[.!?。！？])[\"'”’)\]]*\s+|\s*\n\s*\n\s*|[。！？]")
+
+
+@given(st.text(alphabet="ab .!?\n\t。\"')", max_size=40))
+def test_sentences_end_where_the_rule_says(text: str) -> None:
+    """The rule as one pattern, which takes the square of the time for a long run of white space."""
+    expected, begin = [], 0
+    for match in _WRITTEN_OUT.finditer(text):
+        if text[begin : match.end()].strip():
+            expected.append((begin, match.end()))
+            begin = match.end()
+    if text[begin:].strip() or not expected:
+        expected.append((begin, len(text)))
+    else:
+        expected[-1] = (expected[-1][0], len(text))
+    assert sentence_spans(text) == expected
+
+
+@pytest.mark.parametrize("run", [" ", "\n", " \n", ".", "'", '."', ". '", "。", "。\n\n", "\u200b\n\n"])
+def test_any_long_run_of_characters_is_split_in_a_moment(run: str) -> None:
+    began = time.process_time()
+    text = "kiwi" + run * (1_000_000 // len(run)) + "tart"
+    spans = sentence_spans(text)
+    assert (spans[0][0], spans[-1][1]) == (0, len(text))
+    assert time.process_time() - began < 20  # the square of a million steps takes hours
+
+
+def test_sentences_without_tokens_join_their_neighbours(full: Path, tmp_path: Path) -> None:
+    hidden = "\u200b\n\n"  # a sentence that nobody sees and the model does not read
+    text = f"{hidden}A river. {hidden * 3}Open money!\n\n{hidden * 2}"
+    with create(tmp_path / "a.coil", model=str(full)) as index:
+        index.add([{"id": "a", "text": text}])
+        explained = index.explain("river open", "a")
+    assert explained.sentence is not None
+    parts = [part for part in explained.sentence_parts if part.span is not None]
+    assert [text[slice(*part.span)] for part in parts if part.span] == [
+        f"{hidden}A river. {hidden * 3}",
+        "Open money!\n\n",
+        hidden * 2,
+    ]
+    assert parts[2].contribution == 0.0
+    assert all(abs(part.contribution) > 0 for part in parts[:2])
+    total = sum(part.contribution for part in explained.sentence_parts)
+    assert total == pytest.approx(explained.sentence, abs=1e-9)
+
+
+def test_a_million_sentences_without_tokens_are_explained_in_a_moment(full: Path, tmp_path: Path) -> None:
+    with create(tmp_path / "a.coil", model=str(full)) as index:
+        index.add([{"id": "a", "text": "river. " * 20 + "\u200b\n\n" * 300_000}])
+        began = time.process_time()
+        explained = index.explain("river", "a")
+        seconds = time.process_time() - began
+    assert len(explained.sentence_parts) < 30
+    assert seconds < 8
+
+
+def test_an_explanation_stops_when_it_is_told_to(full: Path, tmp_path: Path) -> None:
+    class Enough(Exception):
+        pass
+
+    calls = 0
+
+    def go_on() -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 20:
+            raise Enough
+
+    with create(tmp_path / "a.coil", model=str(full)) as index:
+        index.add([{"id": "a", "text": "river. " + "\u200b\n\n" * 50_000}])
+        with index.pinned() as reader, pytest.raises(Enough):
+            Explainer(reader.searcher, "river").explain("a", go_on=go_on)

@@ -370,3 +370,17 @@ def test_request_ids_are_taken_over_or_made(server: Running) -> None:
     assert got.headers["x-request-id"] == "mine-1"
     odd = server.client.get("/health", headers={"X-Request-Id": "a b\tc"})
     assert odd.headers["x-request-id"] not in ("", "a b\tc")
+
+
+def test_a_document_is_found_by_an_id_that_is_no_path(tmp_path: Path) -> None:
+    ids = [".", "..", "a/../b", "b", "ä &=?#"]
+    with create(tmp_path / "notes.coil", encoder=HashEncoder()) as index:
+        index.add(Document(doc_id, f"river {number}") for number, doc_id in enumerate(ids))
+    with running([tmp_path / "notes.coil"], encoder=HashEncoder()) as server:
+        for number, doc_id in enumerate(ids):
+            got = server.client.get(f"{ONE}/documents", params={"doc_id": doc_id})
+            assert got.json() == {"doc_id": doc_id, "text": f"river {number}", "fields": {}}
+        missing = server.client.get(f"{ONE}/documents", params={"doc_id": "c"})
+        assert (missing.status_code, missing.json()["detail"]) == (404, "no document has the id 'c'")
+        without = server.client.get(f"{ONE}/documents")
+        assert (without.status_code, without.json()["detail"]) == (422, "the parameter doc_id is missing")

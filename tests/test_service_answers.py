@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from coil.indexes.opening import create
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.problems import Problem
 from coil.service.replies import PIECE, Reply, UnsentBytes
+from coil.service.workers import Job, Workers
 from coil.storage.documents import DocumentReader
 from tests.hash_encoder import HashEncoder
 from tests.raw_http import connected, errors, read_answer, wait_until
@@ -157,6 +159,53 @@ def test_a_large_answer_arrives_whole(tmp_path: Path) -> None:
         document = server.client.get(f"{ONE}/documents/1").json()
         assert len(document["fields"]["pad"]) == MILLION
         assert server.service._unsent.now == 0
+
+
+def test_long_documents_behind_short_ones_are_read_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with create(tmp_path / "notes.coil", encoder=HashEncoder(), long="truncate") as index:
+        index.add({"id": f"s{i}", "text": "river"} for i in range(200))
+        index.add({"id": f"l{i}", "text": "river bank", "pad": "x" * 300_000} for i in range(60))
+    blocks: list[int] = []
+    fetch = DocumentReader.fetch_into
+
+    def measured(self: DocumentReader, found: Any, ordinals: Sequence[int], texts: bool = True) -> None:
+        fetch(self, found, ordinals, texts)
+        if texts:
+            blocks.append(sum(found[ordinal].size for ordinal in ordinals))
+
+    monkeypatch.setattr(DocumentReader, "fetch_into", measured)
+    limits = ServiceLimits(answer_bytes=4_000_000)
+    with running([tmp_path / "notes.coil"], ServiceOptions(limits=limits), HashEncoder()) as server:
+        answer = server.client.get(f"{ONE}/search", params={"q": "river", "k": 260, "by": "bm25"})
+        assert answer.status_code == 413
+        assert max(blocks) < 1_100_000
+        assert sum(blocks) < 6_000_000
+
+
+def test_a_search_whose_hits_are_long_gives_way_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queued: list[bool] = []
+    submit = Workers.submit
+
+    def noted(self: Workers, job: Job, admitted: bool = False) -> Future[Any]:
+        queued.append(job.slow)
+        return submit(self, job, admitted)
+
+    with create(tmp_path / "notes.coil", encoder=HashEncoder(), long="truncate") as index:
+        index.add({"id": f"s{i}", "text": "river"} for i in range(3))
+        index.add({"id": f"l{i}", "text": "bank", "pad": "x" * 600_000} for i in range(3))
+    with running([tmp_path / "notes.coil"], encoder=HashEncoder()) as server:
+        monkeypatch.setattr(Workers, "submit", noted)
+        for query, classes in (("river", [False]), ("bank", [False, True])):
+            queued.clear()
+            answer = server.client.get(f"{ONE}/search", params={"q": query, "k": 3, "by": "bm25"})
+            assert [hit["doc_id"][0] for hit in answer.json()["hits"]] == [
+                {"river": "s", "bank": "l"}[query]
+            ] * 3
+            assert queued == classes
 
 
 def test_texts_beyond_the_limit_are_not_read_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -226,9 +226,10 @@ main(sys.argv[1:])
 """
 
 
-def start(*arguments: str) -> tuple[subprocess.Popen[str], str]:
+def start(*arguments: str, first: str = "") -> tuple[subprocess.Popen[str], str]:
+    """A server in a process of its own, which runs the code `first` before anything else; and its URL."""
     process = subprocess.Popen(
-        [sys.executable, "-c", SERVE, "serve", *arguments, "--port", "0"],
+        [sys.executable, "-c", f"{first}\n{SERVE}", "serve", *arguments, "--port", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -8,15 +8,20 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
+from coil.indexes.opening import create
 from coil.service.connections import SPARE
 from coil.service.limits import ServiceLimits, ServiceOptions
+from coil.service.server import fit_to_files
 from tests.hash_encoder import HashEncoder
 from tests.raw_http import connected, errors, is_closed, read_all, read_answer, wait_until
 from tests.serving import TOKEN, Running, running
 from tests.test_service import ONE, WRITE, build
+from tests.test_service_concurrency import start
 from tests.test_service_fairness import gated
 
 HOST = b"Host: localhost\r\n"
@@ -320,3 +325,75 @@ def test_a_body_that_breaks_off_is_no_failure(server: Running) -> None:
     threading.Event().wait(0.2)
     assert errors(server, "failure") == before
     assert server.service.served["notes"].writes_waiting == 0
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("GET / HTTP/1.1\r\nHost: localhost\r\nOrigin: {}\r\n" + "X: y\r\n" * 200, 431),
+        ("GET / HTTP/1.1\r\nHost: localhost\r\nOrigin: {}\r\nX: " + "y" * 70_000, 431),
+        ("GET / HTTP/1.1\r\nOrigin: {}\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501),
+        ("GET / HTTP/1.1\r\nOrigin: {}\r\nX: y\r\nno header at all\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nOrigin: {}\r\nX: ", 408),
+    ],
+)
+def test_pages_of_allowed_origins_can_read_refusals_of_any_kind(
+    tmp_path: Path, head: str, status: int
+) -> None:
+    origin = "https://page.example"
+    options = ServiceOptions(limits=ServiceLimits(header_seconds=0.5), origins=(origin,))
+    with running([build(tmp_path / "notes.coil", 2)], options, HashEncoder()) as server:
+        for given, seen in ((origin, origin), ("https://other.example", None)):
+            with connected(server) as connection:
+                connection.sendall(head.format(given).encode())
+                answer = read_answer(connection)
+            assert answer.status == status
+            assert answer.headers.get("access-control-allow-origin") == seen
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, may_raise: bool = True) -> list[int]:
+    """Pretend that this process may have so many open files; returns what the limit was set to."""
+    resource = pytest.importorskip("resource")
+    now = [soft]
+
+    def change(_: int, limits: tuple[int, int]) -> None:
+        if not may_raise:
+            raise ValueError("not allowed")
+        assert limits[1] == hard
+        now.append(limits[0])
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (now[-1], hard))
+    monkeypatch.setattr(resource, "setrlimit", change)
+    return now
+
+
+@pytest.mark.parametrize(("soft", "hard"), [(-1, -1), (4096, 4096), (64, 4096), (64, -1)])
+def test_the_limit_of_open_files_is_raised(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int) -> None:
+    now = limited(monkeypatch, soft, hard)
+    assert fit_to_files(ServiceLimits()) == ServiceLimits()
+    assert now[-1] == soft if soft != 64 else now[-1] > 512 + SPARE
+
+
+@pytest.mark.parametrize(("hard", "may_raise"), [(300, True), (4096, False)])
+def test_few_files_are_few_connections(monkeypatch: pytest.MonkeyPatch, hard: int, may_raise: bool) -> None:
+    limited(monkeypatch, 300, hard, may_raise)
+    assert 1 < fit_to_files(ServiceLimits()).connections < 300 - SPARE
+    limited(monkeypatch, 8, 8)
+    assert fit_to_files(ServiceLimits()).connections == 1
+
+
+def test_a_server_with_few_files_answers_beside_idle_connections(tmp_path: Path) -> None:
+    create(tmp_path / "notes.coil", encoder=HashEncoder()).close()
+    pytest.importorskip("resource")
+    few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (110, 110))"
+    process, url = start(str(tmp_path / "notes.coil"), first=few)
+    address = urlsplit(url)
+    with ExitStack() as stack:
+        for _ in range(150):
+            stack.enter_context(socket.create_connection((address.hostname, address.port), timeout=20))
+        for _ in range(3):
+            assert httpx.get(f"{url}health", timeout=20).status_code == 200
+    process.terminate()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "warning: the limit of open files leaves room for" in err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import Callable
@@ -10,7 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from coil.indexes.reader import IndexReader
 from coil.service.limits import ServiceOptions
+from coil.service.problems import Problem
+from coil.service.served import open_all
+from coil.service.service import Service
 from tests.hash_encoder import HashEncoder
 from tests.raw_http import wait_until
 from tests.serving import TOKEN, Running, running
@@ -102,3 +107,47 @@ def test_a_commit_does_not_hide_damage(tmp_path: Path) -> None:
         deleted = server.client.delete(f"{ONE}/documents/new", headers=WRITE)
         assert deleted.status_code in (200, 503)
         assert server.client.get("/ready").status_code == 503
+
+
+@pytest.mark.parametrize("harm", [zero, scramble])
+def test_a_server_that_started_with_a_damaged_index_recovers(
+    tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    folder, other = build(tmp_path / "notes.coil", 400), build(tmp_path / "papers.coil", 5)
+    shutil.copytree(folder, tmp_path / "backup")
+    [documents] = (folder / "segments").glob("*.documents")
+    served = open_all([folder, other], 8, HashEncoder())
+    harm(documents)  # between opening and the first query
+    service = Service(served, ServiceOptions())
+    try:
+        service._first.join(20)
+        for _ in range(2):
+            with pytest.raises(Problem) as found:
+                asyncio.run(service.check_ready())
+            assert found.value.detail == "the index 'notes' is damaged: queries fail"
+        assert list(service._cold) == ["notes"]  # the other one was asked as well
+        shutil.copyfile(tmp_path / "backup" / "segments" / documents.name, documents)
+        assert asyncio.run(service.check_ready()) == b'{"status": "ready"}'
+    finally:
+        service.stop()
+
+
+def test_an_index_that_cannot_answer_for_a_moment_becomes_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*given: object, **named: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(IndexReader, "search", fail)
+        service = Service(open_all([build(tmp_path / "notes.coil", 5)], 8, HashEncoder()), ServiceOptions())
+        try:
+            service._first.join(20)
+            for _ in range(2):
+                with pytest.raises(Problem, match="the index 'notes' cannot be searched"):
+                    asyncio.run(service.check_ready())
+        finally:
+            patched.undo()
+            assert asyncio.run(service.check_ready()) == b'{"status": "ready"}'
+            service.stop()
+    assert [record.message for record in caplog.records].count("cannot answer") == 1

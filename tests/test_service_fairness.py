@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,14 @@ from coil.service.answers import Asked
 from coil.service.batches import PinnedIndex, slice_size
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.problems import Problem
+from coil.service.replies import Reply
 from coil.service.served import ServedIndex
+from coil.service.service import Gone, Service
+from coil.service.turns import Turns
 from coil.service.workers import Job, Workers
 from coil.vectors.token_vectors import TokenVectors
 from tests.hash_encoder import HashEncoder
-from tests.raw_http import connected, errors, wait_until
+from tests.raw_http import connected, errors, read_answer, wait_until
 from tests.serving import TOKEN, Running, running
 from tests.test_service import ONE, WRITE, build
 
@@ -291,3 +295,82 @@ def test_many_threads_stop_when_slow_jobs_were_left() -> None:
     stopping.join(20)
     assert not stopping.is_alive()
     assert [future.result(0) for future in futures] == list(range(40))
+
+
+def test_a_burst_of_requests_leaves_the_event_loop_to_others() -> None:
+    """Requests that never wait would otherwise be answered one after another, as long as there are any."""
+    done: list[str] = []
+
+    async def follow(turns: Turns) -> None:
+        async with turns:
+            done.append("follower")
+
+    async def connect() -> None:
+        for _ in range(10):  # from a connection to its answer
+            await asyncio.sleep(0)
+        done.append("newcomer")
+
+    async def run() -> None:
+        turns = Turns(4)
+        burst = [asyncio.create_task(follow(turns)) for _ in range(1000)]
+        await asyncio.sleep(0)
+        await asyncio.gather(connect(), *burst)
+
+    asyncio.run(run())
+    assert len(done) == 1001
+    assert done.index("newcomer") < 100
+
+
+def test_a_turn_comes_back_from_those_that_fail_or_are_given_up() -> None:
+    async def follow(turns: Turns, fails: bool) -> None:
+        async with turns:
+            await asyncio.sleep(0.001)
+            if fails:
+                raise OSError
+
+    async def run() -> None:
+        turns = Turns(2)
+        tasks = [asyncio.create_task(follow(turns, number % 3 == 0)) for number in range(60)]
+        for task in tasks[::4]:
+            await asyncio.sleep(0)
+            task.cancel()
+        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
+        await asyncio.wait_for(follow(turns, False), 20)
+        assert turns._free == 2
+
+    asyncio.run(run())
+
+
+def test_few_requests_that_were_sent_ahead_are_answered_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients, ahead = 20, 10
+    most = answering = answered = 0
+    search = Service.search
+
+    async def counted(self: Service, name: str, query: str, asked: Asked, gone: Gone) -> Reply:
+        nonlocal most, answering, answered
+        ahead = query != "first"
+        answering += ahead
+        most = max(most, answering)
+        try:
+            await asyncio.sleep(0.005)
+            return await search(self, name, query, asked, gone)
+        finally:
+            answering, answered = answering - ahead, answered + ahead
+
+    monkeypatch.setattr(Service, "search", counted)
+    limits = ServiceLimits(pipelined_at_once=3)
+    with ExitStack() as stack:
+        folder, options = build(tmp_path / "notes.coil"), ServiceOptions(limits=limits)
+        server = stack.enter_context(running([folder], options, HashEncoder()))
+        connections = [stack.enter_context(connected(server)) for _ in range(clients)]
+        for connection in connections:
+            queries = ["first", *(f"q{number}" for number in range(ahead))]
+            requests = (f"GET {ONE}/search?q={q} HTTP/1.1\r\nHost: localhost\r\n\r\n" for q in queries)
+            connection.sendall("".join(requests).encode())
+        for connection in connections:
+            found = [json.loads(read_answer(connection).body)["query"] for _ in queries]
+            assert found == queries
+    assert answered == clients * ahead
+    assert most == 3

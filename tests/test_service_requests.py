@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from coil.errors import InputError
 from coil.service.limits import ServiceOptions
 from tests.hash_encoder import HashEncoder
 from tests.serving import TOKEN, Running, running
@@ -344,3 +345,21 @@ def test_head_is_counted_as_such_and_named_where_it_is_allowed(server: Running) 
     assert server.client.head(f"{ONE}/search_batch").status_code == 405
     # The connection is still in step: an answer with a body follows.
     assert server.client.get("/health").json() == {"status": "alive"}
+
+
+def test_values_that_are_refused_are_told_briefly(server: Running) -> None:
+    def detail(body: str) -> str:
+        sent = {"Content-Type": "application/json"}
+        answer = server.client.post(f"{ONE}/search", content=body, headers=sent)
+        assert answer.status_code == 422
+        told: str = answer.json()["detail"]
+        assert len(told) < 200
+        return told
+
+    assert detail('{"query": "x", "k": 12345}') == "k=12,345 exceeds the limit of 1,000"
+    assert "9..." in detail(f'{{"query": "x", "k": {"9" * 4000}}}')
+    assert "coil, tokens, bm25, dense, hybrid" in detail(r'{"query": "x", "by": "\ud800"}')
+    assert "coil, tokens, bm25, dense, hybrid" in detail('{"query": "x", "by": 3}')
+    with pytest.raises(InputError) as found:
+        server.service.served["notes"].index.search("x", min_score=1e10)
+    assert detail('{"query": "x", "min_score": 1e10}') == str(found.value)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
+from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
+from coil.lists.rows import encode_spans
 from coil.service import service
-from coil.service.limits import ServiceOptions
+from coil.service.limits import ServiceLimits, ServiceOptions
+from coil.service.problems import Problem
+from coil.service.workers import Job, Workers
 from coil.texts.values import Document
 from coil.tokens.chunks import chunk_spans
 from coil.vectors.token_vectors import TokenVectors
@@ -50,7 +58,7 @@ def test_a_second_interruption_gives_up_at_once_and_leaves_no_traceback(tmp_path
         process.send_signal(signal.SIGINT)
         wait_until(lambda: not is_listening(client))
         process.send_signal(signal.SIGINT)
-        assert read_answer(client).status == 503
+        assert "nothing was changed" in read_answer(client).problem()["detail"]  # its body had not arrived
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     *logged, last = [line for line in err.splitlines() if line]
@@ -109,10 +117,112 @@ def test_one_long_document_does_not_hold_up_a_stop(tmp_path: Path, monkeypatch: 
         line = json.dumps({"id": "long", "text": text})
         answer = server.client.post(f"{ONE}/documents", content=line, headers=WRITE)
         assert answer.status_code == 503
-        assert "stopping" in answer.json()["detail"]
+        assert answer.json()["detail"] == "the server is stopping; nothing was changed"
     assert 0 < encoder.encoded < chunks / 4
     with open_index(folder, HashEncoder()) as index:
         assert not index.has("long")
+
+
+def test_an_upload_that_was_written_in_part_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = build(tmp_path / "notes.coil", 3)
+
+    def update(
+        index: Index, documents: Iterable[Document], left_out: object, go_on: Callable[[], object]
+    ) -> int:
+        index.add(list(documents)[:1])
+        server.service.begin_to_stop(at_once=True)
+        go_on()
+        raise AssertionError("it was told to end")
+
+    monkeypatch.setattr(Index, "update", update)
+    lines = "".join(json.dumps({"id": f"n{i}", "text": "river"}) + "\n" for i in range(2))
+    with running([folder], ServiceOptions(token=TOKEN), HashEncoder()) as server:
+        answer = server.client.post(f"{ONE}/documents", content=lines, headers=WRITE)
+        assert answer.status_code == 503
+        assert "a part of the documents was written" in answer.json()["detail"]
+
+
+def test_a_change_that_has_not_begun_is_given_up_with_the_server(tmp_path: Path) -> None:
+    folder = build(tmp_path / "notes.coil", 3)
+
+    async def stop_while_it_waits() -> None:
+        served = server.service.served["notes"]
+        over = threading.Event()
+        first = served.write(lambda index: over.wait(20))
+        deleting = asyncio.create_task(server.service.delete("notes", ["d/1"]))
+        await asyncio.sleep(0.1)
+        deleting.cancel()
+        with pytest.raises(Problem, match="nothing was changed"):
+            await deleting
+        over.set()
+        first.result(20)
+
+    with running([folder], ServiceOptions(token=TOKEN), HashEncoder()) as server:
+        asyncio.run(stop_while_it_waits())
+        assert server.client.get(f"{ONE}/documents/d/1").status_code == 200
+
+
+@pytest.mark.parametrize("text", ["'" * 60_000, "river bank " * 20_000, "ab " * 30_000])
+def test_little_is_encoded_between_two_looks_at_the_time(text: str) -> None:
+    """A token may have one character or many."""
+    encoder, tokens, most = HashEncoder(), 0, 0
+    spans = chunk_spans(encoder.tokenizer, text, encoder.config.profile.document_length)
+
+    def go_on() -> None:
+        nonlocal tokens
+        tokens = 0
+
+    class Counting(HashEncoder):
+        def encode_documents(self, texts: Iterable[str]) -> Iterator[TokenVectors]:
+            nonlocal tokens, most
+            for vectors in super().encode_documents(texts):
+                tokens += len(vectors.positions)
+                most = max(most, tokens)
+                yield vectors
+
+    [(_, rows)] = encode_spans(Counting(), [(1, text, spans)], go_on)
+    assert len(rows) == len(spans)
+    assert most < 9_000
+
+
+def test_a_search_that_does_not_end_does_not_hold_up_a_stop() -> None:
+    over, runs = threading.Event(), threading.Event()
+
+    def answer(values: list[object], seconds: float) -> list[object]:
+        runs.set()
+        over.wait(60)
+        return values
+
+    workers = Workers(2, 8, lambda size, waited: None)
+    future = workers.submit(Job(None, 1, answer, time.monotonic() + 60))
+    assert runs.wait(20)
+    began = time.monotonic()
+    assert workers.stop(0.2) == 1
+    assert time.monotonic() - began < 10
+    over.set()
+    assert future.result(20) == 1
+
+
+def test_an_explanation_ends_with_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that makes it is free soon after the 504."""
+    build(tmp_path / "notes.coil", 3)
+    made = threading.Event()
+
+    def parts(*given: Any) -> tuple[()]:
+        go_on = given[-1]
+        try:
+            while True:
+                go_on()
+                time.sleep(0.01)
+        finally:
+            made.set()
+
+    monkeypatch.setattr("coil.explanations.explainer.split_sentence_part", parts)
+    options = ServiceOptions(limits=ServiceLimits(seconds=0.5))
+    with running([tmp_path / "notes.coil"], options, HashEncoder()) as server:
+        answer = server.client.get(f"{ONE}/explain", params={"q": "river", "doc_id": "d/1"})
+        assert answer.status_code == 504
+        assert made.wait(10)
 
 
 def test_cutting_a_long_document_can_be_ended() -> None:

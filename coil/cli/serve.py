@@ -218,13 +218,21 @@ def serve(
     check_installed()
     from coil.service.logs import log_as_json
     from coil.service.served import open_all
-    from coil.service.server import LOOPBACK_NAMES, address_of, is_loopback, listen, run_server
+    from coil.service.server import LOOPBACK_NAMES, address_of, fit_to_files, is_loopback, listen, run_server
     from coil.service.service import Service
 
     if is_loopback(host):
         own = f"[{host}]" if ":" in host else host.lower()
         options = replace(options, hosts=(*LOOPBACK_NAMES, *options.hosts, own))
     served = open_all(folders, options.limits.writes_waiting, encoder, models)
+    limits = fit_to_files(options.limits)
+    if limits.connections < options.limits.connections:
+        click.echo(
+            f"warning: the limit of open files leaves room for {limits.connections:,} connections, not "
+            f"{options.limits.connections:,}; raise it (ulimit -n), or lower --max-connections",
+            err=True,
+        )
+        options = replace(options, limits=limits)
     listening = listen(host, port)
     address = address_of(listening)
 
@@ -238,8 +246,11 @@ def serve(
         if open_browser and has_desktop():
             webbrowser.open(address.url)
 
-    log_as_json()
-    run_server(Service(served, options), listening, began)
+    log = log_as_json()
+    try:
+        run_server(Service(served, options), listening, began)
+    finally:
+        log.close()
 
 
 def read_token(path: Path) -> str:

@@ -15,6 +15,7 @@ from coil.forks import cached
 from coil.hits.searcher import Searcher, check_parts
 from coil.scores.prepared import PreparedQuery
 from coil.texts.questions import check_id, check_query
+from coil.tokens.chunks import GoOn
 from coil.tokens.profile import By
 from coil.vectors.token_vectors import TokenVectors
 
@@ -36,16 +37,22 @@ class Explainer:
         self._searcher = searcher
         [self._prepared] = searcher.prepare([vectors], by)
 
-    def explain(self, doc_id: str, sentence_parts: bool = True) -> Explanation:
-        """Why a document scores what it scores; for the sentence parts its text is encoded once more."""
+    def explain(self, doc_id: str, sentence_parts: bool = True, go_on: GoOn | None = None) -> Explanation:
+        """Why a document scores what it scores; for the sentence parts its text is encoded once more.
+
+        `go_on` is called between the steps, and again and again in those that grow with the text.
+        """
+        step = go_on or _no_check
         searcher = self._searcher
         encoder, collection = searcher.encoder, searcher.collection
         ordinal = collection.ordinal_of(check_id(doc_id))
         document = collection.document(ordinal)
+        step()
         row = stored_row(searcher, ordinal, self._prepared, document)
         chunk = row.span
         if row.dropped:  # the row ends where its text was truncated
             chunk = (chunk[0], row.end)
+        step()
         explained = explain_vectors(
             self.query,
             self._as_searched,
@@ -57,7 +64,11 @@ class Explainer:
         )
         parts: tuple[SentencePart, ...] = ()
         if sentence_parts:
-            parts = split_sentence_part(encoder, self._prepared, document.text, row.span, explained.sentence)
+            step()
+            parts = split_sentence_part(
+                encoder, self._prepared, document.text, row.span, explained.sentence, go_on
+            )
+            step()
         return replace(
             explained,
             own_score=self.own_score,
@@ -92,6 +103,10 @@ class Explainer:
         if self._searcher.exact_in != "int8" or pair is None:
             return None
         return np.concatenate([part.coded.astype(np.float64) for part in pair])
+
+
+def _no_check() -> None:
+    """Nobody asks for an end."""
 
 
 def explain_hit(

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from coil.explanations.snippet import Span
 from coil.scores.prepared import PreparedQuery
+from coil.tokens.chunks import GoOn
 from coil.vectors.encoder import Encoder
 
-_END = re.compile(r"(?<=[.!?。！？])[\"'”’)\]]*\s+|\s*\n\s*\n\s*|[。！？]")
+# A run of white space is matched as a whole and judged afterwards (an empty line ends a sentence): a pattern
+# for runs with two line breaks would be tried from every character of a long run.
+_END = re.compile(r"(?<=[.!?。！？])[\"'”’)\]]*\s+|[。！？]|(?P<space>\s+)")
 START_AND_END, ROUNDING = "start and end", "rounding"
+_SENTENCES = 1_000  # between two calls of `go_on`: a millisecond
 _NOTHING = 1e-6  # what is closer to 0 than this is not worth a line
 
 
@@ -34,25 +39,41 @@ class SentencePart:
 
 
 def split_sentence_part(
-    encoder: Encoder, query: PreparedQuery, text: str, chunk: Span, total: float | None
+    encoder: Encoder,
+    query: PreparedQuery,
+    text: str,
+    chunk: Span,
+    total: float | None,
+    go_on: GoOn | None = None,
 ) -> tuple[SentencePart, ...]:
-    """The sentences of a chunk with what each adds, in text order; they sum to `total`."""
+    """The sentences of a chunk with what each adds, in text order; they sum to `total`.
+
+    A sentence without a token adds nothing and is shown with the one before it, or with the first one. Those
+    after the last token are one part: there may be millions of them, and they may have been truncated.
+    """
     if total is None or query.sentence is None:
         return ()
     written = text[slice(*chunk)]
     found = encoder.sentence_terms(written)
     if found is None:
         return ()
+    if go_on is not None:
+        go_on()
     spans, terms, rest = found
     of_query = query.sentence.astype(np.float64)
     values = terms.astype(np.float64) @ of_query  # [tokens]
-    parts = []
-    for start, end in sentence_spans(written):
-        mine = (spans[:, 0] >= start) & (spans[:, 0] < end)
-        value = float(values[mine].sum())
-        parts.append(
-            SentencePart(" ".join(written[start:end].split()), (chunk[0] + start, chunk[0] + end), value)
-        )
+    begins = np.array([start for start, _ in sentence_spans(written, go_on)])
+    of_token = np.searchsorted(begins, spans[:, 0], side="right") - 1  # the sentence of each token
+    with_tokens, number = np.unique(of_token, return_inverse=True)
+    sums = np.bincount(number, weights=values).tolist()
+    unread = int(with_tokens[-1]) + 1 if len(with_tokens) else 0  # the first sentence after the last token
+    edges = [0, *begins[with_tokens[1:]].tolist()]
+    if 0 < unread < len(begins):
+        edges.append(int(begins[unread]))
+    parts = [
+        SentencePart(" ".join(written[start:end].split()), (chunk[0] + start, chunk[0] + end), value)
+        for (start, end), value in zip(pairwise([*edges, len(written)]), [*sums, 0.0], strict=False)
+    ]
     ends = float(rest.astype(np.float64) @ of_query)
     if abs(ends) > _NOTHING:
         parts.append(SentencePart(START_AND_END, None, ends))
@@ -62,13 +83,19 @@ def split_sentence_part(
     return tuple(parts)
 
 
-def sentence_spans(text: str) -> list[Span]:
+def sentence_spans(text: str, go_on: GoOn | None = None) -> list[Span]:
     """The sentences of a text; together they are all of it."""
-    spans, begin = [], 0
+    spans: list[Span] = []
+    begin = 0
     for match in _END.finditer(text):
+        space = match["space"]
+        if space is not None and space.count("\n") < 2:
+            continue
         if text[begin : match.end()].strip():
             spans.append((begin, match.end()))
             begin = match.end()
+            if go_on is not None and len(spans) % _SENTENCES == 0:
+                go_on()
     if text[begin:].strip() or not spans:
         spans.append((begin, len(text)))
     else:

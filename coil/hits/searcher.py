@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -41,6 +41,9 @@ from coil.vectors.token_vectors import TokenVectors
 # Between slices the deadline is checked.
 ENCODE_SLICE = 32  # queries
 FETCH_SLICE = 1_000  # hits between two looks at the clock: a few milliseconds
+FETCH_BYTES = 1 << 20  # of texts and fields
+SizeOf = Callable[[int, int], int]
+"""The bytes of a document's text and fields, by the number of its segment and its ordinal."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +103,12 @@ class Searcher:
         threads: int = 1,
         prune: bool = True,
         device: str | None = None,
+        size_of: SizeOf | None = None,
     ) -> None:
+        """`size_of` tells the size of a document that is not in memory, so that few large ones are read."""
         self.encoder = encoder
         self.collection = collection
-        self._scorer = scorer
+        self._scorer, self._size_of = scorer, size_of
         self._threads, self._prune, self._device = threads, prune, device
 
     @classmethod
@@ -174,7 +179,7 @@ class Searcher:
             check_deadline(selection)
             hits = self._hits(found, query.own_score, min_share, selection)
             if texts:
-                read = _load(hits, selection, most_text)
+                read = self._load(hits, found, selection, most_text)
                 most_text = None if most_text is None else most_text - read
             fetch_ms = (time.perf_counter() - fetching) * 1000
             dropped = vectors[number].dropped
@@ -282,6 +287,29 @@ class Searcher:
             hits.append(Hit(rank, doc_id, score, chunk, shelf, share))
         return hits
 
+    def _load(self, hits: Sequence[Hit], found: Ranking, selection: Selection, most_text: int | None) -> int:
+        """Read the texts of hits, some at a time; returns how many characters they have."""
+        total = 0
+        for some in self._blocks(found, len(hits)):
+            check_deadline(selection)
+            total += load_texts(hits[some], None if most_text is None else most_text - total)
+        return total
+
+    def _blocks(self, found: Ranking, n: int) -> Iterator[slice]:
+        """The first n documents in blocks that are read at once: of few bytes, or a single document."""
+        begin = size = 0
+        most = BLOCK  # grows, so that little is read in vain
+        for place in range(n):
+            more = 0
+            if self._size_of is not None:
+                more = self._size_of(int(found.segments[place]), int(found.ordinals[place]))
+            if place > begin and (place - begin == most or size + more > FETCH_BYTES):
+                yield slice(begin, place)
+                begin, size, most = place, 0, min(2 * most, FETCH_SLICE)
+            size += more
+        if begin < n:
+            yield slice(begin, n)
+
     def _chunks(self, found: Ranking) -> list[tuple[int, int]]:
         """The part of the text that each row is."""
         spans = np.zeros((len(found), 2), dtype=np.int64)
@@ -306,19 +334,6 @@ def grid_at_least(score: float) -> int:
     if not math.isfinite(score) or abs(score) > 1e9:
         raise InputError(f"min_score is {score!r:.40}; expected a number", "leave it out to get every hit")
     return math.ceil(score * GRID)
-
-
-def _load(hits: Sequence[Hit], selection: Selection, most_text: int | None) -> int:
-    """Read the texts of hits, some at a time; returns how many characters they have."""
-    total, at = 0, 0
-    size = BLOCK if most_text is None else 1  # grows, so that few long texts are read in vain
-    while at < len(hits):
-        check_deadline(selection)
-        some = hits[at : at + size]
-        total += load_texts(some, None if most_text is None else most_text - total)
-        at += len(some)
-        size = min(2 * size, FETCH_SLICE)
-    return total
 
 
 def _stats(

@@ -233,9 +233,14 @@ class IndexReader:
 
     def _searcher(self, snapshot: Snapshot) -> Searcher:
         encoder = self.encoder
-        return snapshot.searcher(
-            lambda collection: Searcher(encoder, collection, threads=self._threads, device=self._device)
-        )
+
+        def make(collection: Snapshot) -> Searcher:
+            def size_of(place: int, ordinal: int) -> int:
+                return collection.stored[place].documents.size_of(ordinal)
+
+            return Searcher(encoder, collection, threads=self._threads, device=self._device, size_of=size_of)
+
+        return snapshot.searcher(make)
 
     def verify(self, progress: Callable[[int], object] | None = None) -> None:
         """Read every byte of the index as it is on the disk now, and everything that a search would read; the

@@ -19,7 +19,7 @@ Rows = list[tuple[Span, TokenVectors]]
 """The characters and the vectors of every chunk of a document."""
 
 T = TypeVar("T")
-_PART = 32_000  # characters that are encoded between two calls of `go_on`: some seconds on a slow machine
+_PART = 8_192  # tokens, at most, that are encoded between two calls of `go_on`: seconds on a slow machine
 
 
 def encode_rows(
@@ -58,14 +58,14 @@ def encode_spans(
 def _encode_in_parts(encoder: Encoder, texts: Iterable[str], go_on: GoOn) -> Iterator[TokenVectors]:
     """The same vectors, with a call of `go_on` before each part."""
     part: list[str] = []
-    characters = 0
+    tokens = 0
     for text in texts:
         part.append(text)
-        characters += len(text)
-        if characters >= _PART:
+        tokens += min(len(text), encoder.config.profile.document_length)  # a token has a character or more
+        if tokens >= _PART:
             go_on()
             yield from encoder.encode_documents(part)
-            part, characters = [], 0
+            part, tokens = [], 0
     go_on()
     yield from encoder.encode_documents(part)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from coil.errors import SearchTimeout
@@ -67,19 +68,16 @@ def answer_queries(
 def explain_one(
     index: IndexReader, query: str, doc_id: str, versus: str | None, by: By, seconds: float
 ) -> dict[str, Any]:
-    """Why a document scores what it scores, beside another one if that is named.
-
-    One document's explanation is not interrupted: it is the work of one chunk of text.
-    """
-    deadline = time.monotonic() + seconds
-    _check_time(deadline)
+    """Why a document scores what it scores, beside another one if that is named."""
+    go_on = partial(_check_time, time.monotonic() + seconds)
+    go_on()
     explainer = Explainer(index.searcher, query, by)
-    _check_time(deadline)
-    first = explainer.explain(doc_id).to_json()
+    go_on()
+    first = explainer.explain(doc_id, go_on=go_on).to_json()
     if versus is None:
         return first
-    _check_time(deadline)
-    return {"first": first, "second": explainer.explain(versus).to_json()}
+    go_on()
+    return {"first": first, "second": explainer.explain(versus, go_on=go_on).to_json()}
 
 
 def describe(index: IndexReader, name: str, writable: bool) -> dict[str, Any]:
@@ -122,12 +120,13 @@ def _explained_json(
 
     Without the parts of its sentence part: for these, the text of every hit would have to be encoded.
     """
-    _check_time(deadline)
+    go_on = partial(_check_time, deadline)
+    go_on()
     explainer = Explainer(index.searcher, query, asked.by, answer.query_vectors)
     value = _search_json(query, answer, asked)
     for hit, shown in zip(answer.hits, value["hits"], strict=True):
-        _check_time(deadline)
-        shown.update(_parts_json(explainer.explain(hit.doc_id, sentence_parts=False)))
+        go_on()
+        shown.update(_parts_json(explainer.explain(hit.doc_id, sentence_parts=False, go_on=go_on)))
     compared = index.encoder.config.profile.answering(asked.by).uses_lists
     value["query_tokens"] = _query_tokens(query, explainer.vectors, compared)
     return value

@@ -19,8 +19,9 @@ from coil import __version__
 from coil.errors import CoilError, IndexLocked, InputError, SearchTimeout
 from coil.service.answers import Asked
 from coil.service.api_page import render_api_page
-from coil.service.gate import EXPOSED, Gate
+from coil.service.gate import Gate
 from coil.service.mistakes import problem_of_mistakes
+from coil.service.names import EXPOSED
 from coil.service.page_files import PageFile, read_page
 from coil.service.problems import (
     MEDIA_TYPE,
@@ -254,6 +255,12 @@ async def get_document(name: str, doc_id: str, request: Request, service: Served
     return _reply(await service.document(name, doc_id))
 
 
+async def find_document(name: str, doc_id: str, request: Request, service: Served) -> Response:
+    """A document by its id as a parameter; as a part of a path, many clients would resolve `.` and `..`."""
+    _note(request, service, name)
+    return _reply(await service.document(name, doc_id))
+
+
 async def add_documents(name: str, request: Request, service: Served) -> Response:
     """Add documents, or replace those with the same id: one JSON object per line.
 
@@ -335,6 +342,7 @@ def _add_routes(app: FastAPI) -> None:
     app.post(f"{one}/search_batch", responses=_shape(BatchOut), **asks)(search_batch)
     app.get(f"{one}/explain", responses=_shape(ExplainOut), **reads)(explain)
     app.post(f"{one}/explain", responses=_shape(ExplainOut), **asks)(post_explain)
+    app.get(f"{one}/documents", responses=_shape(DocumentOut), **reads)(find_document)
     app.get(f"{one}/documents/{{doc_id:path}}", responses=_shape(DocumentOut), **reads)(get_document)
     writes = APIRouter(route_class=_Change)
     writes.post(f"{one}/documents", responses=_shape(AddedOut), openapi_extra=lines, **reads)(add_documents)

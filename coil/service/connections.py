@@ -11,17 +11,20 @@ import asyncio
 import json
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from coil.service.limits import ServiceLimits
+from coil.service.limits import ServiceOptions
+from coil.service.names import let_read
 from coil.service.problems import MEDIA_TYPE, Problem, busy
+from coil.service.turns import Turns
 
 SPARE = 16  # connections beyond the limit, on which only /health is answered
 CROWDED = "crowded"  # in the state of a request: more connections than allowed have a request
+TURN = "turn"  # in the state of a request that was sent ahead of an answer: what it waits for
 ADMIT = "admit"  # in the state of a request: counts it from here on, although its body is still arriving
 _LINGER = (
     1.0  # seconds to read on after a refusal: closing at once could discard it before the client reads it
@@ -44,9 +47,10 @@ def _without_upgrade(piece: bytes) -> bytes:
 class Connections:
     """The open connections of one server."""
 
-    def __init__(self, limits: ServiceLimits, count_error: Callable[[str], object]) -> None:
-        self.limits, self.count_error = limits, count_error
+    def __init__(self, options: ServiceOptions, count_error: Callable[[str], object]) -> None:
+        self.limits, self.origins, self.count_error = options.limits, options.origins, count_error
         self.open = 0
+        self.turns = Turns(options.limits.pipelined_at_once)
         # Nothing was asked on these, or not completely; the one that has been so for longest comes first.
         self.without_request: dict[Connection, None] = {}
 
@@ -158,6 +162,14 @@ class Connection(HttpToolsProtocol):
         if self._answering is None or self._answering.response_complete:
             self._disarm("answer")
 
+    def shutdown(self) -> None:
+        """The server stops: what was sent ahead of the answer that is under way is not begun."""
+        self.pipeline.clear()
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.keep_alive = False
+        else:
+            super().shutdown()
+
     def timeout_keep_alive_handler(self) -> None:
         """No further request came."""
         self._close()
@@ -215,6 +227,8 @@ class Connection(HttpToolsProtocol):
             self.scope["state"][CROWDED] = True
         self.scope["state"][ADMIT] = self._admit
         first = self.cycle is None or self.cycle.response_complete
+        if not first:
+            self.scope["state"][TURN] = self._all.turns
         super().on_headers_complete()
         if first:
             self._answering = self.cycle
@@ -294,7 +308,8 @@ class Connection(HttpToolsProtocol):
                 return
             answering.disconnected = True  # its body cannot be read: this is its answer
             answering.message_event.set()
-        self.transport.write(_as_bytes(problem))
+        given = next((value for name, value in self.headers or () if name == b"origin"), b"")
+        self.transport.write(_as_bytes(problem, let_read(given.decode("latin-1"), self._all.origins)))
         if linger and self.transport.can_write_eof():
             self.transport.write_eof()
             self._all.without_request[self] = None
@@ -332,8 +347,8 @@ def _large_head(limit: str) -> Problem:
     )
 
 
-def _as_bytes(problem: Problem) -> bytes:
-    """A whole HTTP answer, for requests that never reach the application."""
+def _as_bytes(problem: Problem, more: Mapping[str, str]) -> bytes:
+    """A whole HTTP answer with more headers, for requests that never reach the application."""
     request_id = uuid.uuid4().hex
     body = json.dumps(problem.to_json(request_id)).encode()
     headers = {
@@ -342,7 +357,8 @@ def _as_bytes(problem: Problem) -> bytes:
         "x-content-type-options": "nosniff",
         "x-request-id": request_id,
         **(problem.headers or {}),
+        **more,
         "connection": "close",
     }
-    lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in headers.items())
+    lines = b"".join(f"{name}: {value}\r\n".encode("latin-1") for name, value in headers.items())
     return STATUS_LINE[problem.status_code] + lines + b"\r\n" + body

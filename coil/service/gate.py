@@ -9,15 +9,17 @@ import re
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from coil.service.connections import ADMIT, CROWDED
+from coil.service.connections import ADMIT, CROWDED, TURN
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.meters import Meters
+from coil.service.names import let_read
 from coil.service.problems import MEDIA_TYPE, Problem
 
 _log = logging.getLogger("coil.service")
@@ -25,7 +27,6 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LENGTH_DIGITS = 20  # those of the largest number of 64 bits
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:]*)(:\d*)?")
 
-EXPOSED = ("X-Request-Id", "Retry-After")  # headers that pages of allowed origins can read
 HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": (
@@ -56,7 +57,7 @@ class Gate:
         given = headers.get("x-request-id", "")
         request_id = given if _ID.fullmatch(given) else uuid.uuid4().hex
         note: dict[str, Any] = {}
-        allowed = self._allowed(headers.get("origin", ""))
+        allowed = let_read(headers.get("origin", ""), self._options.origins)
         scope.setdefault("state", {}).update(request_id=request_id, note=note)
         status = 0
 
@@ -76,27 +77,23 @@ class Gate:
 
         self._meters.in_flight.inc()
         try:
-            problem = self._refusal(scope, headers)
-            if problem is not None:
-                await send_problem(problem, request_id, answer)
-                note["problem"] = problem.kind
-            else:
-                body = Body(receive, self._most_bytes(scope), self._options.limits, scope["state"].get(ADMIT))
-                scope["state"]["body"] = body
-                await self._app(scope, body, answer)
+            async with scope["state"].get(TURN) or nullcontext():
+                problem = self._refusal(scope, headers)
+                if problem is not None:
+                    await send_problem(problem, request_id, answer)
+                    note["problem"] = problem.kind
+                else:
+                    admit = scope["state"].get(ADMIT)
+                    body = Body(receive, self._most_bytes(scope), self._options.limits, admit)
+                    scope["state"]["body"] = body
+                    await self._app(scope, body, answer)
         except ClientDisconnect:
             note["problem"] = "disconnected"
             status = status or 499  # not sent to anyone, only logged and counted
         except asyncio.CancelledError:  # not passed on: uvicorn would log a traceback
             note["problem"] = "stopped"
             if not status:
-                problem = Problem(
-                    503,
-                    "stopped",
-                    "the server stopped before it was done",
-                    "check whether the change was made",
-                )
-                await send_problem(problem, request_id, answer)
+                await send_problem(_stopped(scope), request_id, answer)
         except Exception:
             _log.exception("failed", extra={"request_id": request_id})
             note["problem"] = "failure"
@@ -139,17 +136,6 @@ class Gate:
             return too_large(self._most_bytes(scope))
         return None
 
-    def _allowed(self, origin: str) -> dict[str, str]:
-        """What lets pages of an allowed origin read answers that are made here, before the application."""
-        origins = self._options.origins
-        if not origin or not {origin, "*"} & set(origins):
-            return {}
-        return {
-            "Access-Control-Allow-Origin": "*" if "*" in origins else origin,
-            "Access-Control-Expose-Headers": ", ".join(EXPOSED),
-            "Vary": "Origin",
-        }
-
     def _most_bytes(self, scope: Scope) -> int:
         limits = self._options.limits
         upload = scope["method"] == "POST" and scope["path"].endswith("/documents")
@@ -190,7 +176,12 @@ class Body:
         self._limits, self._admit = limits, admit
         self._began = time.monotonic()
         self._end = self._began + limits.body_seconds
-        self._complete = False
+        self._asked_for = self._complete = False
+
+    @property
+    def is_arriving(self) -> bool:
+        """Whether the handler has begun to read it and does not have all of it: nothing is done before."""
+        return self._asked_for and not self._complete
 
     def allow_upload(self) -> None:
         """This client may change the index: it has longer, and its connection is not closed for others."""
@@ -201,6 +192,7 @@ class Body:
     async def __call__(self) -> Message:
         if self._complete:  # from here on there is only the disconnect
             return await self._receive()
+        self._asked_for = True
         try:
             message = await asyncio.wait_for(self._receive(), max(self._end - time.monotonic(), 0.0))
         except asyncio.TimeoutError:
@@ -211,6 +203,17 @@ class Body:
             if self._bytes > self._most:
                 raise too_large(self._most)
         return message
+
+
+def _stopped(scope: Scope) -> Problem:
+    """The server stops and does not wait for this request any longer."""
+    body: Body | None = scope["state"].get("body")
+    detail, remedy = "the server stopped before it was done", "send it again later"
+    if body is not None and body.is_arriving:
+        detail = "the server stopped before the body had arrived; nothing was changed"
+    elif "/documents" in scope["path"] and scope["method"] != "GET":
+        remedy = "check whether the change was made"
+    return Problem(503, "stopped", detail, remedy, {"Retry-After": "5"})
 
 
 def too_large(most: int) -> Problem:

@@ -30,6 +30,7 @@ class ServiceLimits:
     pipelined: int = 16  # requests sent ahead of the answer to the first
     # all of them together
     connections: int = 512
+    pipelined_at_once: int = 8  # requests sent ahead of an answer that are answered at a time
     waiting: int = 128  # requests in the queue
     writes_waiting: int = 8  # of one index
     unsent_bytes: int = 256 << 20  # of answers that are made and not yet sent

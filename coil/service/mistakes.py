@@ -76,7 +76,7 @@ def _tell(found: Found, known: Sequence[str]) -> tuple[str, str]:
     if kind == "greater_than_equal":
         least = found["ctx"]["ge"]
         return f"{name}={_show(found['input'])} is below the minimum of {least}", f"use {least} or more"
-    if kind == "literal_error":
+    if kind == "literal_error" or (place[-1] == "by" and isinstance(found["input"], str)):
         choices = ", ".join(get_args(By))  # `by` is the only key with a fixed set of values
         return f"{name} is {_show(found['input'])}; expected one of {choices}", f"use one of {choices}"
     if kind == "too_short":

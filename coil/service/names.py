@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from coil.errors import InputError
 
+EXPOSED = ("X-Request-Id", "Retry-After")  # headers that pages of allowed origins can read
 _NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 _WITH_PORT = re.compile(r"([^:]+|\[.*\]):\d*")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -51,6 +53,17 @@ def origin(given: str) -> str:
         )
     shown = "" if port in (None, _DEFAULT_PORTS.get(parts.scheme)) else f":{port}"
     return f"{parts.scheme}://{name}{shown}"
+
+
+def let_read(given: str, allowed: Sequence[str]) -> dict[str, str]:
+    """The headers that let a page read an answer, whose request had this Origin header ("" for none)."""
+    if not given or not {given, "*"} & set(allowed):
+        return {}
+    return {
+        "Access-Control-Allow-Origin": "*" if "*" in allowed else given,
+        "Access-Control-Expose-Headers": ", ".join(EXPOSED),
+        "Vary": "Origin",
+    }
 
 
 def _host(name: str) -> str | None:

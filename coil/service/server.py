@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
 
@@ -15,11 +18,17 @@ import uvicorn
 
 from coil.errors import OutputError
 from coil.service.app import make_app
-from coil.service.connections import Connection, Connections
+from coil.service.connections import SPARE, Connection, Connections
+from coil.service.limits import ServiceLimits
 from coil.service.service import Service
+
+if sys.platform != "win32":  # which has no such limits
+    import resource
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _SECONDS_TO_STOP = 30
+_FILES_IN_USE = 64  # where the system does not tell how many are open
+_FILES_TO_WORK = 32  # that commits, reloads and uploads open for a moment
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,29 @@ def listen(host: str, port: int) -> socket.socket:
     return opened
 
 
+def fit_to_files(limits: ServiceLimits) -> ServiceLimits:
+    """The limits, with fewer connections where this process may not have as many files, even if it tries.
+
+    Without a free file no connection can be accepted, not even one that asks for /health.
+    """
+    if sys.platform == "win32":
+        return limits
+    try:
+        in_use = len(os.listdir("/dev/fd"))
+    except OSError:
+        in_use = _FILES_IN_USE
+    others = in_use + SPARE + _FILES_TO_WORK
+    wanted = limits.connections + others
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft in (-1, resource.RLIM_INFINITY) or soft >= wanted:
+        return limits
+    raised = wanted if hard in (-1, resource.RLIM_INFINITY) else min(wanted, hard)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+        soft = raised
+    return replace(limits, connections=max(1, min(limits.connections, soft - others)))
+
+
 def address_of(listening: socket.socket) -> Address:
     """Where a socket listens."""
     host, port = listening.getsockname()[:2]
@@ -102,7 +134,7 @@ def make_server(service: Service, began: Callable[[], object] | None = None) -> 
     limits = service.options.limits
     config = uvicorn.Config(
         make_app(service),
-        http=partial(Connection, Connections(limits, service.meters.count_error)),  # type: ignore[arg-type]
+        http=partial(Connection, Connections(service.options, service.meters.count_error)),  # type: ignore[arg-type]
         ws="none",
         timeout_keep_alive=limits.idle_seconds,
         log_config=None,

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,10 +25,11 @@ from coil.service.answers import Answered, Asked, answer_queries, describe, expl
 from coil.service.batches import BatchTurns, PinnedIndex, slice_size
 from coil.service.limits import ServiceOptions
 from coil.service.meters import Meters
-from coil.service.problems import PUT_BACK, RESTORE, Problem, busy, unknown_document, unknown_index
+from coil.service.problems import PUT_BACK, RESTORE, Problem, unknown_document, unknown_index
 from coil.service.replies import Reply, UnsentBytes, large_answer
 from coil.service.served import ServedIndex
-from coil.service.workers import MOST_TOGETHER, Job, Workers
+from coil.service.workers import MOST_TOGETHER, SECONDS_TO_END, Job, Workers
+from coil.texts.opening import shorten
 from coil.texts.values import clean
 from coil.tokens.profile import By
 
@@ -40,6 +41,8 @@ CHANGES_MAY_TAKE = 20.0  # seconds after the signal to stop; the server waits fo
 _MANY_HITS = 100  # more take so long to fetch and write that the search is not quick
 _LONG_QUERY = 300  # characters; the language model takes as long for a longer one as for several others
 _LARGE_DOCUMENT = 256 << 10  # bytes; a larger one takes longer than a search
+_MUCH_TEXT = 1 << 20  # characters of all hits; more take longer to fetch and write than a search
+_READABLE = 10**15  # a larger number is not written out in a message
 _HITS_TOGETHER = 320  # of queries that are answered together: what is held as Python values at once
 
 Gone = Callable[[], Awaitable[bool]]
@@ -70,7 +73,7 @@ class Service:
         self._workers = Workers(options.searching_threads, options.limits.waiting, self.meters.count_batch)
         self._unsent = UnsentBytes(options.limits.unsent_bytes)
         self._batch_turns = BatchTurns(self._workers.slow_places, options.limits.waiting)
-        self._warm = False
+        self._cold = dict.fromkeys(served, "")  # indexes that have not answered a query, and why that failed
         self._stopping = False
         self._give_up_at = math.inf
         self._first = threading.Thread(target=self._warm_up, name="warm-up", daemon=True)
@@ -88,10 +91,15 @@ class Service:
         self._give_up_at = min(self._give_up_at, until)
 
     def stop(self) -> None:
-        """Finish running requests and writes, then close the indexes."""
+        """Finish running requests and writes, then close the indexes.
+
+        Requests that read are over by then, or their time is; one that still runs is not waited for.
+        """
         self._stopping = True
-        self._first.join()
-        self._workers.stop()
+        self._first.join(SECONDS_TO_END)
+        running = self._workers.stop()
+        if running:
+            _log.error("searches still run", extra={"threads": running})
         for index in self.served.values():
             index.close()
 
@@ -108,13 +116,16 @@ class Service:
                 elif served.trouble:
                     told = "queries are answered from the last snapshot, changes fail"
                     wrong.append(f"the index {name!r} {served.trouble}: {told}")
+                elif not self._first_query(served):
+                    wrong.append(f"the index {name!r} {served.damage or 'cannot be searched'}: queries fail")
+                    remedy = RESTORE if served.damage else "see the server's log"
             if wrong:
                 raise _unready("; ".join(wrong), remedy)
             return _json({"status": "ready"})
 
         if self._stopping:
             raise _unready("the server is stopping")
-        if not self._warm:
+        if self._first.is_alive():
             raise _unready("not every index has answered its first query yet")
         return await self._ask_alone(answer)
 
@@ -125,10 +136,11 @@ class Service:
         served = self._index(name)
         self._check(asked)
 
-        def answer(queries: list[str], seconds: float) -> list[Reply | Problem]:
+        def answer(queries: list[str], seconds: float, most_each: int | None = None) -> list[Reply | Problem]:
             deadline = time.monotonic() + seconds
+            most = None if most_each is None else most_each * len(queries)
             with served.reading() as index:
-                found = self._answer(served, index, queries, asked, seconds)
+                found = self._answer(served, index, queries, asked, seconds, most)
             found.reverse()
             return [self._written(found.pop(), deadline) for _ in queries]
 
@@ -138,8 +150,17 @@ class Service:
             slow=is_long or asked.filter is not None or asked.matches or asked.k > _MANY_HITS,
             together=max(1, min(MOST_TOGETHER, _HITS_TOGETHER // asked.k)),
             size=len(query),
+            end=time.monotonic() + self.options.limits.seconds,
         )
-        found: Reply = await self._ask(answer, self._query(query), job, gone)
+        cleaned = self._query(query)
+        found: Reply
+        if not job.slow:
+            try:
+                found = await self._ask(partial(answer, most_each=_MUCH_TEXT), cleaned, job, gone)
+                return found
+            except AnswerTooLarge:  # it is known only now that this takes long
+                job = replace(job, slow=True)
+        found = await self._ask(answer, cleaned, job, gone)
         return found
 
     async def search_batch(self, name: str, queries: Sequence[str], asked: Asked, gone: Gone) -> Reply:
@@ -276,7 +297,13 @@ class Service:
                 with received:
                     self._go_on()
                     added = uploads.check(received)
-                    index.update(uploads.read(received), empty.extend, self._go_on)
+                    before = index.version
+                    try:
+                        index.update(uploads.read(received), empty.extend, self._go_on)
+                    except _GivenUp as error:
+                        if index.version != before:  # a long upload is committed in several parts
+                            raise _given_up_halfway() from error
+                        raise
                 self.meters.count_written(name, "add", added)
                 return _json({"added": added, "empty": empty, "documents": len(index)})
 
@@ -313,7 +340,7 @@ class Service:
     def _go_on(self) -> None:
         """Give up a change that takes too long for a server that stops."""
         if time.monotonic() > self._give_up_at:
-            raise busy("the server is stopping; this change is not complete: send it again", seconds=5)
+            raise _GivenUp
 
     def _index(self, name: str) -> ServedIndex:
         if name not in self.served:
@@ -330,7 +357,8 @@ class Service:
     def _check(self, asked: Asked) -> None:
         limits = self.options.limits
         if asked.k > limits.k:
-            detail = f"k={asked.k:,} exceeds the limit of {limits.k:,}"
+            given = f"{asked.k:,}" if asked.k < _READABLE else shorten(str(asked.k)).strip("'")
+            detail = f"k={given} exceeds the limit of {limits.k:,}"
             raise Problem(422, "too_many", detail, "ask for fewer hits")
         if asked.filter is not None and len(asked.filter) > limits.filter_characters:
             detail = (
@@ -340,12 +368,21 @@ class Service:
             raise Problem(422, "too_long", detail, "shorten the filter")
 
     def _answer(
-        self, served: ServedIndex, index: IndexReader, queries: Sequence[str], asked: Asked, seconds: float
+        self,
+        served: ServedIndex,
+        index: IndexReader,
+        queries: Sequence[str],
+        asked: Asked,
+        seconds: float,
+        most_text: int | None = None,
     ) -> list[Answered]:
+        """Answer queries; more text than `most_text` is an AnswerTooLarge, than may be sent a Problem."""
         most = self.options.limits.answer_bytes
         try:
-            found = answer_queries(index, queries, asked, seconds, most)
+            found = answer_queries(index, queries, asked, seconds, min(most, most_text or most))
         except AnswerTooLarge as error:  # found out while texts were fetched, before they filled the memory
+            if most_text is not None and most_text < most:
+                raise
             raise large_answer(most) from error
         for one in found:
             self.meters.count_query(served.name, one.stats)
@@ -394,14 +431,39 @@ class Service:
 
     def _warm_up(self) -> None:
         """Answer one query of every index, so that the first client does not wait for files to load."""
-        try:
-            for served in self.served.values():
+        for served in self.served.values():
+            if not self._stopping:
+                self._first_query(served)
+
+    def _first_query(self, served: ServedIndex) -> bool:
+        """Whether an index can answer; it is asked until it has done so once."""
+        if served.name in self._cold:
+            try:
                 with served.reading() as index:
                     index.search("first", k=1)
-        except CoilError as error:
-            _log.error("cannot answer", extra={"index": served.name, "reason": str(error)})
-            return
-        self._warm = True
+            except Exception as error:
+                reason = str(error) or type(error).__name__
+                if self._cold.get(served.name) != reason:  # once, however often somebody asks
+                    self._cold[served.name] = reason
+                    unexpected = not isinstance(error, CoilError)
+                    extra = {"index": served.name, "reason": reason}
+                    _log.error("cannot answer", exc_info=unexpected, extra=extra)
+                return False
+            self._cold.pop(served.name, None)
+        return True
+
+
+class _GivenUp(Problem):
+    """A change was given up, because the server stops, before anything was written."""
+
+    def __init__(self) -> None:
+        detail = "the server is stopping; nothing was changed"
+        super().__init__(503, "busy", detail, "send it again later", {"Retry-After": "5"})
+
+
+def _given_up_halfway() -> Problem:
+    detail = "the server is stopping; a part of the documents was written"
+    return Problem(503, "busy", detail, "send all of them again later", {"Retry-After": "5"})
 
 
 def _unready(reason: str, remedy: str = "try again later") -> Problem:
@@ -409,8 +471,16 @@ def _unready(reason: str, remedy: str = "try again later") -> Problem:
 
 
 async def _whole(change: Future[bytes]) -> bytes:
-    """Wait for a change, which a client that disconnects does not interrupt."""
-    return await asyncio.shield(asyncio.wrap_future(change))
+    """Wait for a change, which a client that disconnects does not interrupt.
+
+    A server that stops interrupts it: a change that has not begun is not made then.
+    """
+    try:
+        return await asyncio.shield(asyncio.wrap_future(change))
+    except asyncio.CancelledError:
+        if change.cancel():
+            raise _GivenUp from None
+        raise
 
 
 def _json(value: Any) -> bytes:

@@ -21,6 +21,7 @@ from coil.service.problems import busy
 
 MOST_TOGETHER = 32
 MOST_CHARACTERS = 4_000  # of the queries that are answered by one call: long ones take long, and others wait
+SECONDS_TO_END = 5.0  # for threads whose clients have been answered or given up
 _PATIENCE = 0.5  # seconds after which a slow job takes turns with quick ones, so that it is answered at all
 
 
@@ -83,13 +84,15 @@ class Workers:
             self._changed.notify()
         return job.future
 
-    def stop(self) -> None:
-        """Answer what waits, then end."""
+    def stop(self, seconds: float = SECONDS_TO_END) -> int:
+        """Answer what waits, then end; returns how many threads are still at work after so many seconds."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
+        end = time.monotonic() + seconds
         for thread in self._threads:
-            thread.join()
+            thread.join(max(end - time.monotonic(), 0.0))
+        return sum(thread.is_alive() for thread in self._threads)
 
     def _work(self) -> None:
         while jobs := self._take():

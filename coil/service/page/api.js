@@ -56,5 +56,6 @@ export const search = (state, by, signal) =>
 export const explain = (state, by, docId, versus, signal) =>
   ask(`${of(state.index)}/explain`, { q: state.q, doc_id: docId, versus, by }, signal);
 
+// Not as a part of the path, where a browser takes ".." for the folder above.
 export const readDocument = (index, docId, signal) =>
-  ask(`${of(index)}/documents/${docId.split("/").map(encodeURIComponent).join("/")}`, {}, signal);
+  ask(`${of(index)}/documents`, { doc_id: docId }, signal);
