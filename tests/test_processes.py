@@ -150,6 +150,36 @@ def test_a_forked_process_searches(bundled: Path, tmp_path: Path, kind: str, tim
     assert (done.returncode, done.stderr) == (0, "")
 
 
+JUST_TAKEN = """
+import os, sys, threading, time
+from coil.forks import make_lock
+sys.setswitchinterval(100)  # the other thread gets the lock below, but does not come back to Python with it
+lock = make_lock()
+lock.acquire()
+started = threading.Event()
+def take():
+    started.set()
+    with lock:
+        time.sleep(60)
+threading.Thread(target=take, daemon=True).start()
+started.wait()
+time.sleep(0.1)
+lock.release()
+until = time.monotonic() + 0.1
+while time.monotonic() < until:
+    pass
+child = os.fork()
+if not child:
+    os._exit(0 if lock.acquire(timeout=2) else 3)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_lock_that_a_thread_has_just_got_is_free_in_a_forked_process() -> None:
+    assert _run(JUST_TAKEN).stderr == ""
+
+
 POOL = """
 import multiprocessing, sys, coil
 index = coil.open(sys.argv[1])
