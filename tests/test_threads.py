@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 from coil.hits.hit import Shelf
+from coil.indexes.opening import create
+from coil.storage.holds import Holds
 from coil.texts.values import Document
+from tests.hash_encoder import HashEncoder
 
 
 class CountedCollection:
@@ -45,3 +50,54 @@ def test_the_files_stay_open_while_a_thread_reads_hits_that_another_has_read() -
     assert collection.was_open == [True, True]
     assert collection.users == 0
     assert shelf.document(0).doc_id == "0"
+
+
+class CollectsWhenLookedUp(str):
+    """A filter that has the garbage collector run while it is looked up, as Python may do at any step."""
+
+    def __hash__(self) -> int:
+        gc.collect()
+        return super().__hash__()
+
+
+def test_hits_may_be_collected_while_their_snapshot_is_locked(tmp_path: Path) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": "a", "text": "river"}])
+        forgotten: list[object] = [index.search("river")]
+        forgotten.append(forgotten)  # a circle: only the collector frees it
+        del forgotten
+        wanted = CollectsWhenLookedUp('id = "a"')
+        searching = threading.Thread(
+            target=index.search, args=("river",), kwargs={"filter": wanted}, daemon=True
+        )
+        searching.start()
+        searching.join(10)
+        assert not searching.is_alive()
+
+
+def test_letting_go_within_the_lock_is_counted_after_it() -> None:
+    holds = Holds()
+    assert holds.take()
+    with holds._lock:  # as the garbage collector would, in the middle of `take`
+        assert not holds.let_go()
+    assert holds.take()
+    assert not holds.let_go()
+    assert holds.let_go()  # the first holder: now it is closed, once
+    assert not holds.take()
+
+
+def test_of_many_threads_one_is_the_last_to_let_go() -> None:
+    holds, lasts = Holds(), []
+
+    def hold_and_let_go() -> None:
+        for _ in range(200):
+            assert holds.take()
+            lasts.append(holds.let_go())
+
+    threads = [threading.Thread(target=hold_and_let_go) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not any(lasts)
+    assert holds.let_go()
