@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable
+from numbers import Real
 from typing import Any
 
+import numpy as np
+
 from coil.errors import InputError
+
+MOST_SCORE = 1e9  # no score comes near it, and it is on the grid of scores
 
 
 def check_query(query: object) -> str:
@@ -24,15 +30,63 @@ def check_queries(queries: Any) -> list[str]:
 
 
 def check_k(k: object) -> int:
-    """How many hits: any whole number, those of numpy too, but not True or False."""
+    """How many hits."""
+    return check_count("k", k, "write it as k=10")
+
+
+def check_count(name: str, value: object, remedy: str) -> int:
+    """How many of something: any whole number, those of numpy too, but not True or False."""
     try:
-        number = -1 if isinstance(k, bool) else operator.index(k)  # type: ignore[arg-type]
+        number = -1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         number = -1
     if number < 0:
-        found = "negative" if isinstance(k, int) and not isinstance(k, bool) else _a(k)
-        raise InputError(f"k is {found}; expected a whole number, 0 or more", "write it as k=10")
+        found = "negative" if isinstance(value, int) and not isinstance(value, bool) else _a(value)
+        raise InputError(f"{name} is {found}; expected a whole number, 0 or more", remedy)
     return number
+
+
+def check_number(
+    name: str, value: object, remedy: str, least: float = -math.inf, most: float = math.inf
+) -> float:
+    """A number, those of numpy too, but not True or False, and not NaN."""
+    if isinstance(value, np.ndarray) and not value.ndim:
+        value = value.item()
+    number, found = math.nan, _a(value)
+    if not isinstance(value, bool) and isinstance(value, Real):
+        try:
+            number = float(value)
+            found = f"{number:g}"
+        except OverflowError:
+            found = "too large"
+    if not least <= number <= most:
+        limits = f" between {least:g} and {most:g}" if math.isfinite(most) else ""
+        raise InputError(f"{name} is {found}; expected a number{limits}", remedy)
+    return number
+
+
+def check_min_score(score: object) -> float | None:
+    """The least score of a hit, or none."""
+    every = "leave it out to get every hit"
+    return None if score is None else check_number("min_score", score, every, -MOST_SCORE, MOST_SCORE)
+
+
+def check_min_share(share: object) -> float | None:
+    """The least share of a hit, or none. It may be above 1, as the share of a hit may."""
+    remedy = "write it as min_share=0.25"
+    return None if share is None else check_number("min_share", share, remedy, -MOST_SCORE, MOST_SCORE)
+
+
+def check_timeout(timeout: object) -> float | None:
+    """Seconds, or none."""
+    return None if timeout is None else check_number("timeout", timeout, "write seconds, such as timeout=1.5")
+
+
+def check_most_text(most_text: object) -> int | None:
+    """How many characters of texts, or none."""
+    return (
+        None if most_text is None else check_count("most_text", most_text, "leave it out to read all texts")
+    )
 
 
 def check_filter(filter: object) -> str | None:
