@@ -169,7 +169,7 @@ class Searcher:
         began = time.perf_counter()
         vectors = self.encode(asked, by, selection)
         encoded = time.perf_counter()
-        sensible = [number for number, text in enumerate(asked) if text.strip() and len(vectors[number])]
+        sensible = [number for number, text in enumerate(asked) if asks_anything(text, vectors[number])]
         prepared = self.prepare([vectors[number] for number in sensible], by)
         ranked = self.rank_prepared(prepared, selection)
         scored = time.perf_counter()
@@ -298,6 +298,11 @@ class Searcher:
             places = np.flatnonzero(found.segments == number)
             spans[places] = self.collection.segments[number].segment.row_spans[found.rows[places]]
         return [(start, end) for start, end in spans.tolist()]
+
+
+def asks_anything(query: str, vectors: TokenVectors) -> bool:
+    """Whether a query has any text, and any of it is a token. Without, no document has a score."""
+    return bool(query.strip()) and len(vectors) > 0
 
 
 def check_parts(config: ModelConfig, by: By) -> ScoringProfile:
