@@ -242,16 +242,22 @@ class DocumentReader:
                 raise InputError(f"the filter cannot be used: {error}", "write a shorter one") from error
         return np.fromiter((ordinal for (ordinal,) in rows), dtype=np.int64)
 
-    def check(self, ordinals: NDArray[np.int64]) -> None:
-        """Read everything: SQLite's pages, every text, every field. These are all the documents there are."""
+    def check(self, ordinals: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Read everything: SQLite's pages, every text, every field. These are all the documents there are.
+
+        Returns how many characters each text has.
+        """
         [(found,)] = self._read("PRAGMA integrity_check(1)")
         if found != "ok":
             raise self._damaged(found)
-        for _, _, _, fields, _ in self.stored(ordinals):
+        lengths = np.zeros(len(ordinals), dtype=np.int64)
+        for place, (_, _, text, fields, _) in enumerate(self.stored(ordinals)):
             self._fields(fields)
+            lengths[place] = len(text)
         [(count,)] = self._read("SELECT count(*) FROM documents")
         if count != len(ordinals):
             raise self._damaged(f"it holds {count:,} documents; expected {len(ordinals):,}")
+        return lengths
 
     def _read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         with self._call(self._looking):

@@ -18,6 +18,7 @@ from coil.storage.documents import DocumentReader, StoredDocument, write_documen
 from coil.storage.holds import Holds
 from coil.storage.manifest import SEGMENTS_FOLDER, SegmentEntry
 
+_OTHER_TEXT = "the rows of a document are not its text from beginning to end"
 _FORMS = {"int8": "int8", "float16": "fp16", "float32": "fp32"}
 
 
@@ -142,7 +143,14 @@ def check_stored(folder: Folder, entry: SegmentEntry, stored: StoredSegment) -> 
     """The same, and read everything that a search or an explanation would."""
     check_bytes(folder, entry, stored)
     check_mentions(stored.segment, str(folder.path / entry.lists_file))
-    stored.documents.check(np.unique(stored.segment.row_documents))
+    ordinals, firsts = np.unique(stored.segment.row_documents, return_index=True)
+    spans = stored.segment.row_spans
+    ends = np.maximum.reduceat(spans[:, 1], firsts)  # the rows of a document are all of its text
+    lasts = np.append(firsts[1:], len(spans)) - 1
+    if spans[firsts, 0].any() or not np.array_equal(spans[lasts, 1], ends):
+        raise DamagedSegment(f"{folder.path / entry.lists_file}: {_OTHER_TEXT}", REMEDY)
+    if not np.array_equal(stored.documents.check(ordinals), ends):
+        raise DamagedSegment(f"{folder.path / entry.lists_file}: {_OTHER_TEXT}", REMEDY)
 
 
 def _changed(folder: Folder, name: str) -> DamagedSegment:
