@@ -134,7 +134,7 @@ def test_a_count_may_be_one_of_numpy(index: Index, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "by", [None, 5, b"coil", ["coil"], np.array(["coil"]), np.array([1.0, 2.0])], ids=_short
+    "by", [None, 5, b"coil", ["coil"], np.array(["coil"]), np.array([1.0, 2.0]), HUGE], ids=_short
 )
 def test_by_is_the_name_of_a_system(index: Index, by: Any) -> None:
     for ask in (index.search, partial(index.explain, doc_id="a"), partial(index.rerank, doc_ids=["a"])):
@@ -154,6 +154,23 @@ def test_the_limit_of_a_share_is_told(index: Index, share: float) -> None:
     assert index.search("bank", min_share=100) == []  # a hit may be above 1
     with pytest.raises(InputError, match=r"min_share is .*; expected a number between -1e\+09 and 1e\+09"):
         index.search("bank", min_share=share)
+
+
+@pytest.mark.parametrize(
+    "device", ["x", "", "cuda:x", "CUDA", "cuda:-1", 5, True, b"cpu", ["cpu"], HUGE], ids=_short
+)
+def test_an_unknown_device_is_refused_at_once(index: Index, device: Any) -> None:
+    with pytest.raises(InputError, match=r"the device is .*; expected cpu, cuda") as told:
+        coil.open(index.folder, device=device)
+    assert told.value.remedy
+    for known in (None, "cpu", "cuda", "cuda:1"):
+        coil.open(index.folder, device=known).close()
+
+
+@pytest.mark.parametrize("name", ["memory", "threads"])
+def test_a_number_too_long_to_be_written_is_refused(index: Index, name: str) -> None:
+    with pytest.raises(InputError, match=f"{name} is a value of type int; expected a whole number"):
+        coil.open(index.folder, **{name: HUGE})
 
 
 @pytest.mark.parametrize("filter", [5, True, b"id exists", ["id exists"]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Iterable
 from numbers import Real
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from coil.errors import InputError
 
+_DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,4})?")
 MOST_SCORE = 1e9  # no score comes near it, and it is on the grid of scores
 
 
@@ -96,6 +98,16 @@ def check_filter(filter: object) -> str | None:
     return filter
 
 
+def check_device(device: object) -> str | None:
+    """A device of PyTorch, or none; whether this machine has it is seen when it is used."""
+    if device is not None and not (isinstance(device, str) and _DEVICE.fullmatch(device)):
+        raise InputError(
+            f"the device is {show(device)}; expected cpu, cuda, mps or xpu, perhaps with a number",
+            'write it as device="cuda" or device="cuda:1", or leave it out to search on the CPU',
+        )
+    return device
+
+
 def check_id(doc_id: object) -> str:
     """An id, which is a text."""
     if not isinstance(doc_id, str):
@@ -117,6 +129,14 @@ def check_list(given: Any, what: str, remedy: str) -> Iterable[Any]:
     except TypeError as error:
         raise InputError(f"{what} {_a(given)}; expected a list", remedy) from error
     return found
+
+
+def show(value: object) -> str:
+    """A value for a message, in at most 80 characters."""
+    try:
+        return f"{value!r:.80}"
+    except ValueError:  # a whole number with more digits than Python writes
+        return _a(value)
 
 
 def _a(value: object) -> str:

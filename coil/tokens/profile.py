@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from coil.errors import OptionMismatch
+from coil.texts.questions import show
 
 LONGEST = 1 << 20  # tokens
 ListKeyKind = Literal["wordpiece", "word"]
@@ -88,7 +89,7 @@ class ScoringProfile:
     def answering(self, by: By) -> ScoringProfile:
         """The same equation with the constants of another system: one index answers as any of them."""
         if not isinstance(by, str) or by not in get_args(By):
-            raise OptionMismatch(f"by is {by!r:.40}; it must be one of {', '.join(get_args(By))}")
+            raise OptionMismatch(f"by is {show(by)}; it must be one of {', '.join(get_args(By))}")
         if by == "coil":
             return self
         if by == "tokens":
