@@ -3,6 +3,9 @@
 Python ends a daemon thread when it comes back from compiled code while the process ends. C is fine with that;
 C++ and Rust (onnxruntime, tokenizers, torch, our own kernels) are not, and the process aborts. And what a
 thread has locked or half changed within any library, SQLite too, stays so in a process that is forked.
+
+A call that needs a lock takes it within the call, and that lock is taken nowhere else: a thread that held it
+while it waits for a fork would hold up the calls that the fork waits for.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, cast, overload
 from weakref import WeakSet
 
 T = TypeVar("T")
@@ -47,9 +47,10 @@ _LOCKS: WeakSet[threading.Lock] = WeakSet()
 
 
 def _free_locks() -> None:
+    """Make them anew. `locked` and `release` would not do: a thread that had waited for a lock and has just
+    got it, but has not come back to Python yet, holds one that does not say so."""
     for lock in list(_LOCKS):
-        if lock.locked():
-            lock.release()
+        cast("Any", lock)._at_fork_reinit()  # as threading does with its own; the types do not know it
 
 
 if hasattr(os, "register_at_fork"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 import coil
-from coil.errors import BadLine, InputError
+from coil.errors import BadLine, InputError, OptionMismatch
 from coil.indexes.index import Index
 from coil.indexes.opening import create
 from tests.hash_encoder import HashEncoder
@@ -58,6 +60,15 @@ WITH_LIST: dict[str, Ask] = {
     "rerank_many": lambda index, given: index.rerank_many(["bank"], given),
     "delete": lambda index, given: index.delete(given),
 }
+WITH_NUMBER: dict[str, Ask] = {
+    "min_score": lambda index, number: index.search("bank", min_score=number),
+    "min_share": lambda index, number: index.search("bank", min_share=number),
+    "timeout": lambda index, number: index.answer_many(["bank"], timeout=number)[0].hits,
+}
+WITH_COUNT: dict[str, Ask] = {
+    "most_text": lambda index, count: index.answer_many(["bank"], texts=True, most_text=count)[0].hits,
+    "longest": lambda index, count: index.inspect(count).longest_lists,
+}
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +99,78 @@ def test_k_is_a_whole_number(index: Index, name: str, k: object) -> None:
 @pytest.mark.parametrize("name", WITH_K)
 def test_k_may_be_a_whole_number_of_numpy(index: Index, name: str, k: object) -> None:
     [_] = WITH_K[name](index, k)  # type: ignore[misc]
+
+
+NO_NUMBERS = ["x", "1", b"1", [1], True, np.True_, 1j, float("nan"), np.array([1.0, 2.0]), 10**400, HUGE]
+
+
+@pytest.mark.parametrize("number", NO_NUMBERS, ids=_short)
+@pytest.mark.parametrize("name", WITH_NUMBER)
+def test_a_number_is_a_number(index: Index, name: str, number: object) -> None:
+    with pytest.raises(InputError, match=rf"{name} is .*; expected a number") as told:
+        WITH_NUMBER[name](index, number)
+    assert told.value.remedy
+
+
+@pytest.mark.parametrize("number", [0, 0.0, np.float32(0), np.int64(0), np.array(0.0), Fraction(0)])
+@pytest.mark.parametrize("name", ["min_score", "min_share"])
+def test_a_number_may_be_one_of_numpy(index: Index, name: str, number: object) -> None:
+    assert WITH_NUMBER[name](index, number) == [hit for hit in index.search("bank") if hit.score >= 0]
+
+
+@pytest.mark.parametrize(
+    "count", ["x", b"1", [1], True, 1.0, np.float32(1), -1, np.array([1, 2]), HUGE], ids=_short
+)
+@pytest.mark.parametrize("name", WITH_COUNT)
+def test_a_count_is_a_whole_number(index: Index, name: str, count: object) -> None:
+    with pytest.raises(InputError, match=rf"{name} is .*; expected a whole number") as told:
+        WITH_COUNT[name](index, count)
+    assert told.value.remedy
+
+
+@pytest.mark.parametrize("name", WITH_COUNT)
+def test_a_count_may_be_one_of_numpy(index: Index, name: str) -> None:
+    assert WITH_COUNT[name](index, np.int64(100)) == WITH_COUNT[name](index, 100)
+
+
+@pytest.mark.parametrize(
+    "by", [None, 5, b"coil", ["coil"], np.array(["coil"]), np.array([1.0, 2.0]), HUGE], ids=_short
+)
+def test_by_is_the_name_of_a_system(index: Index, by: Any) -> None:
+    for ask in (index.search, partial(index.explain, doc_id="a"), partial(index.rerank, doc_ids=["a"])):
+        with pytest.raises(OptionMismatch, match=r"by is .*; it must be one of coil"):
+            ask("bank", by=by)
+
+
+def test_the_limit_of_a_score_is_told(index: Index) -> None:
+    assert index.search("bank", min_score=-1e9) == index.search("bank")
+    for number in (1e300, float("inf"), -1e10):
+        with pytest.raises(InputError, match=r"expected a number between -1e\+09 and 1e\+09"):
+            index.search("bank", min_score=number)
+
+
+@pytest.mark.parametrize("share", [float("inf"), -float("inf"), 1e308])
+def test_the_limit_of_a_share_is_told(index: Index, share: float) -> None:
+    assert index.search("bank", min_share=100) == []  # a hit may be above 1
+    with pytest.raises(InputError, match=r"min_share is .*; expected a number between -1e\+09 and 1e\+09"):
+        index.search("bank", min_share=share)
+
+
+@pytest.mark.parametrize(
+    "device", ["x", "", "cuda:x", "CUDA", "cuda:-1", 5, True, b"cpu", ["cpu"], HUGE], ids=_short
+)
+def test_an_unknown_device_is_refused_at_once(index: Index, device: Any) -> None:
+    with pytest.raises(InputError, match=r"the device is .*; expected cpu, cuda") as told:
+        coil.open(index.folder, device=device)
+    assert told.value.remedy
+    for known in (None, "cpu", "cuda", "cuda:1"):
+        coil.open(index.folder, device=known).close()
+
+
+@pytest.mark.parametrize("name", ["memory", "threads"])
+def test_a_number_too_long_to_be_written_is_refused(index: Index, name: str) -> None:
+    with pytest.raises(InputError, match=f"{name} is a value of type int; expected a whole number"):
+        coil.open(index.folder, **{name: HUGE})
 
 
 @pytest.mark.parametrize("filter", [5, True, b"id exists", ["id exists"]])

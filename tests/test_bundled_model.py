@@ -187,6 +187,12 @@ def test_word_forms_share_a_list(encoder: OnnxEncoder) -> None:
     assert {match.query_token for match in explanation.matches} >= {"tasks"}
 
 
+def test_words_with_and_without_accents_share_a_list(encoder: OnnxEncoder) -> None:
+    """As docs/semantics.md says of the bundled model."""
+    [vectors] = encoder.encode_documents(["na\u00efve naive caf\u00e9 cafe E0277 libxml2"])
+    assert vectors.keys == ("naiv", "naiv", "cafe", "cafe", "e0277", "libxml2")
+
+
 @pytest.mark.parametrize("text", ["", "   ", "\x00\x00", "😀😀", "\ud800 broken", "word " * 100_000])
 def test_odd_texts_have_a_clear_result(encoder: OnnxEncoder, text: str) -> None:
     searcher = Searcher.build(encoder, [Document("odd", text), Document("plain", "a word about rivers")])

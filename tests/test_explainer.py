@@ -8,6 +8,7 @@ from typing import get_args
 
 import pytest
 
+import coil
 from coil.errors import InputError
 from coil.explanations.explainer import Explainer, explain_hit
 from coil.hits.searcher import Searcher
@@ -107,3 +108,24 @@ def test_a_dense_model_is_not_explained_by_its_tokens() -> None:
         Explainer(searcher, QUERY, "tokens")
     counted = Explainer(searcher, "river", "bm25").explain("a")
     assert [match.query_token for match in counted.matches] == ["river"], "words can be counted all the same"
+
+
+@pytest.mark.parametrize("query", ["", "  \n", "\ud800", "\u200b"])
+@pytest.mark.parametrize("by", get_args(By))
+def test_a_query_without_words_gives_no_document_a_score(index: Index, query: str, by: By) -> None:
+    """As a search finds nothing with it, and a reranker gives every candidate 0."""
+    assert index.search(query, by=by) == []
+    assert index.rerank(query, ["3"], by=by)[0].score == 0.0
+    alone = coil.explain(index.encoder, query, index.document("3"), by=by)
+    for explained in (
+        index.explain(query, "3", by=by),
+        Explainer(index.searcher, query, by).explain("3"),
+        alone,
+    ):
+        assert explained.score == 0.0
+        assert (explained.matches, explained.sentence, explained.sentence_parts) == ((), None, ())
+        assert explained.own_score is None
+        assert str(explained)
+        assert str(explained.versus(explained))
+    over_http = explain_one(index, query, "3", "4", by, 10.0)
+    assert over_http["first"]["score"] == over_http["second"]["score"] == 0.0

@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from coil.errors import DamagedManifest, DamagedSegment, IndexProblem, OutputError, ReplacedIndex
@@ -120,6 +121,21 @@ ENDLESS = (
     f"{HIDDEN} WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) "
     "SELECT n AS ordinal, 'a' || n AS doc_id, 't' AS text, '{}' AS fields, 0 AS dropped FROM r"
 )
+
+
+@pytest.mark.parametrize("span", [(0, 5), (0, 11), (1, 10), (4_000_000, 4_000_010)])
+def test_rows_that_are_not_the_text_are_found(tmp_path: Path, span: tuple[int, int]) -> None:
+    path = make(tmp_path / "a.coil")
+    [lists] = (path / "segments").glob("*.lists")
+    content = bytearray(lists.read_bytes())
+    begin = 8 + int.from_bytes(content[:8], "little")
+    begin += json.loads(content[8:begin])["row_spans"]["data_offsets"][0]
+    assert np.frombuffer(content, np.uint32, 2, begin).tolist() == [0, len("river bank")]
+    content[begin : begin + 8] = np.array(span, np.uint32).tobytes()
+    lists.write_bytes(content)
+    cover_up(path, lists)
+    with pytest.raises(DamagedSegment, match="not its text from beginning to end"):
+        reopen(path).verify()
 
 
 @pytest.mark.parametrize(

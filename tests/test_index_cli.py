@@ -304,6 +304,8 @@ def test_a_finished_build_is_left_alone(index: str, notes: Path, capsys: Output)
         (["explain", "{index}", "x", "otter.txt", "--by", "splade"], 2, "'coil', 'tokens', 'bm25'"),
         (["search", "{index}", "x", "--min-score", "nan"], 1, "min_score is nan; expected a number"),
         (["search", "{index}", "x", "--min-share", "half"], 2, "--min-share"),
+        (["search", "{index}", "x", "--min-share", "nan"], 1, "min_share is nan; expected a number"),
+        (["search", "{index}", "x", "--min-score", "1e300"], 1, "a number between -1e+09 and 1e+09"),
         (["index", "{tmp}/nothing.jsonl", "--out", "{tmp}/b.coil"], 1, "nothing.jsonl"),
         (["verify", "{tmp}/none.coil"], 1, "there is no index"),
     ],

@@ -7,15 +7,19 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from coil import compiled
-from coil.compiled import Calls
+from coil.compiled import Calls, _calls, compiled_code
 from coil.errors import ProcessProblem
 from coil.indexes.opening import create
+from coil.storage.disk import Folder
+from coil.storage.documents import DocumentReader, StoredDocument, stored, write_documents
+from coil.texts.values import Document
 
 DOCUMENTS = [{"id": f"d{i}", "text": f"a loan from the bank by river {i}"} for i in range(300)]
 
@@ -150,6 +154,36 @@ def test_a_forked_process_searches(bundled: Path, tmp_path: Path, kind: str, tim
     assert (done.returncode, done.stderr) == (0, "")
 
 
+JUST_TAKEN = """
+import os, sys, threading, time
+from coil.forks import make_lock
+sys.setswitchinterval(100)  # the other thread gets the lock below, but does not come back to Python with it
+lock = make_lock()
+lock.acquire()
+started = threading.Event()
+def take():
+    started.set()
+    with lock:
+        time.sleep(60)
+threading.Thread(target=take, daemon=True).start()
+started.wait()
+time.sleep(0.1)
+lock.release()
+until = time.monotonic() + 0.1
+while time.monotonic() < until:
+    pass
+child = os.fork()
+if not child:
+    os._exit(0 if lock.acquire(timeout=2) else 3)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_lock_that_a_thread_has_just_got_is_free_in_a_forked_process() -> None:
+    assert _run(JUST_TAKEN).stderr == ""
+
+
 POOL = """
 import multiprocessing, sys, coil
 index = coil.open(sys.argv[1])
@@ -164,6 +198,60 @@ with multiprocessing.get_context("fork").Pool(2) as pool:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_pool_of_forked_processes_searches(bundled: Path) -> None:
     assert _run(POOL, bundled).stderr == ""
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Iterator[DocumentReader]:
+    with Folder.open(tmp_path) as folder:
+        written = [stored(ordinal, Document(f"d{ordinal}", "a text", {}), 0) for ordinal in (1, 2)]
+        write_documents(folder, "a.documents", written)
+        reader = DocumentReader(folder, "a.documents")
+        yield reader
+        reader.close()
+
+
+def _fork_begins() -> threading.Thread:
+    """A thread that waits for the calls under way, as a fork does, and lets others begin again."""
+
+    def fork() -> None:
+        _calls.pause()
+        _calls.resume()
+
+    forking = threading.Thread(target=fork)
+    forking.start()
+    while _calls._only is None and forking.is_alive():
+        time.sleep(0.001)
+    return forking
+
+
+def test_a_read_that_waits_for_a_fork_holds_up_no_call_that_the_fork_waits_for(
+    documents: DocumentReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "PATIENCE", 5.0)
+    with compiled_code():
+        forking = _fork_begins()
+        reading = threading.Thread(target=documents.fetch, args=([1],))
+        reading.start()
+        time.sleep(0.1)
+        began = time.monotonic()
+        assert documents.size_of(2) == len("a text{}")
+        assert documents.fetch([2])
+        assert time.monotonic() - began < 2
+    forking.join()
+    reading.join()
+
+
+def test_a_fork_does_not_wait_for_all_documents_of_a_write(tmp_path: Path) -> None:
+    def documents() -> Iterator[StoredDocument]:
+        for ordinal in (1, 2, 3):
+            forking = _fork_begins()
+            forking.join(5)
+            assert not forking.is_alive()
+            yield stored(ordinal, Document(f"d{ordinal}", "a text", {}), 0)
+
+    with Folder.open(tmp_path) as folder:
+        _, count = write_documents(folder, "a.documents", documents())
+    assert count == 3
 
 
 def test_a_fork_in_the_middle_of_a_call_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

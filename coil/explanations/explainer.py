@@ -12,7 +12,7 @@ from coil.explanations.explanation import Explanation, explain_vectors, widen_ch
 from coil.explanations.sentence_parts import SentencePart, split_sentence_part
 from coil.explanations.stored import stored_row
 from coil.forks import cached
-from coil.hits.searcher import Searcher, check_parts
+from coil.hits.searcher import Searcher, asks_anything, check_parts
 from coil.scores.prepared import PreparedQuery
 from coil.texts.questions import check_id, check_query
 from coil.tokens.chunks import GoOn
@@ -80,7 +80,7 @@ class Explainer:
     @property
     def own_score(self) -> float | None:
         """What the query's own text would score as a document; see `Explanation`."""
-        return self._prepared.own_score if self.query.strip() else None
+        return self._prepared.own_score if asks_anything(self.query, self.vectors) else None
 
     @cached
     def _as_searched(self) -> PreparedQuery:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from coil.errors import InputError
 from coil.explanations.sentence_parts import SentencePart, split_sentence_part
 from coil.explanations.snippet import Snippet, Span, cut_snippet, piece_text
-from coil.hits.searcher import check_parts
+from coil.hits.searcher import asks_anything, check_parts
 from coil.scores.prepared import KnowsCollection, PreparedQuery
 from coil.scores.statistics import Tally
 from coil.texts.questions import check_query
@@ -81,9 +81,10 @@ class Explanation:
     """Why a document scores what it scores: `matches` and `sentence` sum to `score`.
 
     `matches` stand in query order, each occurrence of a word on its own. `sentence` is γ(q)·v_cls^q·v_cls^d,
-    None for a system without it; `sentence_parts` say which sentences of the document it comes from, and sum
-    to it (empty where the model does not tell). `unmatched` words have a list that the document is not in;
-    `without_list` words have no list at all and are never compared (stop words, say).
+    None for a system without it and for a query without words; `sentence_parts` say which sentences of the
+    document it comes from, and sum to it (empty where the model does not tell). `unmatched` words have a list
+    that the document is not in; `without_list` words have no list at all and are never compared (stop words,
+    say).
 
     `chunk` are the characters of the document that were scored, out of `characters`: the chunk that is best
     for this query, or what the model could take of a text that is cut off (`document_dropped` tokens were
@@ -91,7 +92,7 @@ class Explanation:
 
     `own_score` is what the query's own text would score as a document: something to hold `score` against,
     since a score by itself says little. It is no limit, but a text has to say what the query says, in its
-    words, to come near. None where the query is blank. `by` is the system that answered, `rows` how many
+    words, to come near. None where the query has no words. `by` is the system that answered, `rows` how many
     texts (documents, or chunks of long ones) the collection has.
     """
 
@@ -177,7 +178,7 @@ def explain(
     end = int(vectors.spans[-1, 1]) if vectors.dropped else len(document.text)
     return replace(
         explained,
-        own_score=prepared.own_score if query.strip() else None,
+        own_score=prepared.own_score if asks_anything(query, encoded) else None,
         chunk=widen_chunk(document.text, (0, end)),
         document_dropped=vectors.dropped,
         sentence_parts=split_sentence_part(encoder, prepared, document.text, (0, end), explained.sentence),
@@ -226,7 +227,8 @@ def explain_vectors(
         else:
             matches.append(_match(token, key, i, places, prepared, profile, scored, statistics))
     sentence = None
-    if prepared.sentence is not None and vectors.sentence is not None:
+    asks = asks_anything(query, encoded)  # or no document has a score, whatever the sentence vectors say
+    if asks and prepared.sentence is not None and vectors.sentence is not None:
         of_query = prepared.sentence.astype(np.float64) if sentence_vector is None else sentence_vector
         sentence = float(of_query @ vectors.sentence.astype(np.float64))
     return Explanation(

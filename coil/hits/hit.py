@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 from coil.errors import AnswerTooLarge
@@ -33,8 +34,22 @@ class Held(Protocol):
         ...
 
 
+@contextmanager
+def _held(collection: Fetches) -> Iterator[None]:
+    """Keep its files open meanwhile, unless they are closed already."""
+    held = collection if isinstance(collection, Held) and collection.retain() else None
+    try:
+        yield
+    finally:
+        if held is not None:
+            held.release()
+
+
 class Shelf:
-    """The documents of one query's hits; it holds the collection until all of them are read or forgotten."""
+    """The documents of one query's hits; it holds the collection until all of them are read or forgotten.
+
+    Threads may read it at the same time.
+    """
 
     def __init__(self, collection: Fetches, ordinals: Sequence[int]) -> None:
         self._collection: Fetches | None = collection
@@ -58,9 +73,12 @@ class Shelf:
         """Read these documents; returns how many characters they have. More than `most_text` is an error."""
         collection = self._collection
         if collection is not None:
-            wanted = [place for place in places if place not in self._documents]
-            read = collection.fetch([self._ordinals[place] for place in wanted])
-            self._documents.update(zip(wanted, read, strict=True))
+            # Threads may read the same hits, and the first that has them all lets go: so each one holds the
+            # collection while it reads. Where that comes too late, nothing is left to be read.
+            with _held(collection):
+                wanted = [place for place in places if place not in self._documents]
+                read = collection.fetch([self._ordinals[place] for place in wanted]) if wanted else []
+                self._documents.update(zip(wanted, read, strict=True))
             if len(self._documents) == len(self._ordinals):
                 self._collection = None
                 if self._let_go is not None:

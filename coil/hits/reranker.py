@@ -19,7 +19,7 @@ from coil.errors import DuplicateId, InputError
 from coil.hits.collection import Collection, MemoryCollection
 from coil.hits.rankers import Selection
 from coil.hits.ranking import Ranked, Ranking
-from coil.hits.searcher import Searcher
+from coil.hits.searcher import Searcher, asks_anything
 from coil.lists.building import SegmentBuilder, merge_segments
 from coil.lists.precision import Precision
 from coil.lists.rows import Long, encode_rows, row_spans
@@ -95,7 +95,7 @@ def rank_candidates(
     encoded = asker.encode(queries, by)
     prepared = asker.prepare(encoded, by)
     wanted = [np.unique(np.array(of_query, dtype=np.int64)) for of_query in candidates]
-    asked = [bool(text.strip()) and len(v) > 0 for text, v in zip(queries, encoded, strict=True)]
+    asked = [asks_anything(text, v) for text, v in zip(queries, encoded, strict=True)]
     segments = _narrow(collection.segments, wanted, prepared)
     searchers: dict[tuple[int, ...], Searcher] = {}  # by the segments that they search
     found = []

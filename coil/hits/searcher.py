@@ -31,7 +31,14 @@ from coil.scores.native import load_native
 from coil.scores.prepared import PreparedQuery
 from coil.scores.products import GRID
 from coil.scores.scorer import Scorer, score_with_numpy
-from coil.texts.questions import check_k, check_queries, check_query
+from coil.texts.questions import (
+    check_k,
+    check_min_score,
+    check_min_share,
+    check_most_text,
+    check_queries,
+    check_query,
+)
 from coil.texts.values import Document
 from coil.tokens.profile import By, ScoringProfile
 from coil.vectors.config import ModelConfig
@@ -160,12 +167,14 @@ class Searcher:
         all hits exceed `most_text` characters, it is an AnswerTooLarge, and no more of them are read.
         """
         asked = check_queries(queries)
+        min_score, min_share = check_min_score(min_score), check_min_share(min_share)
+        most_text = check_most_text(most_text)
         at_least = NO_THRESHOLD if min_score is None else grid_at_least(min_score)
         selection = Selection(check_k(k), allowed, at_least, deadline)
         began = time.perf_counter()
         vectors = self.encode(asked, by, selection)
         encoded = time.perf_counter()
-        sensible = [number for number, text in enumerate(asked) if text.strip() and len(vectors[number])]
+        sensible = [number for number, text in enumerate(asked) if asks_anything(text, vectors[number])]
         prepared = self.prepare([vectors[number] for number in sensible], by)
         ranked = self.rank_prepared(prepared, selection)
         scored = time.perf_counter()
@@ -319,6 +328,11 @@ class Searcher:
         return [(start, end) for start, end in spans.tolist()]
 
 
+def asks_anything(query: str, vectors: TokenVectors) -> bool:
+    """Whether a query has any text, and any of it is a token. Without, no document has a score."""
+    return bool(query.strip()) and len(vectors) > 0
+
+
 def check_parts(config: ModelConfig, by: By) -> ScoringProfile:
     """The profile of a system, for which the model must have what it takes."""
     profile = config.profile.answering(by)
@@ -331,8 +345,6 @@ def check_parts(config: ModelConfig, by: By) -> ScoringProfile:
 
 def grid_at_least(score: float) -> int:
     """The smallest score on the grid that is at least this one."""
-    if not math.isfinite(score) or abs(score) > 1e9:
-        raise InputError(f"min_score is {score!r:.40}; expected a number", "leave it out to get every hit")
     return math.ceil(score * GRID)
 
 

@@ -21,7 +21,7 @@ from coil.storage.memory import MOST_THREADS, MemoryPlan, default_budget, plan_m
 from coil.storage.snapshot import newer_state
 from coil.storage.writer import IndexWriter, Listener
 from coil.texts.given import GivenDocuments, Texts
-from coil.texts.questions import check_ids
+from coil.texts.questions import check_device, check_ids, show
 from coil.tokens.chunks import GoOn
 from coil.vectors.encoder import Encoder
 
@@ -50,6 +50,7 @@ class Index(IndexReader):
         if memory is not None:
             check_number("memory", memory, 1 << 62)
         check_number("threads", threads, MOST_THREADS)
+        check_device(device)
         folder = folder.absolute()  # the working directory may change
         holder = open_holder(folder)
         with holder.held() as snapshot:
@@ -197,7 +198,7 @@ def check_choice(name: str, value: object, choices: Any) -> None:
 def check_number(name: str, value: object, most: int) -> None:
     if type(value) is not int or not 1 <= value <= most:
         raise InputError(
-            f"{name} is {value!r:.80}; expected a whole number, 1 or more, up to {most:,}", f"change {name}"
+            f"{name} is {show(value)}; expected a whole number, 1 or more, up to {most:,}", f"change {name}"
         )
 
 

@@ -23,7 +23,14 @@ from coil.storage.intake import Consumed
 from coil.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
 from coil.storage.snapshot import Holder, Snapshot, newer_state, open_snapshot
 from coil.storage.stored_segment import check_sizes, check_stored
-from coil.texts.questions import check_filter, check_k, check_queries, check_query
+from coil.texts.questions import (
+    check_count,
+    check_filter,
+    check_k,
+    check_queries,
+    check_query,
+    check_timeout,
+)
 from coil.texts.values import Document
 from coil.tokens.profile import By
 from coil.vectors.encoder import Encoder
@@ -144,6 +151,7 @@ class IndexReader:
         `most_text` characters in all are then an AnswerTooLarge.
         """
         queries, k, filter = check_queries(queries), check_k(k), check_filter(filter)
+        timeout = check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         allowed = None
         with self._holder.held() as snapshot:
@@ -277,6 +285,7 @@ class IndexReader:
 
     def inspect(self, longest: int = 10) -> IndexFacts:
         """Sizes and settings; the `longest` lists are named by their keys."""
+        longest = check_count("longest", longest, "write it as inspect(longest=10)")
         with self._holder.held() as snapshot:
             return gather_facts(snapshot, self.is_unfinished, longest)
 

@@ -26,6 +26,10 @@ from coil.lists.sentences import Sentences, head_width
 from coil.tokens.profile import ScoringProfile
 from coil.vectors.token_vectors import TokenVectors
 
+# What a key takes beside its mentions: a string, its number and a place in a hash table. It counts less than
+# that, because what is collected is multiplied by what finishing a segment takes.
+KEY_BYTES = 75
+
 
 @dataclass
 class _Columns:
@@ -70,6 +74,7 @@ class SegmentBuilder:
         assert len(self) < MOST_ROWS
         assert not self._documents or document >= self._documents[-1]
         kept = [place for place, key in enumerate(text.keys) if key is not None]
+        before = len(self._keys)
         numbers = [self._keys.setdefault(key, len(self._keys)) for key in text.keys if key is not None]
         vectors = text.vectors[kept]
         sentence = (text.sentence if text.sentence is not None else np.zeros(0, np.float32))[None]
@@ -81,6 +86,7 @@ class SegmentBuilder:
         apart = sentence - Sentences(head, tail).decode()
         self._sentence_error = max(self._sentence_error, float(np.linalg.norm(apart.astype(np.float64))))
         self.bytes += tokens.values.nbytes + head.values.nbytes + tail.values.nbytes + 8 * len(kept) + 200
+        self.bytes += KEY_BYTES * (len(self._keys) - before)
         if self._precise is not None:
             self.bytes += self._precise[0].add(vectors).values.nbytes
             self.bytes += self._precise[1].add(sentence).values.nbytes
@@ -88,9 +94,11 @@ class SegmentBuilder:
         self._spans.append(span)
 
     def finish(self) -> Segment:
-        """The segment of everything added."""
+        """The segment of everything added; nothing can be added after it."""
+        keys = list(self._keys)
+        self._keys = {}  # their numbers take more memory than the keys
         return assemble_segment(
-            list(self._keys),
+            keys,
             np.concatenate([np.zeros(0, np.int32), *self._lists]),
             np.repeat(np.arange(len(self)), [len(of_text) for of_text in self._lists]),
             self._tokens.joined(),
@@ -152,6 +160,7 @@ def merge_segments(segments: Sequence[Segment], alive: Sequence[NDArray[np.bool_
     document_of = document_of[order]
     errors = (max(s.token_error for s in segments), max(s.sentence_error for s in segments))
     names = list(keys)
+    del keys  # their numbers take more memory than they do
     merged = []
     for begin, end in _cuts(document_of):
         here = (row_of >= begin) & (row_of < end)
@@ -202,12 +211,12 @@ def assemble_segment(
             f"a segment would have {len(numbers):,} mentions; the limit is {MOST_MENTIONS:,}",
             "index shorter chunks: use a model with a smaller document_length",
         )
-    used = np.unique(numbers)
-    names = sorted(keys[number] for number in used.tolist())  # as their UTF-8 bytes would be
-    place_of = {key: place for place, key in enumerate(names)}
+    used = sorted(np.unique(numbers).tolist(), key=keys.__getitem__)  # as their UTF-8 bytes would be
+    names = [keys[number] for number in used]
     places = np.zeros(len(keys), dtype=np.int32)
-    places[used] = [place_of[keys[number]] for number in used.tolist()]
+    places[used] = np.arange(len(used))
     lists = places[numbers]
+    del used, places
     order = np.lexsort((rows, lists))  # stable: within a row, mentions stay in text order
     lists, rows_in_order = lists[order], rows[order]
     list_offsets = np.concatenate([[0], np.cumsum(np.bincount(lists, minlength=len(names)))])

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -32,6 +33,7 @@ StoredDocument = tuple[int, str, str, str, int]
 """ordinal, doc_id, text, fields as JSON, tokens that were dropped"""
 
 _AT_ONCE = 500  # documents fetched with one statement
+_BATCH_CHARACTERS = 1 << 20  # of texts and fields written with one call
 _STEPS = 20_000  # of SQLite's machine between two looks at the clock
 _LONGEST_PATH = 504  # bytes that SQLite takes, after all links; it keeps 8 of 512 for itself
 _DECODER = json.JSONDecoder()
@@ -64,22 +66,15 @@ def write_documents(folder: Folder, name: str, documents: Iterable[StoredDocumen
     """
     folder.reserve(name)
     count = 0
-
-    def counted() -> Iterator[StoredDocument]:
-        nonlocal count
-        for document in documents:
-            count += 1
-            yield document
-
     try:
         try:
-            with compiled_code(), closing(_connect(folder, name, "rw")) as connection:
-                connection.execute("PRAGMA journal_mode = OFF")  # it is synced below, or thrown away
-                connection.execute("PRAGMA synchronous = OFF")
-                connection.execute("BEGIN")
-                connection.execute(SCHEMA)
-                connection.executemany("INSERT INTO documents VALUES (?, ?, ?, ?, ?)", counted())
-                connection.execute("COMMIT")
+            with _creating(folder, name) as connection:
+                for some in _batches(documents):
+                    with compiled_code():
+                        connection.executemany("INSERT INTO documents VALUES (?, ?, ?, ?, ?)", some)
+                    count += len(some)
+                with compiled_code():
+                    connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
             raise OSError(None, str(error)) from error
         folder.sync_file(name)
@@ -87,6 +82,40 @@ def write_documents(folder: Folder, name: str, documents: Iterable[StoredDocumen
     except BaseException:
         folder.discard(name)
         raise
+
+
+@contextmanager
+def _creating(folder: Folder, name: str) -> Iterator[sqlite3.Connection]:
+    """A connection to a new file, in the middle of its one transaction.
+
+    It stays open between calls. Where the documents come from, other calls are made, and a fork that waits
+    for this one would wait for those as well.
+    """
+    with compiled_code():
+        connection = _connect(folder, name, "rw")
+    try:
+        with compiled_code():
+            connection.execute("PRAGMA journal_mode = OFF")  # it is synced afterwards, or thrown away
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute("BEGIN")
+            connection.execute(SCHEMA)
+        yield connection
+    finally:
+        _close_all(connection)
+
+
+def _batches(documents: Iterable[StoredDocument]) -> Iterator[list[StoredDocument]]:
+    """Some at a time: few where their texts are long."""
+    some: list[StoredDocument] = []
+    size = 0
+    for document in documents:
+        some.append(document)
+        size += len(document[2]) + len(document[3])
+        if len(some) == _AT_ONCE or size >= _BATCH_CHARACTERS:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 class DocumentReader:
@@ -163,7 +192,7 @@ class DocumentReader:
             sql = "SELECT length(CAST(text AS BLOB)) + length(CAST(fields AS BLOB)) FROM documents"
             return sum(size for (size,) in self._read(f"{sql} WHERE ordinal = ?", [ordinal]))
         size = 0
-        with self._looking, self._damage_told():
+        with self._call(self._looking):
             try:
                 for column in ("text", "fields"):
                     with open_value("documents", column, ordinal, readonly=True) as value:
@@ -198,14 +227,13 @@ class DocumentReader:
         def is_late() -> bool:
             return deadline is not None and time.monotonic() > deadline
 
-        with self._filtering:
+        with self._call(self._filtering):
             if is_late():
                 raise _late()
             self._filters.set_progress_handler(is_late if deadline is not None else None, _STEPS)
             sql = f"SELECT ordinal FROM documents WHERE {wanted.where} ORDER BY ordinal"
             try:
-                with self._damage_told(), compiled_code():
-                    rows = self._filters.execute(sql, wanted.parameters).fetchall()
+                rows = self._filters.execute(sql, wanted.parameters).fetchall()
             except sqlite3.OperationalError as error:  # too many parts or values for one statement
                 if is_late():
                     raise _late() from error
@@ -214,19 +242,25 @@ class DocumentReader:
                 raise InputError(f"the filter cannot be used: {error}", "write a shorter one") from error
         return np.fromiter((ordinal for (ordinal,) in rows), dtype=np.int64)
 
-    def check(self, ordinals: NDArray[np.int64]) -> None:
-        """Read everything: SQLite's pages, every text, every field. These are all the documents there are."""
+    def check(self, ordinals: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Read everything: SQLite's pages, every text, every field. These are all the documents there are.
+
+        Returns how many characters each text has.
+        """
         [(found,)] = self._read("PRAGMA integrity_check(1)")
         if found != "ok":
             raise self._damaged(found)
-        for _, _, _, fields, _ in self.stored(ordinals):
+        lengths = np.zeros(len(ordinals), dtype=np.int64)
+        for place, (_, _, text, fields, _) in enumerate(self.stored(ordinals)):
             self._fields(fields)
+            lengths[place] = len(text)
         [(count,)] = self._read("SELECT count(*) FROM documents")
         if count != len(ordinals):
             raise self._damaged(f"it holds {count:,} documents; expected {len(ordinals):,}")
+        return lengths
 
     def _read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        with self._looking, self._damage_told(), compiled_code():
+        with self._call(self._looking):
             try:
                 return self._lookups.execute(sql, parameters).fetchall()
             except sqlite3.OperationalError as error:  # such as a text that is not UTF-8
@@ -241,6 +275,16 @@ class DocumentReader:
         if not isinstance(fields, dict) or end != len(written):
             raise self._damaged("the fields of a document are not an object")
         return fields
+
+    @contextmanager
+    def _call(self, connection: threading.Lock) -> Iterator[None]:
+        """Around the use of a connection: the call begins first, then the connection's lock is taken.
+
+        A call waits for a fork, and a fork for the calls under way. If a thread that waits for a fork had the
+        lock already, a call that needs it would wait for that thread, and the fork for that call.
+        """
+        with self._damage_told(), compiled_code(), connection:
+            yield
 
     @contextmanager
     def _damage_told(self) -> Iterator[None]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import merge, nsmallest
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -42,13 +46,15 @@ class IndexFacts:
 def gather_facts(snapshot: Snapshot, unfinished: bool, longest: int) -> IndexFacts:
     """Count what a snapshot holds; the `longest` lists are named."""
     manifest, segments = snapshot.manifest, snapshot.segments
-    counts: dict[str, int] = {}
-    for live in segments:
-        lengths = count_living(live)
-        for key, length in zip(live.segment.dictionary, lengths.tolist(), strict=True):
-            if length:
-                counts[key] = counts.get(key, 0) + length
-    top = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:longest]
+    lists_of, mentions = 0, 0
+
+    def counted() -> Iterator[tuple[str, int]]:
+        nonlocal lists_of, mentions
+        for key, length in _list_lengths(segments):
+            lists_of, mentions = lists_of + 1, mentions + length
+            yield key, length
+
+    top = nsmallest(max(longest, 1), counted(), key=lambda item: (-item[1], item[0]))[:longest]
     stored = sum(live.segment.n_mentions for live in segments)
     lists = sum(entry.lists.bytes for entry in manifest.segments)
     beside = sum(_bytes_beside(live) for live in segments)
@@ -62,8 +68,8 @@ def gather_facts(snapshot: Snapshot, unfinished: bool, longest: int) -> IndexFac
         documents=manifest.n_documents,
         rows=sum(live.segment.n_rows for live in segments) - deleted,
         deleted_rows=deleted,
-        mentions=sum(counts.values()),
-        lists=len(counts),
+        mentions=mentions,
+        lists=lists_of,
         longest_lists=tuple(top),
         truncated_documents=snapshot.count_truncated(),
         segments=len(segments),
@@ -75,6 +81,17 @@ def gather_facts(snapshot: Snapshot, unfinished: bool, longest: int) -> IndexFac
         token_error=max((live.segment.token_error for live in segments), default=0.0),
         sentence_error=max((live.segment.sentence_error for live in segments), default=0.0),
     )
+
+
+def _list_lengths(segments: Sequence[LiveSegment]) -> Iterator[tuple[str, int]]:
+    """Every list with its living mentions, key by key: all keys at once may be more than memory holds."""
+    of_segments = [
+        zip(live.segment.dictionary, memoryview(count_living(live).data), strict=True) for live in segments
+    ]
+    for key, same in groupby(merge(*of_segments), key=itemgetter(0)):
+        length = sum(length for _, length in same)
+        if length:
+            yield key, length
 
 
 def count_living(live: LiveSegment) -> NDArray[np.int64]:

@@ -16,6 +16,7 @@ from coil.storage.snapshot import Snapshot
 from coil.storage.stored_segment import StoredSegment, check_bytes, write_stored_segment
 
 FAN = 8  # this many neighbouring segments of one size class are merged into one
+_KEY_BYTES = 25  # of a key beside its file: in memory it is a string, a number and a place in a hash table
 
 
 def merge_small_segments(publisher: Publisher, most_bytes: int) -> None:
@@ -25,7 +26,7 @@ def merge_small_segments(publisher: Publisher, most_bytes: int) -> None:
     """
     while True:
         with publisher.holder.held() as current:
-            count = _count_to_merge(current.manifest.segments, most_bytes)
+            count = _count_to_merge(current.manifest.segments, _sizes(current), most_bytes)
             if count < 2:
                 return
             end = len(current.manifest.segments)
@@ -37,8 +38,8 @@ def merge_tail(publisher: Publisher, most_bytes: int) -> None:
     with publisher.holder.held() as current:
         entries = current.manifest.segments
         count = rows = size = 0
-        for entry in reversed(entries):
-            rows, size = rows + entry.rows, size + entry.lists.bytes
+        for entry, taken in zip(reversed(entries), reversed(_sizes(current)), strict=True):
+            rows, size = rows + entry.rows, size + taken
             if rows > MOST_ROWS or size > most_bytes:
                 break
             count += 1
@@ -51,21 +52,28 @@ def compact_segments(publisher: Publisher, most_bytes: int) -> int:
     begin = 0
     while True:
         with publisher.holder.held() as current:
-            entries = current.manifest.segments
+            entries, sizes = current.manifest.segments, _sizes(current)
             if begin == len(entries):
                 return len(entries)
             end, rows, size = begin, 0, 0
             while end < len(entries):
                 alive = entries[end].alive
                 living = entries[end].rows if alive is None else int(alive.sum())
-                bytes_here = entries[end].lists.bytes
-                if end > begin and (rows + living > MOST_ROWS or size + bytes_here > most_bytes):
+                if end > begin and (rows + living > MOST_ROWS or size + sizes[end] > most_bytes):
                     break
-                end, rows, size = end + 1, rows + living, size + bytes_here
+                end, rows, size = end + 1, rows + living, size + sizes[end]
             begin += merge_run(publisher, current, begin, end)
 
 
-def _count_to_merge(entries: Sequence[SegmentEntry], most_bytes: int) -> int:
+def _sizes(current: Snapshot) -> list[int]:
+    """What each segment counts for when segments are merged in bounded memory."""
+    return [
+        entry.lists.bytes + _KEY_BYTES * len(live.segment.dictionary)
+        for entry, live in zip(current.manifest.segments, current.segments, strict=True)
+    ]
+
+
+def _count_to_merge(entries: Sequence[SegmentEntry], sizes: Sequence[int], most_bytes: int) -> int:
     """How many of the last segments to merge: FAN of one size class, or, where sizes are mixed, more of the
     classes up to one than a counter to base FAN would have digits for. So there are never many."""
     if not entries:
@@ -74,13 +82,13 @@ def _count_to_merge(entries: Sequence[SegmentEntry], most_bytes: int) -> int:
     for largest in range(last, _size_class(MOST_ROWS) + 1):
         count = rows = size = 0
         crowded = False
-        for entry in reversed(entries):
+        for entry, taken in zip(reversed(entries), reversed(sizes), strict=True):
             if _size_class(entry.rows) > largest:
                 break
-            if rows + entry.rows > MOST_ROWS or size + entry.lists.bytes > most_bytes:
+            if rows + entry.rows > MOST_ROWS or size + taken > most_bytes:
                 crowded = True  # no other like them has room
                 break
-            count, rows, size = count + 1, rows + entry.rows, size + entry.lists.bytes
+            count, rows, size = count + 1, rows + entry.rows, size + taken
         same = len({_size_class(entry.rows) for entry in entries[len(entries) - count :]}) == 1
         if same and count >= FAN:
             return FAN

@@ -31,6 +31,7 @@ from coil.lists.segment_file import REMEDY
 from coil.scores.statistics import Statistics
 from coil.storage.disk import MORE_FILES, Folder
 from coil.storage.filters import parse_filter
+from coil.storage.holds import Holds
 from coil.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
 from coil.storage.stored_segment import StoredSegment, check_sizes
 from coil.texts.questions import check_id
@@ -58,7 +59,7 @@ class Snapshot:
         """`stored` are the manifest's segments, retained for this snapshot."""
         self.path, self.identity, self.manifest, self.stamp = path, identity, manifest, stamp
         self._stored = list(stored)
-        self._users, self._lock = 1, make_lock()
+        self._holds, self._lock = Holds(), make_lock()
         self._searcher: Searcher | None = None
         self._checked = time.monotonic()
         self._selected: OrderedDict[str, NDArray[np.int64]] = OrderedDict()
@@ -115,19 +116,13 @@ class Snapshot:
 
     def retain(self) -> bool:
         """Hold it as well; False where the last holder is gone already."""
-        with self._lock:
-            if not self._users:
-                return False
-            self._users += 1
-            return True
+        return self._holds.take()
 
     def release(self) -> None:
         """Hold it no more; the last one closes the files."""
-        with self._lock:
-            self._users -= 1
-            if self._users:
-                return
-            stored, self._stored = self._stored, []
+        if not self._holds.let_go():
+            return
+        stored, self._stored = self._stored, []
         self._searcher = None
         self.segments = []
         self._selected.clear()

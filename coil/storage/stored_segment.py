@@ -11,13 +11,14 @@ from collections.abc import Iterable
 import numpy as np
 
 from coil.errors import DamagedSegment, IndexProblem, MissingSegment, OutputError
-from coil.forks import make_lock
 from coil.lists.segment import Segment
 from coil.lists.segment_file import REMEDY, check_mentions, open_segment, segment_bytes
 from coil.storage.disk import FileFacts, Folder, remedy_for
 from coil.storage.documents import DocumentReader, StoredDocument, write_documents
+from coil.storage.holds import Holds
 from coil.storage.manifest import SEGMENTS_FOLDER, SegmentEntry
 
+_OTHER_TEXT = "the rows of a document are not its text from beginning to end"
 _FORMS = {"int8": "int8", "float16": "fp16", "float32": "fp32"}
 
 
@@ -29,7 +30,7 @@ class StoredSegment:
 
     def __init__(self, folder: Folder, entry: SegmentEntry) -> None:
         self.name = entry.name
-        self._users, self._counting = 1, make_lock()
+        self._holds = Holds()
         check_sizes(folder, entry)
         self._map = _map(folder, entry)
         self.mapped = memoryview(self._map)
@@ -44,17 +45,13 @@ class StoredSegment:
 
     def retain(self) -> StoredSegment:
         """Use it as well."""
-        with self._counting:
-            assert self._users > 0
-            self._users += 1
+        is_open = self._holds.take()
+        assert is_open
         return self
 
     def release(self) -> None:
         """Use it no more; the last user closes the connections."""
-        with self._counting:
-            self._users -= 1
-            last = not self._users
-        if last:
+        if self._holds.let_go():
             self.documents.close()
 
     def check_length(self) -> None:
@@ -146,7 +143,14 @@ def check_stored(folder: Folder, entry: SegmentEntry, stored: StoredSegment) -> 
     """The same, and read everything that a search or an explanation would."""
     check_bytes(folder, entry, stored)
     check_mentions(stored.segment, str(folder.path / entry.lists_file))
-    stored.documents.check(np.unique(stored.segment.row_documents))
+    ordinals, firsts = np.unique(stored.segment.row_documents, return_index=True)
+    spans = stored.segment.row_spans
+    ends = np.maximum.reduceat(spans[:, 1], firsts)  # the rows of a document are all of its text
+    lasts = np.append(firsts[1:], len(spans)) - 1
+    if spans[firsts, 0].any() or not np.array_equal(spans[lasts, 1], ends):
+        raise DamagedSegment(f"{folder.path / entry.lists_file}: {_OTHER_TEXT}", REMEDY)
+    if not np.array_equal(stored.documents.check(ordinals), ends):
+        raise DamagedSegment(f"{folder.path / entry.lists_file}: {_OTHER_TEXT}", REMEDY)
 
 
 def _changed(folder: Folder, name: str) -> DamagedSegment:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import operator
+import re
 from collections.abc import Iterable
+from numbers import Real
 from typing import Any
 
+import numpy as np
+
 from coil.errors import InputError
+
+_DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,4})?")
+MOST_SCORE = 1e9  # no score comes near it, and it is on the grid of scores
 
 
 def check_query(query: object) -> str:
@@ -24,15 +32,63 @@ def check_queries(queries: Any) -> list[str]:
 
 
 def check_k(k: object) -> int:
-    """How many hits: any whole number, those of numpy too, but not True or False."""
+    """How many hits."""
+    return check_count("k", k, "write it as k=10")
+
+
+def check_count(name: str, value: object, remedy: str) -> int:
+    """How many of something: any whole number, those of numpy too, but not True or False."""
     try:
-        number = -1 if isinstance(k, bool) else operator.index(k)  # type: ignore[arg-type]
+        number = -1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         number = -1
     if number < 0:
-        found = "negative" if isinstance(k, int) and not isinstance(k, bool) else _a(k)
-        raise InputError(f"k is {found}; expected a whole number, 0 or more", "write it as k=10")
+        found = "negative" if isinstance(value, int) and not isinstance(value, bool) else _a(value)
+        raise InputError(f"{name} is {found}; expected a whole number, 0 or more", remedy)
     return number
+
+
+def check_number(
+    name: str, value: object, remedy: str, least: float = -math.inf, most: float = math.inf
+) -> float:
+    """A number, those of numpy too, but not True or False, and not NaN."""
+    if isinstance(value, np.ndarray) and not value.ndim:
+        value = value.item()
+    number, found = math.nan, _a(value)
+    if not isinstance(value, bool) and isinstance(value, Real):
+        try:
+            number = float(value)
+            found = f"{number:g}"
+        except OverflowError:
+            found = "too large"
+    if not least <= number <= most:
+        limits = f" between {least:g} and {most:g}" if math.isfinite(most) else ""
+        raise InputError(f"{name} is {found}; expected a number{limits}", remedy)
+    return number
+
+
+def check_min_score(score: object) -> float | None:
+    """The least score of a hit, or none."""
+    every = "leave it out to get every hit"
+    return None if score is None else check_number("min_score", score, every, -MOST_SCORE, MOST_SCORE)
+
+
+def check_min_share(share: object) -> float | None:
+    """The least share of a hit, or none. It may be above 1, as the share of a hit may."""
+    remedy = "write it as min_share=0.25"
+    return None if share is None else check_number("min_share", share, remedy, -MOST_SCORE, MOST_SCORE)
+
+
+def check_timeout(timeout: object) -> float | None:
+    """Seconds, or none."""
+    return None if timeout is None else check_number("timeout", timeout, "write seconds, such as timeout=1.5")
+
+
+def check_most_text(most_text: object) -> int | None:
+    """How many characters of texts, or none."""
+    return (
+        None if most_text is None else check_count("most_text", most_text, "leave it out to read all texts")
+    )
 
 
 def check_filter(filter: object) -> str | None:
@@ -40,6 +96,16 @@ def check_filter(filter: object) -> str | None:
     if filter is not None and not isinstance(filter, str):
         raise InputError(f"the filter is {_a(filter)}; expected a string", "write it as 'year >= 2020'")
     return filter
+
+
+def check_device(device: object) -> str | None:
+    """A device of PyTorch, or none; whether this machine has it is seen when it is used."""
+    if device is not None and not (isinstance(device, str) and _DEVICE.fullmatch(device)):
+        raise InputError(
+            f"the device is {show(device)}; expected cpu, cuda, mps or xpu, perhaps with a number",
+            'write it as device="cuda" or device="cuda:1", or leave it out to search on the CPU',
+        )
+    return device
 
 
 def check_id(doc_id: object) -> str:
@@ -63,6 +129,14 @@ def check_list(given: Any, what: str, remedy: str) -> Iterable[Any]:
     except TypeError as error:
         raise InputError(f"{what} {_a(given)}; expected a list", remedy) from error
     return found
+
+
+def show(value: object) -> str:
+    """A value for a message, in at most 80 characters."""
+    try:
+        return f"{value!r:.80}"
+    except ValueError:  # a whole number with more digits than Python writes
+        return _a(value)
 
 
 def _a(value: object) -> str:

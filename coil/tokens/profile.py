@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from coil.errors import OptionMismatch
+from coil.texts.questions import show
 
 LONGEST = 1 << 20  # tokens
 ListKeyKind = Literal["wordpiece", "word"]
@@ -87,6 +88,8 @@ class ScoringProfile:
 
     def answering(self, by: By) -> ScoringProfile:
         """The same equation with the constants of another system: one index answers as any of them."""
+        if not isinstance(by, str) or by not in get_args(By):
+            raise OptionMismatch(f"by is {show(by)}; it must be one of {', '.join(get_args(By))}")
         if by == "coil":
             return self
         if by == "tokens":
@@ -96,10 +99,8 @@ class ScoringProfile:
         counted = replace(self, floor=True, weight="bm25", alpha=1.0, beta=0.0)
         if by == "bm25":
             return replace(counted, gamma=0.0)
-        if by == "hybrid":
-            own = self.gamma if self.gamma_rule == "root" and self.gamma > 0.0 else HYBRID_GAMMA
-            return replace(counted, gamma=own, gamma_rule="root")
-        raise OptionMismatch(f"by is {by!r:.40}; it must be one of {', '.join(get_args(By))}")
+        own = self.gamma if self.gamma_rule == "root" and self.gamma > 0.0 else HYBRID_GAMMA
+        return replace(counted, gamma=own, gamma_rule="root")
 
     def to_json(self) -> dict[str, Any]:
         """The profile as a JSON object; `from_json` reads it back."""
