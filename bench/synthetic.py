@@ -67,7 +67,8 @@ def make_segment(rng: np.random.Generator, first: int, rows: int, n_t: int, n_c:
 def write_index(folder: Path, documents: int, n_t: int = 32, n_c: int = 0) -> None:
     """Write segments and a manifest; the documents have ids and no text."""
     make_folders(folder)
-    settings = {"model": None, "fingerprint": "", "config": {}, "precision": "int8", "long": "truncate"}
+    config = {"n_t": n_t, "n_c": n_c}
+    settings = {"model": None, "fingerprint": "", "config": config, "precision": "int8", "long": "truncate"}
     rng = np.random.default_rng(0)
     entries: list[SegmentEntry] = []
     with Folder.open(folder) as opened:
