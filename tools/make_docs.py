@@ -223,14 +223,10 @@ def peers() -> str:
 def growth() -> str:
     """The plot of how cost grows, as SVG."""
     rows = result("bench/results/search.json")["growth"]
-    marco = result("bench/results/marco.json")
     lines: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         if row["tokens"] == 6:
             lines.setdefault(row["what"].split(",")[0], []).append((row["documents"], row["ms"]))
-    for row in marco["latency"]:
-        if row["threads"] == 1 and row["k"] == 1000:
-            lines[row["system"]].append((float(marco["data"].split()[0].replace(",", "")), row["ms"]))
     return plot("Time of an exhaustive query", "documents", "ms a query, one thread", lines)
 
 
