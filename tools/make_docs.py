@@ -220,6 +220,27 @@ def peers() -> str:
     return "\n".join(lines)
 
 
+def authors() -> str:
+    """COIL with the paper's choices beside the authors' own retriever."""
+    found = result("bench/results/authors.json")
+    theirs = found["theirs_us"]
+    lines = [
+        f"{found['data']}: {found['documents']:,} documents, {found['queries']} queries, k = {found['k']}; "
+        f"theirs {theirs['one by one']:.0f} µs a query, {theirs['batches of 512']:.0f} µs in batches of 512.",
+        "",
+        "| ours | a query, pruned | exhaustive | in a batch | times as fast | in batches | "
+        "same hits in the same order | largest difference |",
+        "|---" * 8 + "|",
+    ]
+    for row in found["ours"]:
+        lines.append(
+            f"| {row['precision']} | {row['pruned_us']:.0f} µs | {row['exhaustive_us']:.0f} µs | "
+            f"{row['batch_us']:.0f} µs | {row['faster']} × | {row['faster_in_batches']} × | "
+            f"{row['same_hits_in_the_same_order']} of {found['queries']} | {row['largest_difference']:.1e} |"
+        )
+    return "\n".join(lines)
+
+
 def growth() -> str:
     """The plot of how cost grows, as SVG."""
     rows = result("bench/results/search.json")["growth"]
@@ -359,6 +380,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "earlier": earlier,
     "pruning": pruning,
     "peers": peers,
+    "authors": authors,
     "soak": soak,
 }
 PLOTS: dict[str, Callable[[], str]] = {"docs/growth.svg": growth, "docs/lengths.svg": lengths}
