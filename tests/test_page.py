@@ -644,6 +644,18 @@ def test_the_keyboard_is_enough(visit: Opener, index: coil.Index) -> None:
     assert outline == "solid"
 
 
+def test_whoever_is_at_a_hit_stays_there_when_the_answer_comes_again(visit: Opener) -> None:
+    """Typing asks, and Enter asks again: the second answer may come when the first hits are already in use."""
+    page = visit(f"?q={QUERY}")
+    title = hit(page, WATER).locator(".title")
+    title.focus()
+    page.evaluate("document.querySelector('#k').value = '20'")
+    page.evaluate("document.querySelector('#k').dispatchEvent(new Event('change', { bubbles: true }))")
+    expect(page.locator("#status")).to_have_text(re.compile("[12][0-9] hits in"))
+    expect(page.locator(".hit")).not_to_have_count(10)
+    expect(title).to_be_focused()
+
+
 def test_light_and_dark(visit: Opener) -> None:
     background = "getComputedStyle(document.body).backgroundColor"
     light, dark = visit(color_scheme="light"), visit(color_scheme="dark")

@@ -40,10 +40,10 @@ def test_lines_that_nobody_reads_are_dropped_and_counted() -> None:
     *lines, last = map(json.loads, received.splitlines())
     assert last["number"] == n
     numbers = [line["number"] for line in lines if line["event"] == "request"]
-    assert numbers == list(range(len(numbers)))
-    [dropped] = [line for line in lines if line["event"] != "request"]
-    assert (dropped["event"], dropped["level"]) == ("log lines dropped", "warning")
-    assert len(numbers) + dropped["lines"] == n
+    assert numbers == sorted(set(numbers))  # on a busy machine some are dropped in between as well
+    dropped = [line for line in lines if line["event"] != "request"]
+    assert {(line["event"], line["level"]) for line in dropped} == {("log lines dropped", "warning")}
+    assert len(numbers) + sum(line["lines"] for line in dropped) == n
 
 
 def test_closing_waits_for_every_line_that_is_read() -> None:

@@ -192,6 +192,7 @@ function draw() {
   const token = state.token === null ? null : view.tokens.all[state.token];
   const [chips, strip] = [byId("query"), byId("strip")];
   const atResults = results.contains(document.activeElement);
+  const atDoc = atResults ? document.activeElement.closest(".hit")?.dataset.doc : undefined;
   const atChip = chips.contains(document.activeElement) ? document.activeElement.dataset.token : null;
   chips.hidden = !view.tokens.all.length;
   chips.replaceChildren(showTokens(view.tokens, state.token, view.choose));
@@ -207,6 +208,7 @@ function draw() {
   const chip = atChip ?? (atResults && drawn.shown === shown ? drawn.token : null);
   if (token && atResults) byId("across-back")?.focus();
   else if (chip !== null) chips.querySelector(`[data-token="${chip}"]`)?.focus();
+  else if (atDoc !== undefined) [...results.querySelectorAll(".hit .title")].find((title) => title.dataset.doc === atDoc)?.focus();
   drawn = { shown, token: state.token };
 }
 
