@@ -12,11 +12,19 @@ from typing import Any, Generic, TypeVar, cast, overload
 from weakref import WeakSet
 
 T = TypeVar("T")
+_LOCKS: WeakSet[threading.Lock | threading.RLock] = WeakSet()
 
 
 def make_lock() -> threading.Lock:
     """A lock that is free in a forked process. What it guards must be whole between any two Python steps."""
     lock = threading.Lock()
+    _LOCKS.add(lock)
+    return lock
+
+
+def make_reentrant_lock() -> threading.RLock:
+    """The same, but the thread that has it may take it again."""
+    lock = threading.RLock()
     _LOCKS.add(lock)
     return lock
 
@@ -41,9 +49,6 @@ class cached(Generic[T]):  # noqa: N801  it is used like a property
             return self
         found = instance.__dict__[self._name] = self._compute(instance)
         return found
-
-
-_LOCKS: WeakSet[threading.Lock] = WeakSet()
 
 
 def _free_locks() -> None:

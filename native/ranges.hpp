@@ -46,13 +46,13 @@ inline std::vector<Range> cut(const Segments &segments, const Options &options, 
 class TopK {
   public:
     TopK(std::int64_t k, std::int64_t spare, std::int64_t at_least)
-        : k_(static_cast<std::size_t>(k)), spare_(static_cast<std::size_t>(spare)), threshold_(at_least) {}
+        : k_(static_cast<std::size_t>(k)), spare_(static_cast<std::size_t>(spare)), at_least_(at_least), threshold_(at_least) {}
 
     std::int64_t threshold() const { return threshold_.load(std::memory_order_relaxed); }
 
     void add(const std::vector<Found> &candidates) {
         const std::lock_guard<std::mutex> guard(lock_);
-        best_.insert(best_.end(), candidates.begin(), candidates.end());
+        std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(best_), [&](const Found &f) { return f.score >= at_least_; });
         if (best_.size() < k_ + spare_) return;
         std::nth_element(best_.begin(), best_.begin() + static_cast<std::ptrdiff_t>(k_ - 1), best_.end(), is_better);
         best_.resize(k_);
@@ -78,6 +78,7 @@ class TopK {
     static constexpr auto is_better = [](const Found &a, const Found &b) { return a.before(b); };
 
     std::size_t k_, spare_;
+    std::int64_t at_least_;
     std::atomic<std::int64_t> threshold_;
     std::mutex lock_;
     std::vector<Found> best_;

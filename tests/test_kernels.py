@@ -266,7 +266,7 @@ def test_documents_of_several_rows_beside_rare_words(by: Any, instruction_set: s
         ranker.rank([query], Selection(10), prune=False)  # leaves its scores behind
         for k in (1, 3, 50):
             least = everything[min(k, len(everything)) - 1][1] if everything else 1
-            for at_least in (NO_THRESHOLD, least - 1, least):
+            for at_least in (NO_THRESHOLD, least - 1, least, least + 1):
                 selection = Selection(k, at_least=at_least)
                 wanted = [row for row in everything if row[1] >= at_least][:k]
                 assert ids_and_scores(ranker.rank([query], selection))[0] == wanted

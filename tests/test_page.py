@@ -645,7 +645,7 @@ def test_the_keyboard_is_enough(visit: Opener, index: coil.Index) -> None:
 
 
 def test_whoever_is_at_a_hit_stays_there_when_the_answer_comes_again(visit: Opener) -> None:
-    """Typing asks, and Enter asks again: the second answer may come when the first hits are already in use."""
+    """Typing asks, and Enter asks again: the second answer may come when the first hits are in use."""
     page = visit(f"?q={QUERY}")
     title = hit(page, WATER).locator(".title")
     title.focus()

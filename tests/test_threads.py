@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import signal
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 from coil.hits.hit import Shelf
 from coil.indexes.opening import create
+from coil.storage import holds
 from coil.storage.holds import Holds
 from coil.texts.values import Document
 from tests.hash_encoder import HashEncoder
@@ -75,24 +79,48 @@ def test_hits_may_be_collected_while_their_snapshot_is_locked(tmp_path: Path) ->
         assert not searching.is_alive()
 
 
-def test_letting_go_within_the_lock_is_counted_after_it() -> None:
-    holds = Holds()
-    assert holds.take()
-    with holds._lock:  # as the garbage collector would, in the middle of `take`
-        assert not holds.let_go()
-    assert holds.take()
-    assert not holds.let_go()
-    assert holds.let_go()  # the first holder: now it is closed, once
-    assert not holds.take()
+def test_whoever_is_in_the_middle_of_it_may_let_go() -> None:
+    held = Holds()
+    assert held.take()
+    with holds._LOCK:  # as the garbage collector would, in the middle of `take`
+        assert not held.let_go()
+    assert held.take()
+    assert not held.let_go()
+    assert held.let_go()  # the first holder: now it is closed, once
+    assert not held.take()
+
+
+def test_an_interruption_leaves_nobody_waiting() -> None:
+    """Ctrl-C at any step: what another thread does afterwards does not wait for ever."""
+    held, random, interrupted = Holds(), Random(1), 0
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(20e-6, 200e-6))
+                while True:
+                    held.take()
+                    held.let_go()
+            except KeyboardInterrupt:
+                interrupted += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted > 50
+    other = threading.Thread(target=held.take, daemon=True)
+    other.start()
+    other.join(10)
+    assert not other.is_alive()
 
 
 def test_of_many_threads_one_is_the_last_to_let_go() -> None:
-    holds, lasts = Holds(), []
+    held, lasts = Holds(), []
 
     def hold_and_let_go() -> None:
         for _ in range(200):
-            assert holds.take()
-            lasts.append(holds.let_go())
+            assert held.take()
+            lasts.append(held.let_go())
 
     threads = [threading.Thread(target=hold_and_let_go) for _ in range(8)]
     for thread in threads:
@@ -100,4 +128,4 @@ def test_of_many_threads_one_is_the_last_to_let_go() -> None:
     for thread in threads:
         thread.join()
     assert not any(lasts)
-    assert holds.let_go()
+    assert held.let_go()

@@ -2,44 +2,30 @@
 
 from __future__ import annotations
 
-from collections import deque
+from coil.forks import make_reentrant_lock
 
-from coil.forks import make_lock
+# One for all, and it may be taken again by the thread that has it: the garbage collector may let go of hits
+# that nobody wants any more, and thereby of a snapshot, at any step of any thread. Nothing else is waited for
+# while it is held, and it is only taken by `with`: no signal comes between taking it and being sure to give
+# it back.
+_LOCK = make_reentrant_lock()
 
 
 class Holds:
-    """Counts who holds something; one does from the beginning, and the last to let go closes it.
-
-    Letting go never waits for a lock, because the garbage collector may do it, at any step of a thread that
-    has this lock or another: hits that nobody wants any more hold a snapshot. It is put down first; whoever
-    has the lock meanwhile looks again after giving it back, so nothing that is put down stays there.
-    """
+    """Counts who holds something; one does from the beginning, and the last to let go closes it."""
 
     def __init__(self) -> None:
-        self._count, self._lock = 1, make_lock()
-        self._gone: deque[None] = deque()  # those who let go and are not counted yet
+        self._count = 1
 
     def take(self) -> bool:
         """Hold it as well; False where nobody held it any more."""
-        with self._lock:
+        with _LOCK:
             is_held = self._count > 0
             self._count += is_held
-        self._settle()  # it is not the last that goes here: the caller holds it
         return is_held
 
     def let_go(self) -> bool:
         """Hold it no more; returns whether nobody does now, which is told once."""
-        self._gone.append(None)
-        return self._settle()
-
-    def _settle(self) -> bool:
-        is_last = False
-        while self._gone and self._lock.acquire(blocking=False):
-            try:
-                while self._gone:
-                    self._gone.pop()
-                    self._count -= 1
-                    is_last = is_last or not self._count
-            finally:
-                self._lock.release()
-        return is_last
+        with _LOCK:
+            left = self._count = self._count - 1
+        return left == 0
