@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import ClientDisconnect
 
 from coil.service.answers import Asked
 from coil.service.batches import PinnedIndex, slice_size
@@ -23,7 +24,7 @@ from coil.service.problems import Problem
 from coil.service.replies import Reply
 from coil.service.served import ServedIndex
 from coil.service.service import Gone, Service
-from coil.service.turns import Turns
+from coil.service.turns import Turn, Turns
 from coil.service.workers import Job, Workers
 from coil.vectors.token_vectors import TokenVectors
 from tests.hash_encoder import HashEncoder
@@ -302,8 +303,10 @@ def test_a_burst_of_requests_leaves_the_event_loop_to_others() -> None:
     done: list[str] = []
 
     async def follow(turns: Turns) -> None:
-        async with turns:
-            done.append("follower")
+        turn = Turn(turns)
+        await turn.take()
+        done.append("follower")
+        turn.give_back()
 
     async def connect() -> None:
         for _ in range(10):  # from a connection to its answer
@@ -311,7 +314,7 @@ def test_a_burst_of_requests_leaves_the_event_loop_to_others() -> None:
         done.append("newcomer")
 
     async def run() -> None:
-        turns = Turns(4)
+        turns = Turns(4, 1000, 20.0)
         burst = [asyncio.create_task(follow(turns)) for _ in range(1000)]
         await asyncio.sleep(0)
         await asyncio.gather(connect(), *burst)
@@ -323,13 +326,17 @@ def test_a_burst_of_requests_leaves_the_event_loop_to_others() -> None:
 
 def test_a_turn_comes_back_from_those_that_fail_or_are_given_up() -> None:
     async def follow(turns: Turns, fails: bool) -> None:
-        async with turns:
+        turn = Turn(turns)
+        try:
+            await turn.take()
             await asyncio.sleep(0.001)
             if fails:
                 raise OSError
+        finally:
+            turn.give_back()
 
     async def run() -> None:
-        turns = Turns(2)
+        turns = Turns(2, 100, 20.0)
         tasks = [asyncio.create_task(follow(turns, number % 3 == 0)) for number in range(60)]
         for task in tasks[::4]:
             await asyncio.sleep(0)
@@ -374,3 +381,45 @@ def test_few_requests_that_were_sent_ahead_are_answered_at_a_time(
             assert found == queries
     assert answered == clients * ahead
     assert most == 3
+
+
+def test_requests_sent_ahead_wait_neither_long_nor_behind_many_nor_for_clients_that_left() -> None:
+    async def run() -> None:
+        turns = Turns(1, 2, 0.2)
+        first, second, third, fourth = (Turn(turns) for _ in range(4))
+        await first.take()
+        waiting = [asyncio.create_task(turn.take()) for turn in (second, third)]
+        await asyncio.sleep(0)
+        with pytest.raises(Problem, match="2 requests that were sent ahead"):
+            await fourth.take()
+        third.leave()
+        late, left = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(left, ClientDisconnect)
+        assert isinstance(late, Problem)
+        assert "has waited for 0.2 seconds" in str(late)
+        first.give_back()
+        first.give_back()  # once is enough
+        assert turns._free == 1
+        assert not turns._waiting
+
+    asyncio.run(run())
+
+
+def test_a_body_that_never_arrives_keeps_no_other_client_waiting(tmp_path: Path) -> None:
+    """Requests sent ahead of an answer: eight without their bodies, and one whose client is honest."""
+    health = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    search = f"POST {ONE}/search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n".encode()
+    limits = ServiceLimits(pipelined_at_once=2)
+    with ExitStack() as stack:
+        folder = build(tmp_path / "notes.coil")
+        server = stack.enter_context(running([folder], ServiceOptions(limits=limits), HashEncoder()))
+        for _ in range(8):
+            stack.enter_context(connected(server)).sendall(health + search)
+        for _ in range(20):
+            with connected(server) as connection:
+                connection.sendall(health + search)
+                read_answer(connection)
+        honest = stack.enter_context(connected(server))
+        honest.settimeout(5)
+        honest.sendall(health * 3)
+        assert [read_answer(honest).status for _ in range(3)] == [200, 200, 200]

@@ -11,6 +11,7 @@ import asyncio
 import json
 import re
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from coil.service.limits import ServiceOptions
 from coil.service.names import let_read
 from coil.service.problems import MEDIA_TYPE, Problem, busy
-from coil.service.turns import Turns
+from coil.service.turns import Turn, Turns
 
 SPARE = 16  # connections beyond the limit, on which only /health is answered
 CROWDED = "crowded"  # in the state of a request: more connections than allowed have a request
@@ -50,7 +51,8 @@ class Connections:
     def __init__(self, options: ServiceOptions, count_error: Callable[[str], object]) -> None:
         self.limits, self.origins, self.count_error = options.limits, options.origins, count_error
         self.open = 0
-        self.turns = Turns(options.limits.pipelined_at_once)
+        limits = options.limits
+        self.turns = Turns(limits.pipelined_at_once, limits.waiting, limits.seconds)
         # Nothing was asked on these, or not completely; the one that has been so for longest comes first.
         self.without_request: dict[Connection, None] = {}
 
@@ -88,6 +90,7 @@ class Connection(HttpToolsProtocol):
         self._problem: Problem | None = None  # why a callback stopped the parser
         self._refused = False
         self._answering: RequestResponseCycle | None = None  # whose answer is the next to be sent
+        self._ahead: deque[Turn] = deque(maxlen=self._limits.pipelined + 1)  # of the last requests sent ahead
 
     # ---- what the transport tells
 
@@ -112,6 +115,8 @@ class Connection(HttpToolsProtocol):
             self._answering.disconnected = not self._answering.response_complete
             self._answering.message_event.set()
         self.pipeline.clear()
+        for turn in self._ahead:
+            turn.leave()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
 
@@ -228,7 +233,8 @@ class Connection(HttpToolsProtocol):
         self.scope["state"][ADMIT] = self._admit
         first = self.cycle is None or self.cycle.response_complete
         if not first:
-            self.scope["state"][TURN] = self._all.turns
+            turn = self.scope["state"][TURN] = Turn(self._all.turns)
+            self._ahead.append(turn)
         super().on_headers_complete()
         if first:
             self._answering = self.cycle

@@ -9,7 +9,6 @@ import re
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -21,6 +20,7 @@ from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.meters import Meters
 from coil.service.names import let_read
 from coil.service.problems import MEDIA_TYPE, Problem
+from coil.service.turns import Turn
 
 _log = logging.getLogger("coil.service")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -60,6 +60,7 @@ class Gate:
         allowed = let_read(headers.get("origin", ""), self._options.origins)
         scope.setdefault("state", {}).update(request_id=request_id, note=note)
         status = 0
+        turn: Turn | None = scope["state"].get(TURN)
 
         async def answer(message: Message) -> None:
             nonlocal status
@@ -73,20 +74,23 @@ class Gate:
                     out.setdefault(name, value)
             elif method == "HEAD":
                 message = {**message, "body": b""}
+            if turn is not None:  # others need not wait until this client has read its answer
+                turn.give_back()
             await send(message)
 
         self._meters.in_flight.inc()
         try:
-            async with scope["state"].get(TURN) or nullcontext():
-                problem = self._refusal(scope, headers)
-                if problem is not None:
-                    await send_problem(problem, request_id, answer)
-                    note["problem"] = problem.kind
-                else:
-                    admit = scope["state"].get(ADMIT)
-                    body = Body(receive, self._most_bytes(scope), self._options.limits, admit)
-                    scope["state"]["body"] = body
-                    await self._app(scope, body, answer)
+            problem = self._refusal(scope, headers)
+            if problem is None and turn is not None and not _has_body(headers):
+                problem = await _wait_for(turn)
+            if problem is not None:
+                await send_problem(problem, request_id, answer)
+                note["problem"] = problem.kind
+            else:
+                admit = scope["state"].get(ADMIT)
+                body = Body(receive, self._most_bytes(scope), self._options.limits, admit, turn)
+                scope["state"]["body"] = body
+                await self._app(scope, body, answer)
         except ClientDisconnect:
             note["problem"] = "disconnected"
             status = status or 499  # not sent to anyone, only logged and counted
@@ -102,6 +106,8 @@ class Gate:
             failure = Problem(500, "failure", "the server failed; see its log for this request id")
             await send_problem(failure, request_id, answer)
         finally:
+            if turn is not None:
+                turn.give_back()
             self._meters.in_flight.dec()
             self._count(scope, method, request_id, status, time.perf_counter() - began, note)
 
@@ -170,10 +176,16 @@ class Body:
     """Stops reading a body that exceeds its limits of bytes or time, whatever its Content-Length."""
 
     def __init__(
-        self, receive: Receive, most: int, limits: ServiceLimits, admit: Callable[[], object] | None = None
+        self,
+        receive: Receive,
+        most: int,
+        limits: ServiceLimits,
+        admit: Callable[[], object] | None = None,
+        turn: Turn | None = None,
     ) -> None:
+        """`turn` is waited for when the body is here, unless it was before."""
         self._receive, self._most, self._bytes = receive, most, 0
-        self._limits, self._admit = limits, admit
+        self._limits, self._admit, self._turn = limits, admit, turn
         self._began = time.monotonic()
         self._end = self._began + limits.body_seconds
         self._asked_for = self._complete = False
@@ -202,7 +214,22 @@ class Body:
             self._complete = not message.get("more_body", False)
             if self._bytes > self._most:
                 raise too_large(self._most)
+            if self._complete and self._turn is not None:
+                await self._turn.take()
         return message
+
+
+def _has_body(headers: Headers) -> bool:
+    return "content-length" in headers or "transfer-encoding" in headers
+
+
+async def _wait_for(turn: Turn) -> Problem | None:
+    """Wait for the turn of a request that was sent ahead of an answer; why it has none, if so."""
+    try:
+        await turn.take()
+    except Problem as problem:
+        return problem
+    return None
 
 
 def _stopped(scope: Scope) -> Problem:

@@ -1,39 +1,54 @@
-"""Turns: requests that were sent ahead of answers begin few at a time."""
+"""Turns: requests that were sent ahead of answers are answered few at a time."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
+
+from starlette.requests import ClientDisconnect
+
+from coil.service.problems import busy
 
 
 class Turns:
-    """Lets few of the requests begin that were sent ahead of answers, so that the event loop gets to others.
+    """Lets few of the requests be answered that were sent ahead of answers, so that the event loop gets to
+    others.
 
     A client can send thousands of them at once. Each that ends would otherwise start the next one, and
     whoever connects meanwhile would wait for all of them several times.
     """
 
-    def __init__(self, at_once: int) -> None:
-        self._free = at_once
-        self._waiting: deque[asyncio.Future[None]] = deque()
+    def __init__(self, at_once: int, most_waiting: int, seconds: float) -> None:
+        self._free, self._most, self._seconds = at_once, most_waiting, seconds
+        self._waiting: OrderedDict[Turn, asyncio.Future[None]] = OrderedDict()
         self._due = False
 
-    async def __aenter__(self) -> None:
-        """Wait for a turn."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+    async def wait(self, turn: Turn) -> None:
+        """Wait for a turn: not for long, and not behind many others."""
+        if len(self._waiting) >= self._most:
+            raise busy(f"{self._most:,} requests that were sent ahead of an answer wait, the limit")
+        waited = self._waiting[turn] = asyncio.get_running_loop().create_future()
         self._call()
         try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                await self.__aexit__()
-            raise
+            await asyncio.wait_for(waited, self._seconds)
+        except asyncio.TimeoutError:
+            detail = f"the request was sent ahead of an answer and has waited for {self._seconds:g} seconds"
+            raise busy(detail) from None
+        finally:
+            self._waiting.pop(turn, None)
+            if waited.done() and not waited.cancelled() and waited.exception() is None:
+                turn.is_held = True
 
-    async def __aexit__(self, *_: object) -> None:
+    def give_back(self) -> None:
         """Let the next one begin."""
         self._free += 1
         self._call()
+
+    def leave(self, turn: Turn) -> None:
+        """Its client is gone."""
+        waited = self._waiting.pop(turn, None)
+        if waited is not None and not waited.done():
+            waited.set_exception(ClientDisconnect())
 
     def _call(self) -> None:
         if not self._due and self._free and self._waiting:
@@ -43,7 +58,31 @@ class Turns:
     def _begin(self) -> None:
         self._due = False
         while self._free and self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
+            _, waited = self._waiting.popitem(last=False)
+            if not waited.done():
                 self._free -= 1
-                turn.set_result(None)
+                waited.set_result(None)
+
+
+class Turn:
+    """That of one request: from when it has arrived completely until its answer begins."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._asked = self.is_held = False
+
+    async def take(self) -> None:
+        """Wait for it, once; a Problem where that would take too long."""
+        if not self._asked:
+            self._asked = True
+            await self._turns.wait(self)
+
+    def give_back(self) -> None:
+        """It is over, if it was had at all."""
+        if self.is_held:
+            self.is_held = False
+            self._turns.give_back()
+
+    def leave(self) -> None:
+        """Nobody waits for the answer any more."""
+        self._turns.leave(self)
