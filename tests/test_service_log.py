@@ -7,13 +7,14 @@ import logging
 import os
 import threading
 import time
+import warnings
 from io import StringIO
 from pathlib import Path
 
 import httpx
 
 from coil.indexes.opening import create
-from coil.service.logs import LineWriter
+from coil.service.logs import LineWriter, log_as_json
 from tests.hash_encoder import HashEncoder
 from tests.test_service_concurrency import start
 
@@ -72,6 +73,30 @@ def test_closing_does_not_wait_for_a_reader_that_stalls() -> None:
         assert time.monotonic() - began < 20
         while b'"number": 4999}' not in reader.read(1 << 16):  # its thread ends before the pipe is closed
             pass
+
+
+def test_warnings_of_everybody_are_lines_of_the_log() -> None:
+    stream = StringIO()
+    writer = log_as_json(stream)
+    try:
+        logging.getLogger("coil.index").warning("a merge failed")
+        logging.getLogger("asyncio").error("an exception\nthat nobody looked at")
+        logging.getLogger("coil.service").info("request", extra={"status": 200})
+        logging.getLogger("other").info("not worth a line")
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("a file was left open", ResourceWarning, stacklevel=1)
+    finally:
+        logging.captureWarnings(False)
+        writer.close()
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["event"] for line in lines[:3]] == [
+        "a merge failed",
+        "an exception\nthat nobody looked at",
+        "request",
+    ]
+    assert "a file was left open" in lines[3]["event"]
+    assert len(lines) == 4
 
 
 def test_a_server_answers_and_stops_while_nobody_reads_its_log(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ class LineWriter(logging.Handler):
                 return
             self._closed = True
             self._changed.notify_all()
+        logging.getLogger().removeHandler(self)
         before = -1
         while self._thread.is_alive() and self._written != before:
             before = self._written
@@ -116,10 +117,13 @@ class LineWriter(logging.Handler):
 
 
 def log_as_json(stream: TextIO | None = None) -> LineWriter:
-    """Log the service and uvicorn to standard error, one JSON object per line; close it at the end."""
+    """Log requests, and the warnings of everybody, to standard error, one JSON object per line; close it at
+    the end. What has no handler would be written by logging itself, and wait for whoever reads it."""
     handler = LineWriter(stream if stream is not None else sys.stderr)
+    logging.getLogger().addHandler(handler)
+    logging.captureWarnings(True)
     for name, level in (("coil.service", logging.INFO), ("uvicorn", logging.WARNING)):
         logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [handler], False
+        logger.handlers, logger.propagate = [], True
         logger.setLevel(level)
     return handler

@@ -475,8 +475,10 @@ async def _whole(change: Future[bytes]) -> bytes:
 
     A server that stops interrupts it: a change that has not begun is not made then.
     """
+    waited = asyncio.wrap_future(change)
+    waited.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits
     try:
-        return await asyncio.shield(asyncio.wrap_future(change))
+        return await asyncio.shield(waited)
     except asyncio.CancelledError:
         if change.cancel():
             raise _GivenUp from None
