@@ -257,6 +257,39 @@ def test_a_build_state_of_other_types_is_refused(tmp_path: Path, key: str, value
         reopen(path)
 
 
+@pytest.mark.parametrize(("documents", "living"), [(5, 1), (5, 4), (4, 4)])
+def test_a_manifest_that_counts_other_documents_is_found_and_deletes_no_others(
+    tmp_path: Path, documents: int, living: int
+) -> None:
+    path = make(tmp_path / "a.coil")
+    change_manifest(path, lambda m: m["segments"][0].update(documents=documents, living=living))
+    with reopen(path) as index:
+        with pytest.raises(DamagedManifest, match="but there are 5 and 5"):
+            index.verify()
+        assert index.delete(["d0"]) == 1
+        assert {hit.doc_id for hit in index.search("river", 10)} == {"d1", "d2", "d3", "d4"}
+        assert len(index) == 4
+
+
+@pytest.mark.parametrize("gone", [[0], [1]])
+def test_a_manifest_that_deletes_a_part_of_a_document_is_found(tmp_path: Path, gone: list[int]) -> None:
+    path = tmp_path / "a.coil"
+    with create(path, encoder=HashEncoder()) as index:
+        index.add([{"id": "long", "text": "river " * 600}, {"id": "short", "text": "bank"}])
+        rows = index.inspect().rows
+    alive = np.ones(rows, dtype=bool)
+    alive[gone] = False
+    assert rows > 2
+
+    def change(value: dict[str, Any]) -> None:
+        entry = manifest.SegmentEntry.from_json(value["segments"][0])
+        value["segments"][0] = entry.with_alive(alive, 2).to_json()
+
+    change_manifest(path, change)
+    with reopen(path) as index, pytest.raises(DamagedManifest, match="some rows of a document"):
+        index.verify()
+
+
 @pytest.mark.parametrize("place", [[], ["segments", 0], ["segments", 0, "lists"], ["segments", 0, "texts"]])
 def test_a_manifest_with_other_keys_is_refused(tmp_path: Path, place: list[str | int]) -> None:
     path = make(tmp_path / "a.coil")

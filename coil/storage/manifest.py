@@ -83,12 +83,9 @@ class SegmentEntry:
         alive: NDArray[np.bool_] = bits == 0
         return alive
 
-    def without(self, rows: NDArray[np.bool_], documents: int) -> SegmentEntry:
-        """The same with these rows, of so many documents, deleted as well."""
-        alive = self.alive
-        gone = rows if alive is None else rows | ~alive
-        deleted = np.packbits(gone, bitorder="little").tobytes()
-        return replace(self, deleted=deleted, living=self.living - documents)
+    def with_alive(self, alive: NDArray[np.bool_], documents: int) -> SegmentEntry:
+        """The same, but only these rows are there, of so many documents."""
+        return replace(self, deleted=np.packbits(~alive, bitorder="little").tobytes(), living=documents)
 
     def to_json(self) -> dict[str, Any]:
         """As the manifest keeps it."""

@@ -68,10 +68,16 @@ class Publisher:
         entries = []
         for place, entry in enumerate(current.manifest.segments):
             ordinals = gone.get(place, [])
-            if len(ordinals) < entry.living:
-                documents = current.segments[place].segment.row_documents
-                rows = np.isin(documents, ordinals)
-                entries.append(entry.without(rows, len(ordinals)) if ordinals else entry)
+            if not ordinals:
+                entries.append(entry)
+                continue
+            live = current.segments[place]
+            documents = live.segment.row_documents
+            alive = ~np.isin(documents, ordinals)
+            if live.alive is not None:
+                alive &= live.alive
+            if alive.any():  # counted, not computed from what the manifest says
+                entries.append(entry.with_alive(alive, len(np.unique(documents[alive]))))
         return entries
 
     def remove_strays(self) -> None:

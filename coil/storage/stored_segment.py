@@ -9,8 +9,9 @@ import stat
 from collections.abc import Iterable
 
 import numpy as np
+from numpy.typing import NDArray
 
-from coil.errors import DamagedSegment, IndexProblem, MissingSegment, OutputError
+from coil.errors import DamagedManifest, DamagedSegment, IndexProblem, MissingSegment, OutputError
 from coil.lists.segment import Segment
 from coil.lists.segment_file import REMEDY, check_mentions, open_segment, segment_bytes
 from coil.storage.disk import FileFacts, Folder, remedy_for
@@ -144,6 +145,7 @@ def check_stored(folder: Folder, entry: SegmentEntry, stored: StoredSegment) -> 
     check_bytes(folder, entry, stored)
     check_mentions(stored.segment, str(folder.path / entry.lists_file))
     ordinals, firsts = np.unique(stored.segment.row_documents, return_index=True)
+    _check_counts(folder, entry, firsts)
     spans = stored.segment.row_spans
     ends = np.maximum.reduceat(spans[:, 1], firsts)  # the rows of a document are all of its text
     lasts = np.append(firsts[1:], len(spans)) - 1
@@ -151,6 +153,23 @@ def check_stored(folder: Folder, entry: SegmentEntry, stored: StoredSegment) -> 
         raise DamagedSegment(f"{folder.path / entry.lists_file}: {_OTHER_TEXT}", REMEDY)
     if not np.array_equal(stored.documents.check(ordinals), ends):
         raise DamagedSegment(f"{folder.path / entry.lists_file}: {_OTHER_TEXT}", REMEDY)
+
+
+def _check_counts(folder: Folder, entry: SegmentEntry, firsts: NDArray[np.int64]) -> None:
+    """The manifest tells how many documents there are, and deletes all rows of one or none."""
+    alive = np.ones(entry.rows, dtype=bool) if entry.alive is None else entry.alive
+    rows = np.diff(np.append(firsts, entry.rows))
+    left = np.add.reduceat(alive, firsts, dtype=np.int64)
+    wrong, living = "", int(np.count_nonzero(left))
+    if ((left > 0) & (left < rows)).any():
+        wrong = "deletes some rows of a document and not the others"
+    elif (entry.documents, entry.living) != (len(rows), living):
+        wrong = (
+            f"tells of {entry.documents:,} documents, {entry.living:,} of them not deleted, but there are "
+            f"{len(rows):,} and {living:,}"
+        )
+    if wrong:
+        raise DamagedManifest(f"the manifest of {folder.path} {wrong} ({entry.lists_file})", REMEDY)
 
 
 def _changed(folder: Folder, name: str) -> DamagedSegment:
