@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from coil.errors import DamagedManifest, DamagedSegment, IndexProblem, OutputErr
 from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
 from coil.lists.precision import Precision
-from coil.storage import manifest, writer
+from coil.storage import documents, manifest, writer
 from tests.hash_encoder import HashEncoder
 from tests.mutations import change_manifest, cover_up
 
@@ -255,6 +257,69 @@ def test_a_build_state_of_other_types_is_refused(tmp_path: Path, key: str, value
     change_manifest(path, lambda manifest: manifest["build"].update({key: value}))
     with pytest.raises(DamagedManifest):
         reopen(path)
+
+
+def _fan_out(path: Path) -> None:
+    """Aim all children of a page of the table at one other page, again and again: a scan has no end."""
+    data = bytearray(path.read_bytes())
+    size = int.from_bytes(data[16:18], "big")
+    with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as connection:
+        [(root,)] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'documents'")
+    top = bytes(data[(root - 1) * size : root * size])
+    assert top[0] == 5  # a page with children
+    cells = [int.from_bytes(top[12 + 2 * i : 14 + 2 * i], "big") for i in range(top[3] * 256 + top[4])]
+    children = [int.from_bytes(top[cell : cell + 4], "big") for cell in cells]
+    at = root
+    for next_page in [*children[5:11], children[0]]:
+        page = bytearray(top)
+        for cell in (*cells, 8):
+            page[cell : cell + 4] = next_page.to_bytes(4, "big")
+        data[(at - 1) * size : at * size] = page
+        at = next_page
+    path.write_bytes(data)
+
+
+def test_a_table_without_an_end_is_not_read_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "a.coil"
+    with create(path, encoder=HashEncoder()) as index:
+        index.add([{"id": f"d{i}", "text": "river bank " * 60, "year": 2020} for i in range(300)])
+    [file] = (path / "segments").glob("*.documents")
+    _fan_out(file)
+    cover_up(path, file)
+    with reopen(path) as index:
+        for do in (
+            index.inspect,
+            lambda: index.search("river", filter="year >= 2020"),
+            lambda: index.search("river", filter="year >= 2021"),
+            index.verify,
+        ):
+            with pytest.raises(DamagedSegment):
+                do()
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer")
+def test_a_filter_can_be_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "_STEPS", 10)
+    path = make(tmp_path / "a.coil", 2_000)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def ask_on(index: Index) -> None:
+        wanted = " or ".join(f"year = {-number - 1}" for number in range(100))
+        while True:
+            index.search("river", filter=f"{wanted} or year = {time.monotonic_ns()}")
+
+    with reopen(path) as index:
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(KeyboardInterrupt):
+                ask_on(index)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        assert len(index.search("river", 10, filter="year < 3")) == 3
 
 
 @pytest.mark.parametrize(("documents", "living"), [(5, 1), (5, 4), (4, 4)])

@@ -12,6 +12,7 @@ import sqlite3
 import threading
 import time
 import weakref
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +36,7 @@ StoredDocument = tuple[int, str, str, str, int]
 _AT_ONCE = 500  # documents fetched with one statement
 _BATCH_CHARACTERS = 1 << 20  # of texts and fields written with one call
 _STEPS = 20_000  # of SQLite's machine between two looks at the clock
+_LEAST_BYTES = 8  # that a document takes
 _LONGEST_PATH = 504  # bytes that SQLite takes, after all links; it keeps 8 of 512 for itself
 _DECODER = json.JSONDecoder()
 SCHEMA = """
@@ -118,6 +120,30 @@ def _batches(documents: Iterable[StoredDocument]) -> Iterator[list[StoredDocumen
         yield some
 
 
+class _Watch:
+    """Ends a statement at its deadline, at Ctrl-C, or after more steps than any file that we write takes."""
+
+    def __init__(self, deadline: float | None, most_steps: int) -> None:
+        self._deadline, self._left = deadline, most_steps
+        self.interruption: BaseException | None = None
+
+    @property
+    def is_late(self) -> bool:
+        return self._deadline is not None and time.monotonic() > self._deadline
+
+    @property
+    def is_endless(self) -> bool:
+        return self._left < 0
+
+    def __call__(self) -> bool:
+        try:
+            self._left -= _STEPS
+            return self.is_late or self.is_endless
+        except BaseException as error:  # of a signal handler; SQLite would only be told that something failed
+            self.interruption = error
+            return True
+
+
 class DocumentReader:
     """The documents of one segment. Threads may read at the same time; a filter holds up no other read.
 
@@ -129,6 +155,7 @@ class DocumentReader:
         self._lookups = self._open(folder, name)
         try:
             self._filters = self._open(folder, name)
+            self._most_documents = os.stat(folder.path_of(name)).st_size // _LEAST_BYTES
         except BaseException:
             self._lookups.close()
             raise
@@ -218,29 +245,39 @@ class DocumentReader:
 
     def count_truncated(self, alive: NDArray[np.int64] | None) -> int:
         """How many documents, of these ordinals or of all, were truncated."""
-        rows = self._read("SELECT ordinal FROM documents WHERE dropped > 0")
-        return len(rows) if alive is None else int(np.isin([ordinal for (ordinal,) in rows], alive).sum())
+        found = self._scan("dropped > 0", (), None)
+        return len(found) if alive is None else int(np.isin(found, alive).sum())
 
     def select(self, wanted: Filter, deadline: float | None) -> NDArray[np.int64]:
         """The ordinals of the documents that a filter keeps, ascending; SearchTimeout after the deadline."""
+        return self._scan(wanted.where, wanted.parameters, deadline)
 
-        def is_late() -> bool:
-            return deadline is not None and time.monotonic() > deadline
-
+    def _scan(self, where: str, parameters: Sequence[Any], deadline: float | None) -> NDArray[np.int64]:
+        """The ordinals of all documents for which something is true, ascending."""
+        found = array("q", [-1])
         with self._call(self._filtering):
-            if is_late():
+            watch = _Watch(deadline, (self._most_documents + 1_000) * (200 + 10 * len(where)))
+            if watch.is_late:
                 raise _late()
-            self._filters.set_progress_handler(is_late if deadline is not None else None, _STEPS)
-            sql = f"SELECT ordinal FROM documents WHERE {wanted.where} ORDER BY ordinal"
+            self._filters.set_progress_handler(watch, _STEPS)
+            sql = f"SELECT ordinal FROM documents WHERE {where} ORDER BY ordinal"
             try:
-                rows = self._filters.execute(sql, wanted.parameters).fetchall()
-            except sqlite3.OperationalError as error:  # too many parts or values for one statement
-                if is_late():
+                for (ordinal,) in self._filters.execute(sql, parameters):
+                    if ordinal <= found[-1]:
+                        raise self._damaged("its documents are not in order")
+                    found.append(ordinal)
+            except sqlite3.OperationalError as error:
+                if watch.interruption is not None:
+                    raise watch.interruption from None
+                if watch.is_late:
                     raise _late() from error
-                if "malformed JSON" in str(error):
+                if watch.is_endless or "malformed JSON" in str(error):
                     raise self._damaged(str(error)) from error
+                if str(error) == "interrupted":  # by a signal before the watch could note it
+                    raise KeyboardInterrupt from None
+                # Too many parts or values for one statement.
                 raise InputError(f"the filter cannot be used: {error}", "write a shorter one") from error
-        return np.fromiter((ordinal for (ordinal,) in rows), dtype=np.int64)
+        return np.frombuffer(found, dtype=np.int64)[1:]
 
     def check(self, ordinals: NDArray[np.int64]) -> NDArray[np.int64]:
         """Read everything: SQLite's pages, every text, every field. These are all the documents there are.
