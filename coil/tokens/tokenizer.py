@@ -94,11 +94,6 @@ class Tokenizer:
         return _named(self.where)
 
     @property
-    def vocabulary_size(self) -> int:
-        """How many token ids there are."""
-        return self._rust.get_vocab_size(with_added_tokens=True)
-
-    @property
     def vocabulary(self) -> list[str]:
         """The tokens by id; ids that are not used get an empty string."""
         by_id = {token_id: token for token, token_id in self._rust.get_vocab(with_added_tokens=True).items()}
