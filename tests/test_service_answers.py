@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -69,16 +69,17 @@ def test_nothing_is_written_beyond_the_limit() -> None:
         Reply(MILLION, unsent).add_answer({"query": "a", "hits": [large]})
 
 
-def test_writing_stops_at_the_deadline() -> None:
+def test_writing_stops_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("coil.service.replies.time", SimpleNamespace(monotonic=lambda: now))
     unsent = UnsentBytes(10 * MILLION)
-    reply = Reply(10 * MILLION, unsent, time.monotonic() + 0.05)
-
-    def add_many() -> None:
-        while True:
-            reply.add_answer({"query": "a", "hits": [a_hit("x" * 1000)] * 10})
-
+    reply = Reply(10 * MILLION, unsent, deadline=now + 1)
+    many = {"query": "a", "hits": [a_hit("x" * 1000)] * 1000}
+    reply.add_answer(many)
+    assert unsent.now > 0
+    now += 2
     with pytest.raises(SearchTimeout):
-        add_many()
+        reply.add_answer(many)
     assert unsent.now == 0
 
 
