@@ -15,8 +15,8 @@ from coil.forks import cached
 from coil.hits.searcher import Searcher, asks_anything, check_parts
 from coil.scores.prepared import PreparedQuery
 from coil.texts.questions import check_id, check_query
-from coil.tokens.chunks import GoOn
 from coil.tokens.profile import By
+from coil.tokens.tokenizer import GoOn
 from coil.vectors.token_vectors import TokenVectors
 
 
@@ -48,7 +48,7 @@ class Explainer:
         ordinal = collection.ordinal_of(check_id(doc_id))
         document = collection.document(ordinal)
         step()
-        row = stored_row(searcher, ordinal, self._prepared, document)
+        row = stored_row(searcher, ordinal, self._prepared, document, go_on)
         chunk = row.span
         if row.dropped:  # the row ends where its text was truncated
             chunk = (chunk[0], row.end)
@@ -66,7 +66,7 @@ class Explainer:
         if sentence_parts:
             step()
             parts = split_sentence_part(
-                encoder, self._prepared, document.text, row.span, explained.sentence, go_on
+                encoder, self._prepared, document.text, chunk, explained.sentence, go_on
             )
             step()
         return replace(

@@ -14,14 +14,14 @@ import numpy as np
 
 from coil.explanations.snippet import Span
 from coil.scores.prepared import PreparedQuery
-from coil.tokens.chunks import GoOn
+from coil.tokens.tokenizer import GoOn
 from coil.vectors.encoder import Encoder
 
 # A run of white space is matched as a whole and judged afterwards (an empty line ends a sentence): a pattern
 # for runs with two line breaks would be tried from every character of a long run.
 _END = re.compile(r"(?<=[.!?。！？])[\"'”’)\]]*\s+|[。！？]|(?P<space>\s+)")
 START_AND_END, ROUNDING = "start and end", "rounding"
-_SENTENCES = 1_000  # between two calls of `go_on`: a millisecond
+_ENDS = 1_000  # looked at between two calls of `go_on`: a millisecond
 _NOTHING = 1e-6  # what is closer to 0 than this is not worth a line
 
 
@@ -48,8 +48,8 @@ def split_sentence_part(
 ) -> tuple[SentencePart, ...]:
     """The sentences of a chunk with what each adds, in text order; they sum to `total`.
 
-    A sentence without a token adds nothing and is shown with the one before it, or with the first one. Those
-    after the last token are one part: there may be millions of them, and they may have been truncated.
+    The chunk ends where the model stopped reading. A sentence without a token adds nothing and is shown with
+    the one before it, or with the first one.
     """
     if total is None or query.sentence is None:
         return ()
@@ -66,13 +66,10 @@ def split_sentence_part(
     of_token = np.searchsorted(begins, spans[:, 0], side="right") - 1  # the sentence of each token
     with_tokens, number = np.unique(of_token, return_inverse=True)
     sums = np.bincount(number, weights=values).tolist()
-    unread = int(with_tokens[-1]) + 1 if len(with_tokens) else 0  # the first sentence after the last token
-    edges = [0, *begins[with_tokens[1:]].tolist()]
-    if 0 < unread < len(begins):
-        edges.append(int(begins[unread]))
+    edges = [0, *begins[with_tokens[1:]].tolist(), len(written)]
     parts = [
         SentencePart(" ".join(written[start:end].split()), (chunk[0] + start, chunk[0] + end), value)
-        for (start, end), value in zip(pairwise([*edges, len(written)]), [*sums, 0.0], strict=False)
+        for (start, end), value in zip(pairwise(edges), sums or [0.0], strict=True)
     ]
     ends = float(rest.astype(np.float64) @ of_query)
     if abs(ends) > _NOTHING:
@@ -87,15 +84,15 @@ def sentence_spans(text: str, go_on: GoOn | None = None) -> list[Span]:
     """The sentences of a text; together they are all of it."""
     spans: list[Span] = []
     begin = 0
-    for match in _END.finditer(text):
+    for number, match in enumerate(_END.finditer(text)):
+        if go_on is not None and number % _ENDS == 0:
+            go_on()
         space = match["space"]
         if space is not None and space.count("\n") < 2:
             continue
         if text[begin : match.end()].strip():
             spans.append((begin, match.end()))
             begin = match.end()
-            if go_on is not None and len(spans) % _SENTENCES == 0:
-                go_on()
     if text[begin:].strip() or not spans:
         spans.append((begin, len(text)))
     else:

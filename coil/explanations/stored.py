@@ -16,6 +16,7 @@ from coil.scores.prepared import PreparedQuery
 from coil.scores.scorer import score_between
 from coil.texts.values import Document
 from coil.tokens.list_keys import Keyed
+from coil.tokens.tokenizer import GoOn
 from coil.vectors.token_vectors import TokenVectors
 
 
@@ -25,11 +26,13 @@ class StoredRow:
 
     scored: Scored
     span: Span  # of the row in the document's text
-    end: int  # of what the model could take of it
+    end: int  # of the last word that the model read
     dropped: int  # tokens that it could not
 
 
-def stored_row(searcher: Searcher, ordinal: int, query: PreparedQuery, document: Document) -> StoredRow:
+def stored_row(
+    searcher: Searcher, ordinal: int, query: PreparedQuery, document: Document, go_on: GoOn | None = None
+) -> StoredRow:
     """A document's stored vectors in the query's lists, from the chunk that scores best for the query.
 
     The lists do not tell where in the text a mention is; the tokenizer does: the n-th mention of a list is
@@ -41,13 +44,12 @@ def stored_row(searcher: Searcher, ordinal: int, query: PreparedQuery, document:
     start, end = live.segment.row_spans[row].tolist()
     encoder = searcher.encoder
     text = document.text[start:end]
-    [tokens] = encoder.tokenizer.cut([text], encoder.config.profile.document_length)
+    [tokens] = encoder.tokenizer.cut([text], encoder.config.profile.document_length, go_on)
     keyed = encoder.keys.of(text, tokens)
     scored = Scored(
         document, _vectors_of_row(live.segment, row, start, keyed, query), int(live.segment.row_lengths[row])
     )
-    last = int(tokens.spans[-1, 1]) if len(tokens.spans) else 0
-    return StoredRow(scored, (start, end), start + last, tokens.dropped)
+    return StoredRow(scored, (start, end), start + tokens.last_end, tokens.dropped)
 
 
 def _rows_of(searcher: Searcher, ordinal: int) -> tuple[LiveSegment, NDArray[np.intp]]:

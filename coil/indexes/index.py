@@ -22,7 +22,7 @@ from coil.storage.snapshot import newer_state
 from coil.storage.writer import IndexWriter, Listener
 from coil.texts.given import GivenDocuments, Texts
 from coil.texts.questions import check_device, check_ids, show
-from coil.tokens.chunks import GoOn
+from coil.tokens.tokenizer import GoOn
 from coil.vectors.encoder import Encoder
 
 Encoded = Callable[[int, int], object]

@@ -9,7 +9,8 @@ from typing import Literal, TypeVar
 from coil.errors import InputError
 from coil.lists.segment import MOST_ROWS
 from coil.texts.values import Document
-from coil.tokens.chunks import GoOn, chunk_spans
+from coil.tokens.chunks import chunk_spans
+from coil.tokens.tokenizer import GoOn
 from coil.vectors.encoder import Encoder
 from coil.vectors.token_vectors import TokenVectors
 

@@ -33,7 +33,7 @@ from coil.storage.publishing import Publisher
 from coil.storage.snapshot import Holder, Snapshot
 from coil.storage.stored_segment import write_stored_segment
 from coil.texts.values import Document
-from coil.tokens.chunks import GoOn
+from coil.tokens.tokenizer import GoOn
 from coil.vectors.encoder import Encoder
 
 WINDOW = 512  # texts encoded at a time, at most: batches are still well filled

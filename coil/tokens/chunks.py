@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.tokens.tokenizer import PIECE, Tokenizer
+from coil.tokens.tokenizer import PIECE, GoOn, Tokenizer
 
 OVERLAP = 0.25  # share of a chunk that the next one repeats, so that no passage is cut apart in both
-GoOn = Callable[[], object]
-"""Called before each part of long work; what it raises ends the work."""
 _SPACE = re.compile(r"\s")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,6 +20,8 @@ from coil.texts.values import clean
 from coil.tokens.model_json import LARGEST, check_file
 
 PIECE = 100_000  # characters tokenized at a time: the tokenizer takes some hundred bytes a token
+GoOn = Callable[[], object]
+"""Called before each part of long work; what it raises ends the work."""
 _SPACE = re.compile(r"\s")
 _UNUSED = 1000  # ids that no token has, at most, beside as many as there are tokens
 _REMEDY = "put back the tokenizer that the model was trained with"
@@ -119,22 +121,28 @@ class Tokenizer:
         """The token with this id, as it stands in the vocabulary."""
         return self._rust.id_to_token(token_id) or ""
 
-    def cut(self, texts: Sequence[str], length: int) -> list[Tokens]:
-        """Tokenize texts, keeping at most `length` ids of each, special tokens included."""
+    def cut(self, texts: Sequence[str], length: int, go_on: GoOn | None = None) -> list[Tokens]:
+        """Tokenize texts, keeping at most `length` ids of each, special tokens included.
+
+        `go_on` is called between the pieces of a very long text.
+        """
         room = max(0, length - len(self.prefix) - len(self.suffix))
         tokens = []
         # A token takes some 170 bytes while a text is cut, so of very long texts only the beginning is kept.
         pieces = [_pieces(clean(text)) for text in texts]
         with self._named():
             first = self._rust.encode_batch([piece[0] for piece in pieces], add_special_tokens=False)
-            for encoding, of_text in zip(first, pieces, strict=True):
-                cut = _Cut(room)
-                cut.add(encoding, 0)
-                begin = 0
-                for before, piece in pairwise(of_text):
-                    begin += len(before)
+        for encoding, of_text in zip(first, pieces, strict=True):
+            cut = _Cut(room)
+            cut.add(encoding, 0)
+            begin = 0
+            for before, piece in pairwise(of_text):
+                begin += len(before)
+                if go_on is not None:
+                    go_on()
+                with self._named():
                     cut.add(self._rust.encode(piece, add_special_tokens=False), begin)
-                tokens.append(cut.tokens(self.prefix, self.suffix))
+            tokens.append(cut.tokens(self.prefix, self.suffix))
         return tokens
 
     def normalise(self, text: str) -> str:
