@@ -25,9 +25,11 @@ sanitize: .venv/ready-dev
 	tools/run_sanitized address .venv/bin/python -m pytest -q --capture=sys tests/test_kernels.py tests/test_certificate.py \
 	  tests/test_native_safety.py tests/test_hostile_arrays.py
 
-# The native code under the thread sanitizer.
+# The native code under the thread sanitizer. Left out are tests on one thread that throw hundreds of exceptions: its runtime
+# loses count of the frames that they leave and fails at exit.
 sanitize-threads: .venv/ready-dev
-	tools/run_sanitized thread .venv/bin/python -m pytest -q --capture=sys tests/test_kernels.py tests/test_native_safety.py
+	tools/run_sanitized thread .venv/bin/python -m pytest -q --capture=sys -k "not stays_within" \
+	  tests/test_kernels.py tests/test_native_safety.py
 
 # Help texts and tables in the docs are made from the commands and the result files.
 docs: .venv/ready-dev
