@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from coil.errors import OutputError
 from coil.indexes.opening import create
 from coil.service.connections import SPARE
 from coil.service.limits import ServiceLimits, ServiceOptions
@@ -379,7 +380,8 @@ def test_few_files_are_few_connections(monkeypatch: pytest.MonkeyPatch, hard: in
     limited(monkeypatch, 300, hard, may_raise)
     assert 1 < fit_to_files(ServiceLimits()).connections < 300 - SPARE
     limited(monkeypatch, 8, 8)
-    assert fit_to_files(ServiceLimits()).connections == 1
+    with pytest.raises(OutputError, match="may open 8 files"):
+        fit_to_files(ServiceLimits())
 
 
 def test_a_server_with_few_files_answers_beside_idle_connections(tmp_path: Path) -> None:

@@ -75,6 +75,20 @@ def test_closing_does_not_wait_for_a_reader_that_stalls() -> None:
             pass
 
 
+def test_a_pipe_that_does_not_block_loses_no_line() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    n, received = 5_000, b""  # more than a pipe holds
+    with os.fdopen(writing, "w") as stream, os.fdopen(reading, "rb", 0) as reader:
+        writer = LineWriter(stream)
+        for number in range(n):
+            tell(writer, number)
+        while b'"number": 4999}' not in received:
+            received += reader.read(1 << 16)
+        writer.close()
+    assert [json.loads(line)["number"] for line in received.splitlines()] == list(range(n))
+
+
 def test_warnings_of_everybody_are_lines_of_the_log() -> None:
     stream = StringIO()
     writer = log_as_json(stream)

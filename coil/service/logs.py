@@ -10,6 +10,7 @@ import io
 import json
 import logging
 import os
+import select
 import sys
 import threading
 from collections import deque
@@ -113,7 +114,10 @@ class LineWriter(logging.Handler):
             self._stream.flush()
             return
         while line:
-            line = line[os.write(number, line) :]
+            try:
+                line = line[os.write(number, line) :]
+            except BlockingIOError:  # a pipe that its other end made non-blocking, and that is full
+                select.select([], [number], [], _PATIENCE)
 
 
 def log_as_json(stream: TextIO | None = None) -> LineWriter:

@@ -83,7 +83,8 @@ def listen(host: str, port: int) -> socket.socket:
 def fit_to_files(limits: ServiceLimits) -> ServiceLimits:
     """The limits, with fewer connections where this process may not have as many files, even if it tries.
 
-    Without a free file no connection can be accepted, not even one that asks for /health.
+    Without a free file no connection can be accepted, not even one that asks for /health. So a process with
+    room for none is refused.
     """
     if sys.platform == "win32":
         return limits
@@ -100,7 +101,12 @@ def fit_to_files(limits: ServiceLimits) -> ServiceLimits:
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
         soft = raised
-    return replace(limits, connections=max(1, min(limits.connections, soft - others)))
+    if soft <= others:
+        raise OutputError(
+            f"this process may open {soft:,} files; a server of these indexes needs more than {others:,}",
+            "raise the limit (`ulimit -n`), or serve fewer indexes",
+        )
+    return replace(limits, connections=min(limits.connections, soft - others))
 
 
 def address_of(listening: socket.socket) -> Address:

@@ -111,13 +111,15 @@ class Service:
             for name, served in self.served.items():
                 served.check()
                 if served.damage:
-                    wrong.append(f"the index {name!r} {served.damage}: queries fail")
+                    wrong.append(f"the index {name!r} {served.damage}: queries may fail")
                     remedy = RESTORE
                 elif served.trouble:
                     told = "queries are answered from the last snapshot, changes fail"
                     wrong.append(f"the index {name!r} {served.trouble}: {told}")
                 elif not self._first_query(served):
-                    wrong.append(f"the index {name!r} {served.damage or 'cannot be searched'}: queries fail")
+                    wrong.append(
+                        f"the index {name!r} {served.damage or 'cannot be searched'}: queries may fail"
+                    )
                     remedy = RESTORE if served.damage else "see the server's log"
             if wrong:
                 raise _unready("; ".join(wrong), remedy)

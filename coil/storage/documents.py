@@ -286,7 +286,7 @@ class DocumentReader:
         """
         [(found,)] = self._read("PRAGMA integrity_check(1)")
         if found != "ok":
-            raise self._damaged(found)
+            raise self._damaged(" ".join(str(found).split()))
         lengths = np.zeros(len(ordinals), dtype=np.int64)
         for place, (_, _, text, fields, _) in enumerate(self.stored(ordinals)):
             self._fields(fields)
