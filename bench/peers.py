@@ -200,7 +200,7 @@ def compare_plaid(scifact: SciFact, python: Path, work: Path, few: int) -> dict[
             name: ndcg(scifact, kept_run(work / f"plaid-run-{digest}-{name}.json", peer, scifact, setting))
             for name, setting in PLAID.items()
         }
-    coils = scifact.indexes[1].search_many([query.text for query in scifact.queries], 10)
+    coils = scifact.indexes[1].search_many([query.text for query in scifact.queries], 10, plain=True)
     run = {
         query.query_id: {hit.doc_id: hit.score for hit in hits}
         for query, hits in zip(scifact.queries, coils, strict=True)

@@ -82,7 +82,7 @@ def quality(index: Index, folder: Path) -> dict[str, dict[str, float]]:
     asked = [query for query in read_queries(folder) if query.query_id in judgements]
     found = {}
     for by in SYSTEMS:
-        hits = index.search_many([query.text for query in asked], 100, by=by)
+        hits = index.search_many([query.text for query in asked], 100, by=by, plain=True)
         run = {
             query.query_id: {hit.doc_id: hit.score for hit in of_query}
             for query, of_query in zip(asked, hits, strict=True)
@@ -121,7 +121,7 @@ def find_needles(index: Index) -> dict[str, Any]:
     chosen = random.Random(0).sample(typed, min(NEEDLES, len(typed)))
     first = {}
     for by in SYSTEMS:
-        hits = index.search_many(chosen, 1, by=by)
+        hits = index.search_many(chosen, 1, by=by, plain=True)
         right = sum(
             bool(of_word) and of_word[0].doc_id in documents[key]
             for key, of_word in zip(chosen, hits, strict=True)
@@ -147,7 +147,7 @@ def compare_with_bm25s(index: Index, queries: list[str]) -> dict[str, Any]:
         for (doc_id, _), score in zip(rows, total.tolist(), strict=True):
             if score > 0:
                 best[doc_id] = max(best.get(doc_id, 0.0), score)
-        hits = index.search(query, len(index), by="bm25")
+        hits = index.search(query, len(index), by="bm25", plain=True)
         assert {hit.doc_id for hit in hits} == set(best), "other documents than bm25s"
         largest = max([largest, *(abs(hit.score - best[hit.doc_id]) for hit in hits)])
         compared += len(hits)
@@ -187,8 +187,13 @@ def shares(index: Index, queries: list[str]) -> dict[str, Any]:
     nonsense = ["".join(rng.choices(letters, k=rng.randint(6, 11))) for _ in range(ASKED)]
     found: dict[str, Any] = {}
     for by in SYSTEMS:
-        of_real = [hits[0].share if hits else 0.0 for hits in index.search_many(queries[:ASKED], 1, by=by)]
-        of_nonsense = [hits[0].share if hits else 0.0 for hits in index.search_many(nonsense, 1, by=by)]
+        of_real = [
+            hits[0].share if hits else 0.0
+            for hits in index.search_many(queries[:ASKED], 1, by=by, plain=True)
+        ]
+        of_nonsense = [
+            hits[0].share if hits else 0.0 for hits in index.search_many(nonsense, 1, by=by, plain=True)
+        ]
         real, made_up = (np.array([share or 0.0 for share in shares]) for shares in (of_real, of_nonsense))
         found[by] = {
             "real": [round(float(np.quantile(real, q)), 3) for q in (0.0, 0.05, 0.5)],

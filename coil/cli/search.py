@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
@@ -16,7 +16,9 @@ from coil.explanations.columns import bar, printable
 from coil.hits.hit import Hit
 from coil.hits.searcher import SearchStats
 from coil.indexes.opening import open_index
+from coil.indexes.reader import check_paging
 from coil.storage.memory import MOST_THREADS
+from coil.texts.asking import Condition
 from coil.texts.queries import read_queries
 from coil.texts.runs import write_run
 from coil.tokens.profile import By
@@ -41,6 +43,10 @@ by_option = click.option(
     "--min-share", type=float, metavar="X",
     help="Leave out hits below this share of what the query's own text would score, such as 0.25.",
 )  # fmt: skip
+@click.option("--offset", type=click.IntRange(min=0), default=0, help="Leave out so many of the best hits.")
+@click.option("--sort", metavar="FIELD", help="Sort the best 10,000 hits by a field; -FIELD for descending.")
+@click.option("--fold-duplicates", is_flag=True, help="Leave out hits whose text is that of an earlier one.")
+@click.option("--plain", is_flag=True, help="Take the query as it is: nothing in it is an operator.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per hit.")
 @click.option(
     "--stats", is_flag=True, help="Print to standard error what was scored and skipped, and the time."
@@ -51,7 +57,7 @@ by_option = click.option(
 )  # fmt: skip
 @click.option("--device", help="Score with PyTorch on this device, such as cuda (needs the gpu extra).")
 @click.option("--model", metavar="FOLDER", help="The index's model folder, if it has moved.")
-@click.option("--queries", help="Search for each query of this file instead.")
+@click.option("--queries", help="Search for each query of this file instead; they have no operators.")
 @click.option("--run", type=click.Path(path_type=Path), help="With --queries: the TREC run to write.")
 def command(
     index: Path,
@@ -61,6 +67,10 @@ def command(
     by: By,
     min_score: float | None,
     min_share: float | None,
+    offset: int,
+    sort: str | None,
+    fold_duplicates: bool,
+    plain: bool,
     as_json: bool,
     stats: bool,
     threads: int,
@@ -77,7 +87,11 @@ def command(
 
     One index answers as five systems; --by chooses. bm25 does not run the language model.
 
+    Operators: "a phrase" and +word must be in the text, -word and -"a phrase" must not, field:word must be in
+    the field. Everything else is a plain query. A query that begins with - comes after --.
+
     \b
+      coil search notes.coil 'cancel "a task" +timeout -thread title:async'
       coil search notes.coil "cancel a task that takes too long"
       coil search notes.coil "kubernetes" --by bm25
       coil search notes.coil "cancel a task that takes too long" -k 100 --min-share 0.3
@@ -91,17 +105,29 @@ def command(
         raise click.UsageError("--run needs --queries FILE.")
     if queries is not None and run is None:
         raise click.UsageError("--queries needs --run OUT.trec for the result.")
+    if queries is not None and (offset or sort or fold_duplicates):
+        raise click.UsageError("--offset, --sort and --fold-duplicates are for a single query.")
     opened = open_index(index, threads=threads, device=device, model=model)
     if queries is None:
         assert query is not None
-        [answer] = opened.answer_many([query], k, expression, by, min_score, min_share)
+        paging = check_paging(offset, sort, fold_duplicates)
+        [answer] = opened.answer_many(
+            [query], k, expression, by, min_score, min_share, paging=paging, plain=plain
+        )
         if opened.is_unfinished:
             click.echo(
                 f"coil: {index} is unfinished; continue building it with `coil index --resume`", err=True
             )
         if not answer.hits and k:
             least = min_score is not None or min_share is not None
-            click.echo(f"coil: no hits: {_why_none(query, expression, len(opened), least)}", err=True)
+            conditions = () if plain else opened.read_query(query).conditions
+            why = _why_none(query, expression, conditions, len(opened), least, offset)
+            click.echo(f"coil: no hits: {why}", err=True)
+        for suggestion in opened.suggest(query, plain):
+            click.echo(
+                f"coil: no document has {suggestion.word!r}; did you mean {suggestion.suggestion!r}?",
+                err=True,
+            )
         if answer.stats.query_dropped:
             dropped = how_many(answer.stats.query_dropped, "token")
             click.echo(
@@ -120,7 +146,7 @@ def command(
             for begin in range(0, len(asked), _AT_ONCE):
                 block = asked[begin : begin + _AT_ONCE]
                 texts = [q.text for q in block]
-                found = opened.answer_many(texts, k, expression, by, min_score, min_share)
+                found = opened.answer_many(texts, k, expression, by, min_score, min_share, plain=True)
                 for of_query, answer in zip(block, found, strict=True):
                     nonlocal cost
                     cost = cost.plus(answer.stats)
@@ -134,14 +160,26 @@ def command(
         click.echo(json.dumps(asdict(cost)) if as_json else _told(cost), err=True)
 
 
-def _why_none(query: str, expression: str | None, documents: int, least: bool) -> str:
+def _why_none(
+    query: str,
+    expression: str | None,
+    conditions: Sequence[Condition],
+    documents: int,
+    least: bool,
+    offset: int,
+) -> str:
     if not query.strip():
         return "the query is empty"
     if not documents:
         return "the index is empty"
-    reasons = ["no document matches the filter"] if expression else []
+    reasons = ["there are no more than the offset leaves out"] if offset else []
+    reasons += ["no document matches the filter"] if expression else []
+    shown = " ".join(str(condition) for condition in conditions)
+    reasons += [f"no document fulfils {shown}"] if conditions else []
     reasons += ["no document reaches --min-score or --min-share"] if least else []
-    return ", or ".join([*reasons, "no document shares a listed word with the query"])
+    if not conditions:
+        reasons.append("no document shares a listed word with the query")
+    return ", or ".join(reasons)
 
 
 def _told(stats: SearchStats) -> str:
@@ -169,6 +207,7 @@ def _object(hit: Hit, by: By) -> dict[str, Any]:
         "text": hit.text,
         "fields": hit.fields,
         "chunk": hit.chunk,
+        "duplicates": hit.duplicates,
     }
 
 
@@ -177,7 +216,8 @@ def _line(hit: Hit) -> str:
     text = printable(" ".join(hit.text[start:end].split()))
     shown = f"{text[:100]}{'…' if len(text) > 100 else ''}"
     share = f"{show_share(hit.share):>5} {bar(hit.share or 0.0, BAR_WIDTH)}"
-    return f"{hit.rank:>3}  {hit.score:8.3f}  {share}  {printable(hit.doc_id)}  {shown}"
+    folded = f" (+{how_many(len(hit.duplicates), 'duplicate')})" if hit.duplicates else ""
+    return f"{hit.rank:>3}  {hit.score:8.3f}  {share}  {printable(hit.doc_id)}{folded}  {shown}"
 
 
 def show_share(share: float | None) -> str:

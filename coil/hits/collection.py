@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from coil.errors import DuplicateId, InputError
 from coil.forks import cached
@@ -39,6 +39,10 @@ class Collection(Protocol):
 
     def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
         """Documents by their inside numbers, in this order; without texts and fields they cost less."""
+        ...
+
+    def values_of(self, name: str, ordinals: Sequence[int], deadline: float | None = None) -> dict[int, Any]:
+        """The field of those of these documents that have it; dots lead to fields inside fields."""
         ...
 
     def ordinal_of(self, doc_id: str) -> int:
@@ -95,6 +99,17 @@ class MemoryCollection:
         """Documents by their inside numbers, in this order."""
         found = [self.documents[ordinal] for ordinal in ordinals]
         return found if texts else [Document(document.doc_id, "") for document in found]
+
+    def values_of(self, name: str, ordinals: Sequence[int], deadline: float | None = None) -> dict[int, Any]:
+        """The field of those of these documents that have it; dots lead to fields inside fields."""
+        found: dict[int, Any] = {}
+        for ordinal in ordinals:
+            value: Any = self.documents[ordinal].fields
+            for part in name.split("."):
+                value = value.get(part) if isinstance(value, dict) else None
+            if value is not None:
+                found[ordinal] = value
+        return found
 
     def ordinal_of(self, doc_id: str) -> int:
         """The inside number of a document."""

@@ -93,10 +93,11 @@ class Hit:
     """One document found: `rank` counts from 1; `chunk` is the part of its text that scored best.
 
     `share` is the score as a share of what the query's own text would score as a document: near 1, a text
-    says what the query says, in its words; near 0, it has next to nothing in common with it.
+    says what the query says, in its words; near 0, it has next to nothing in common with it. `duplicates`
+    are the ids of the documents with the same text that were folded into it, where that was asked for.
     """
 
-    __slots__ = ("_place", "_shelf", "chunk", "doc_id", "rank", "score", "share")
+    __slots__ = ("_place", "_shelf", "chunk", "doc_id", "duplicates", "rank", "score", "share")
 
     def __init__(
         self,
@@ -107,8 +108,10 @@ class Hit:
         shelf: Shelf,
         share: float | None = None,
         place: int | None = None,
+        duplicates: tuple[str, ...] = (),
     ) -> None:
         """`place` is the hit's place on the shelf, where it is not its rank."""
+        self.duplicates = duplicates
         self.rank, self.doc_id, self.score, self.chunk, self.share = rank, doc_id, score, chunk, share
         self._shelf, self._place = shelf, rank - 1 if place is None else place
 
@@ -123,7 +126,7 @@ class Hit:
         return self._shelf.document(self._place).fields
 
     def _key(self) -> tuple[Any, ...]:
-        return self.rank, self.doc_id, self.score, self.chunk, self.share
+        return self.rank, self.doc_id, self.score, self.chunk, self.share, self.duplicates
 
     def __eq__(self, other: object) -> bool:
         return self._key() == other._key() if isinstance(other, Hit) else NotImplemented
@@ -156,5 +159,5 @@ class _Read:
 
 
 def _restore(key: tuple[Any, ...], document: Document) -> Hit:
-    rank, doc_id, score, chunk, share = key
-    return Hit(rank, doc_id, score, chunk, Shelf(_Read(document), [0]), share, place=0)
+    rank, doc_id, score, chunk, share, duplicates = key
+    return Hit(rank, doc_id, score, chunk, Shelf(_Read(document), [0]), share, 0, duplicates)

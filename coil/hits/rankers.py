@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,10 @@ class Counts:
     sentences_skipped: int = 0
     heads_scored: int = 0
     rescored: int = 0  # rows scored again in a more precise form
+
+    def plus(self, other: Counts) -> Counts:
+        """What both made it do."""
+        return Counts(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True)

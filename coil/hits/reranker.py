@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +75,9 @@ class _Part:
 
     def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
         return self._collection.fetch(ordinals, texts)
+
+    def values_of(self, name: str, ordinals: Sequence[int], deadline: float | None = None) -> dict[int, Any]:
+        return self._collection.values_of(name, ordinals, deadline)
 
     def ordinal_of(self, doc_id: str) -> int:
         return self._collection.ordinal_of(doc_id)

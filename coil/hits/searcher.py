@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,7 @@ from coil.forks import cached
 from coil.hits.certificate import rank_certified
 from coil.hits.collection import Collection, MemoryCollection
 from coil.hits.hit import BLOCK, Hit, Shelf, load_texts
+from coil.hits.paging import Page, Paging, turn_to_page
 from coil.hits.rankers import (
     NO_THRESHOLD,
     Counts,
@@ -49,6 +52,7 @@ from coil.vectors.token_vectors import TokenVectors
 ENCODE_SLICE = 32  # queries
 FETCH_SLICE = 1_000  # hits between two looks at the clock: a few milliseconds
 FETCH_BYTES = 1 << 20  # of texts and fields
+FIRST_PAGE = Paging()
 SizeOf = Callable[[int, int], int]
 """The bytes of a document's text and fields, by the number of its segment and its ordinal."""
 
@@ -156,6 +160,7 @@ class Searcher:
         deadline: float | None = None,
         texts: bool = False,
         most_text: int | None = None,
+        paging: Paging = FIRST_PAGE,
     ) -> list[Answer]:
         """The k best documents for each of many queries, and what they cost.
 
@@ -165,12 +170,14 @@ class Searcher:
         below (see `Hit.share`). After `deadline`, a time of `time.monotonic`, encoding, ranking or fetching
         stops with SearchTimeout. With `texts`, texts and fields of the hits are read at once; where those of
         all hits exceed `most_text` characters, it is an AnswerTooLarge, and no more of them are read.
+        `paging` asks for other hits than the first k.
         """
         asked = check_queries(queries)
         min_score, min_share = check_min_score(min_score), check_min_share(min_share)
         most_text = check_most_text(most_text)
         at_least = NO_THRESHOLD if min_score is None else grid_at_least(min_score)
-        selection = Selection(check_k(k), allowed, at_least, deadline)
+        k = check_k(k)
+        selection = Selection(paging.depth(k), allowed, at_least, deadline)
         began = time.perf_counter()
         vectors = self.encode(asked, by, selection)
         encoded = time.perf_counter()
@@ -186,13 +193,14 @@ class Searcher:
         for number, query, (found, counts) in zip(sensible, prepared, ranked, strict=True):
             fetching = time.perf_counter()
             check_deadline(selection)
-            hits = self._hits(found, query.own_score, min_share, selection)
+            page, cost = self._page(query, (found, counts), k, paging, min_share, selection)
+            hits = self._hits(page, query.own_score, paging.offset, selection)
             if texts:
-                read = self._load(hits, found, selection, most_text)
+                read = self._load(hits, page.ranking, selection, most_text)
                 most_text = None if most_text is None else most_text - read
             fetch_ms = (time.perf_counter() - fetching) * 1000
             dropped = vectors[number].dropped
-            stats = _stats(counts, exact_in, encode_ms, score_ms, fetch_ms, dropped)
+            stats = _stats(cost, exact_in, encode_ms, score_ms, fetch_ms, dropped)
             answers[number] = Answer(hits, stats, vectors[number], query.own_score)
         return answers
 
@@ -277,24 +285,50 @@ class Searcher:
             vectors += self.encoder.encode_queries(queries[begin : begin + ENCODE_SLICE])
         return vectors
 
-    def _hits(
-        self, found: Ranking, own_score: float | None, min_share: float | None, selection: Selection
-    ) -> list[Hit]:
+    def _page(
+        self,
+        query: PreparedQuery,
+        ranked: tuple[Ranking, Counts],
+        k: int,
+        paging: Paging,
+        min_share: float | None,
+        selection: Selection,
+    ) -> tuple[Page, Counts]:
+        """The page that is asked for. Where too much of what was found is folded, more is looked for."""
+        found, counts = ranked
+        check_time = partial(check_deadline, selection)
+        while True:
+            found = _above(found, query.own_score, min_share)
+            page = turn_to_page(found, k, paging, self.collection, selection.deadline, check_time)
+            if not paging.fold or len(page.ranking) >= k or len(found) < selection.k:
+                return page, counts
+            selection = replace(selection, k=4 * selection.k)
+            [(found, more)] = self.rank_prepared([query], selection)
+            counts = counts.plus(more)
+
+    def _hits(self, page: Page, own_score: float | None, offset: int, selection: Selection) -> list[Hit]:
+        found = page.ranking
         ordinals = found.ordinals.tolist()
         shelf = Shelf(self.collection, ordinals)
+        ids = self._ids(ordinals, selection)
+        folded: list[tuple[str, ...]] = [()] * len(ids)
+        if page.duplicates is not None:
+            names = iter(self._ids([ordinal for of in page.duplicates for ordinal in of], selection))
+            folded = [tuple(islice(names, len(of))) for of in page.duplicates]
+        hits = []
+        parts = zip(ids, found.scores.tolist(), self._chunks(found), folded, strict=True)
+        for place, (doc_id, score, chunk, duplicates) in enumerate(parts):
+            share = score / own_score if own_score is not None and own_score > 0.0 else None
+            hits.append(Hit(offset + place + 1, doc_id, score, chunk, shelf, share, place, duplicates))
+        return hits
+
+    def _ids(self, ordinals: Sequence[int], selection: Selection) -> list[str]:
         ids: list[str] = []
         for begin in range(0, len(ordinals), FETCH_SLICE):
             check_deadline(selection)
             some = self.collection.fetch(ordinals[begin : begin + FETCH_SLICE], texts=False)
             ids += [document.doc_id for document in some]
-        hits = []
-        parts = zip(ids, found.scores.tolist(), self._chunks(found), strict=True)
-        for rank, (doc_id, score, chunk) in enumerate(parts, start=1):
-            share = score / own_score if own_score is not None and own_score > 0.0 else None
-            if min_share is not None and (share is None or share < min_share):
-                break  # the scores that follow are no higher
-            hits.append(Hit(rank, doc_id, score, chunk, shelf, share))
-        return hits
+        return ids
 
     def _load(self, hits: Sequence[Hit], found: Ranking, selection: Selection, most_text: int | None) -> int:
         """Read the texts of hits, some at a time; returns how many characters they have."""
@@ -326,6 +360,15 @@ class Searcher:
             places = np.flatnonzero(found.segments == number)
             spans[places] = self.collection.segments[number].segment.row_spans[found.rows[places]]
         return [(start, end) for start, end in spans.tolist()]
+
+
+def _above(found: Ranking, own_score: float | None, min_share: float | None) -> Ranking:
+    """Those whose share is large enough; they are sorted by score."""
+    if min_share is None:
+        return found
+    if own_score is None or not own_score > 0.0:
+        return found[:0]
+    return found[: int(np.sum(found.scores / own_score >= min_share))]
 
 
 def asks_anything(query: str, vectors: TokenVectors) -> bool:

@@ -5,24 +5,31 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
 
 from coil.errors import DamagedManifest, InputError, MissingSegment, how_many
 from coil.explanations.explainer import explain_hit
 from coil.explanations.explanation import Explanation
 from coil.hits.hit import Hit, Shelf
+from coil.hits.paging import Paging
 from coil.hits.reranker import AT_ONCE, Candidate, check_candidates, rank_candidates
-from coil.hits.searcher import Answer, Searcher
+from coil.hits.searcher import FIRST_PAGE, Answer, Searcher
+from coil.hits.spelling import Suggestion, suggest_words
 from coil.indexes.model import IndexModel
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
+from coil.storage.conditions import Ordinals, documents_with
 from coil.storage.disk import Folder
 from coil.storage.facts import IndexFacts, gather_facts
 from coil.storage.intake import Consumed
 from coil.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
 from coil.storage.snapshot import Holder, Snapshot, newer_state, open_snapshot
 from coil.storage.stored_segment import check_sizes, check_stored
+from coil.texts.asking import Question, plain_question, read_question
 from coil.texts.questions import (
     check_count,
     check_filter,
@@ -118,20 +125,35 @@ class IndexReader:
         by: By = "coil",
         min_score: float | None = None,
         min_share: float | None = None,
+        offset: int = 0,
+        sort: str | None = None,
+        fold_duplicates: bool = False,
+        plain: bool = False,
     ) -> list[Hit]:
-        """The k best documents for a query.
+        """The k best documents for a query: words, "a phrase", +must, -not, field:word (docs/asking.md).
 
         `by` names the system that answers: "coil" (the model's own equation), "tokens" (without the sentence
         vector), "bm25", "dense" (the sentence vector alone) or "hybrid" (BM25 and the sentence vector).
-        `min_score` and `min_share` leave out hits below; see `Hit.share`.
+        `min_score` and `min_share` leave out hits below; see `Hit.share`. `offset` leaves out the first hits,
+        `sort` brings the best 10,000 into the order of a field ("-year": descending), `fold_duplicates`
+        leaves out hits whose text is that of an earlier one. With `plain`, the query has no operators.
         """
-        return self.answer_many([check_query(query)], k, filter, by, min_score, min_share)[0].hits
+        paging = check_paging(offset, sort, fold_duplicates)
+        [answer] = self.answer_many(
+            [check_query(query)], k, filter, by, min_score, min_share, paging=paging, plain=plain
+        )
+        return answer.hits
 
     def search_many(
-        self, queries: Iterable[str], k: int = 10, filter: str | None = None, by: By = "coil"
+        self,
+        queries: Iterable[str],
+        k: int = 10,
+        filter: str | None = None,
+        by: By = "coil",
+        plain: bool = False,
     ) -> list[list[Hit]]:
         """The k best documents for each of many queries."""
-        return [answer.hits for answer in self.answer_many(queries, k, filter, by)]
+        return [answer.hits for answer in self.answer_many(queries, k, filter, by, plain=plain)]
 
     def answer_many(
         self,
@@ -144,6 +166,8 @@ class IndexReader:
         timeout: float | None = None,
         texts: bool = False,
         most_text: int | None = None,
+        paging: Paging = FIRST_PAGE,
+        plain: bool = False,
     ) -> list[Answer]:
         """The same with what each query cost; after `timeout` seconds it stops with SearchTimeout.
 
@@ -153,13 +177,42 @@ class IndexReader:
         queries, k, filter = check_queries(queries), check_k(k), check_filter(filter)
         timeout = check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
-        allowed = None
         with self._holder.held() as snapshot:
-            if filter is not None:
-                allowed = snapshot.select(filter, deadline)
-            return self._searcher(snapshot).answer_many(
-                queries, k, allowed, by, min_score, min_share, deadline, texts, most_text
-            )
+            allowed = None if filter is None else snapshot.select(filter, deadline)
+            if (
+                paging.field is not None
+                and len(snapshot.segments)
+                and not snapshot.has_field(paging.field, deadline)
+            ):
+                raise InputError(
+                    f"no document has the field {paging.field!r}", "sort by a field that documents have"
+                )
+            searcher = self._searcher(snapshot)
+
+            def answers(questions: Sequence[Question], allowed: Ordinals | None) -> list[Answer]:
+                asked = [question.text for question in questions]
+                return searcher.answer_many(
+                    asked, k, allowed, by, min_score, min_share, deadline, texts, most_text, paging
+                )
+
+            is_field = partial(snapshot.has_field, deadline=deadline)
+            questions = [plain_question(q) if plain else read_question(q, is_field) for q in queries]
+            found = iter(answers([question for question in questions if not question.conditions], allowed))
+            if all(not question.conditions for question in questions):
+                return list(found)
+            return [
+                answers([question], self._allowed(snapshot, question, allowed, deadline))[0]
+                if question.conditions
+                else next(found)
+                for question in questions
+            ]
+
+    def _allowed(
+        self, snapshot: Snapshot, question: Question, allowed: Ordinals | None, deadline: float | None
+    ) -> Ordinals:
+        """The documents that fulfil a question's conditions, of those that a filter allows."""
+        found = documents_with(snapshot, self.encoder, question.conditions, deadline)
+        return found if allowed is None else np.intersect1d(found, allowed, assume_unique=True)
 
     def rerank(self, query: str, doc_ids: Sequence[str], by: By = "coil") -> list[Hit]:
         """These documents in the order of their scores for a query; the scores are those of a search."""
@@ -193,7 +246,18 @@ class IndexReader:
     def explain(self, query: str, doc_id: str, by: By = "coil") -> Explanation:
         """Why a document scores what it scores; `explanation.versus(another)` says which is above and why."""
         with self._holder.held() as snapshot:
-            return explain_hit(self._searcher(snapshot), query, doc_id, by=by)
+            return explain_hit(self._searcher(snapshot), self.read_query(query).text, doc_id, by=by)
+
+    def read_query(self, query: str) -> Question:
+        """A query with its operators: what documents are scored by, and what they must have or not have."""
+        with self._holder.held() as snapshot:
+            return read_question(check_query(query), snapshot.has_field)
+
+    def suggest(self, query: str, plain: bool = False) -> list[Suggestion]:
+        """Did you mean: frequent words that are one edit from words of a query that no document has."""
+        with self._holder.held() as snapshot:
+            asked = check_query(query) if plain else self.read_query(query).text
+            return suggest_words(self.encoder, snapshot, asked)
 
     def has(self, doc_id: str) -> bool:
         """Whether a document has this id."""
@@ -288,6 +352,13 @@ class IndexReader:
         longest = check_count("longest", longest, "write it as inspect(longest=10)")
         with self._holder.held() as snapshot:
             return gather_facts(snapshot, self.is_unfinished, longest)
+
+
+def check_paging(offset: object = 0, sort: object = None, fold_duplicates: object = False) -> Paging:
+    """Which hits are wanted, as a caller says it."""
+    if sort is not None and not isinstance(sort, str):
+        raise InputError("the field to sort by is not a string", 'write it as sort="year" or sort="-year"')
+    return Paging(check_count("offset", offset, "write it as offset=10"), sort, bool(fold_duplicates))
 
 
 def open_holder(folder: Path) -> Holder:

@@ -13,8 +13,9 @@ from coil.explanations.explainer import Explainer
 from coil.explanations.explanation import Explanation
 from coil.explanations.snippet import Span, piece_text
 from coil.hits.hit import Hit
+from coil.hits.paging import SORTED
 from coil.hits.searcher import Answer, SearchStats
-from coil.indexes.reader import IndexReader
+from coil.indexes.reader import IndexReader, check_paging
 from coil.tokens.profile import By
 from coil.vectors.token_vectors import TokenVectors
 
@@ -30,6 +31,16 @@ class Asked:
     min_share: float | None = None
     stats: bool = True
     matches: bool = False
+    offset: int = 0
+    sort: str | None = None
+    fold_duplicates: bool = False
+    plain: bool = False
+    suggest: bool = False
+
+    @property
+    def hits(self) -> int:
+        """How many hits have to be found, about."""
+        return self.k + self.offset if self.sort is None else max(self.k + self.offset, SORTED)
 
 
 @dataclass(frozen=True)
@@ -56,9 +67,13 @@ def answer_queries(
         seconds,
         texts=True,
         most_text=most_text,
+        paging=check_paging(asked.offset, asked.sort, asked.fold_duplicates),
+        plain=asked.plain,
     )
     if not asked.matches:
-        return [Answered(_search_json(q, a, asked), a.stats) for q, a in zip(queries, found, strict=True)]
+        return [
+            Answered(_search_json(index, q, a, asked), a.stats) for q, a in zip(queries, found, strict=True)
+        ]
     return [
         Answered(_explained_json(index, q, a, asked, deadline), a.stats)
         for q, a in zip(queries, found, strict=True)
@@ -71,7 +86,7 @@ def explain_one(
     """Why a document scores what it scores, beside another one if that is named."""
     go_on = partial(_check_time, time.monotonic() + seconds)
     go_on()
-    explainer = Explainer(index.searcher, query, by)
+    explainer = Explainer(index.searcher, index.read_query(query).text, by)
     go_on()
     first = explainer.explain(doc_id, go_on=go_on).to_json()
     if versus is None:
@@ -91,13 +106,18 @@ def describe(index: IndexReader, name: str, writable: bool) -> dict[str, Any]:
     return {"name": name, "writable": writable, **facts}
 
 
-def _search_json(query: str, answer: Answer, asked: Asked) -> dict[str, Any]:
+def _search_json(index: IndexReader, query: str, answer: Answer, asked: Asked) -> dict[str, Any]:
     value: dict[str, Any] = {"query": query, "by": asked.by, "hits": [_hit_json(hit) for hit in answer.hits]}
+    if asked.fold_duplicates:
+        for hit, shown in zip(answer.hits, value["hits"], strict=True):
+            shown["duplicates"] = list(hit.duplicates)
     if asked.stats:
         stats = asdict(answer.stats)
         stats["total_ms"] = stats["encode_ms"] + stats["score_ms"] + stats["fetch_ms"]
         value["stats"] = stats
     value["own_score"] = answer.own_score
+    if asked.suggest:
+        value["suggestions"] = [asdict(suggestion) for suggestion in index.suggest(query, asked.plain)]
     return value
 
 
@@ -122,8 +142,9 @@ def _explained_json(
     """
     go_on = partial(_check_time, deadline)
     go_on()
-    explainer = Explainer(index.searcher, query, asked.by, answer.query_vectors)
-    value = _search_json(query, answer, asked)
+    text = query if asked.plain else index.read_query(query).text
+    explainer = Explainer(index.searcher, text, asked.by, answer.query_vectors)
+    value = _search_json(index, query, answer, asked)
     for hit, shown in zip(answer.hits, value["hits"], strict=True):
         go_on()
         shown.update(_parts_json(explainer.explain(hit.doc_id, sentence_parts=False, go_on=go_on)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
@@ -17,6 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from coil import __version__
 from coil.errors import CoilError, IndexLocked, InputError, SearchTimeout
+from coil.hits.paging import MOST_OFFSET
 from coil.service.answers import Asked
 from coil.service.api_page import render_api_page
 from coil.service.gate import Gate
@@ -35,8 +37,13 @@ from coil.service.problems import (
 from coil.service.replies import PIECE, Reply, ReplyResponse
 from coil.service.schemas import (
     BY,
+    FOLD,
     MIN_SCORE,
     MIN_SHARE,
+    OFFSET,
+    PLAIN,
+    SORT,
+    SUGGEST,
     AddedOut,
     BatchOut,
     BatchRequest,
@@ -65,6 +72,11 @@ FilterText = Annotated[str | None, Query(description='such as: year >= 2020 and 
 SystemName = Annotated[By, Query(description=BY)]
 LeastScore = Annotated[float | None, Query(allow_inf_nan=False, description=MIN_SCORE)]
 LeastShare = Annotated[float | None, Query(allow_inf_nan=False, description=MIN_SHARE)]
+Offset = Annotated[int, Query(ge=0, le=MOST_OFFSET, description=OFFSET)]
+SortField = Annotated[str | None, Query(description=SORT)]
+Folded = Annotated[bool, Query(description=FOLD)]
+Plain = Annotated[bool, Query(description=PLAIN)]
+Suggest = Annotated[bool, Query(description=SUGGEST)]
 
 
 def make_app(service: Service) -> FastAPI:
@@ -200,10 +212,17 @@ async def search(
     min_share: LeastShare = None,
     stats: bool = True,
     matches: bool = False,
+    offset: Offset = 0,
+    sort: SortField = None,
+    fold_duplicates: Folded = False,
+    plain: Plain = False,
+    suggest: Suggest = False,
 ) -> Response:
     """The best documents for a query. `matches` says why each of them matched."""
     _note(request, service, name, q)
-    how = Asked(k, filter, by, min_score, min_share, stats, matches)
+    how = Asked(
+        k, filter, by, min_score, min_share, stats, matches, offset, sort, fold_duplicates, plain, suggest
+    )
     return _reply(await service.search(name, q, how, request.is_disconnected))
 
 
@@ -220,9 +239,7 @@ async def search_batch(name: str, request: Request, service: Served, asked: Batc
 
 
 def _how(asked: SearchOptions) -> Asked:
-    return Asked(
-        asked.k, asked.filter, asked.by, asked.min_score, asked.min_share, asked.stats, asked.matches
-    )
+    return Asked(**{field.name: getattr(asked, field.name) for field in fields(Asked)})
 
 
 async def explain(

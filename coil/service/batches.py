@@ -22,7 +22,7 @@ _HITS = 320  # of a slice: what is held as Python values at once
 
 def slice_size(asked: Asked) -> int:
     """How many queries are answered by one job."""
-    return 1 if asked.matches else max(1, min(_QUERIES, _HITS // asked.k))
+    return 1 if asked.matches else max(1, min(_QUERIES, _HITS // asked.hits))
 
 
 class PinnedIndex:

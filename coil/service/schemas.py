@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
+from coil.hits.paging import MOST_OFFSET
 from coil.tokens.profile import By
 
 Span = tuple[int, int]
@@ -15,6 +16,11 @@ BY = (
 )
 MIN_SCORE = "leave out hits that score less"
 MIN_SHARE = "leave out hits below this share of own_score, such as 0.25"
+OFFSET = "leave out so many of the best hits: the next page"
+SORT = "bring the best 10,000 hits into the order of a field, such as year, or -year for descending"
+FOLD = "leave out hits whose text is that of an earlier one; `duplicates` of that one names them"
+PLAIN = "take the query as it is: nothing in it is an operator"
+SUGGEST = "for words that no document has: similar ones that some have, as `suggestions`"
 MOST_UNKNOWN = 5  # keys that a message lists
 Strings = Annotated[list[str], FailFast()]  # a million errors of one list would cost seconds
 
@@ -44,6 +50,11 @@ class SearchOptions(Request):
     min_share: float | None = Field(None, allow_inf_nan=False, description=MIN_SHARE)
     stats: bool = True
     matches: bool = False
+    offset: int = Field(0, ge=0, le=MOST_OFFSET, description=OFFSET)
+    sort: str | None = Field(None, description=SORT)
+    fold_duplicates: bool = Field(False, description=FOLD)
+    plain: bool = Field(False, description=PLAIN)
+    suggest: bool = Field(False, description=SUGGEST)
 
 
 class OneQuery(Request):
@@ -171,6 +182,7 @@ class HitOut(BaseModel):
     text: str
     fields: dict[str, Any]
     chunk: Span
+    duplicates: list[str] | None = Field(None, description="folded ids, only with `fold_duplicates`")
     sentence: float | None = None
     matches: list[MatchOut] | None = None
     unmatched: list[TokenOut] | None = None
@@ -196,6 +208,14 @@ class QueryTokenOut(BaseModel):
     status: str = Field(description="listed, without_list, or not_compared (by dense)")
 
 
+class SuggestionOut(BaseModel):
+    """A word of the query that no document has, and a similar one that some have."""
+
+    word: str
+    span: Span
+    suggestion: str
+
+
 class SearchOut(BaseModel):
     """The answer to one query."""
 
@@ -207,6 +227,7 @@ class SearchOut(BaseModel):
         description="what the query's own text would score as a document; null if the query is blank"
     )
     query_tokens: list[QueryTokenOut] | None = Field(None, description="only with `matches`")
+    suggestions: list[SuggestionOut] | None = Field(None, description="only with `suggest`")
 
 
 class SentencePartOut(BaseModel):

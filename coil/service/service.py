@@ -29,6 +29,7 @@ from coil.service.problems import PUT_BACK, RESTORE, Problem, unknown_document, 
 from coil.service.replies import Reply, UnsentBytes, large_answer
 from coil.service.served import ServedIndex
 from coil.service.workers import MOST_TOGETHER, SECONDS_TO_END, Job, Workers
+from coil.texts.asking import may_have_operators
 from coil.texts.opening import shorten
 from coil.texts.values import clean
 from coil.tokens.profile import By
@@ -38,6 +39,7 @@ _LOOK_FOR_CLIENT = (
     0.05  # seconds between looks: a page asks again with every letter and drops the last request
 )
 CHANGES_MAY_TAKE = 20.0  # seconds after the signal to stop; the server waits for 30
+MOST_DEEP = 100_000  # hits that pages can be turned to
 _MANY_HITS = 100  # more take so long to fetch and write that the search is not quick
 _LONG_QUERY = 300  # characters; the language model takes as long for a longer one as for several others
 _LARGE_DOCUMENT = 256 << 10  # bytes; a larger one takes longer than a search
@@ -146,11 +148,13 @@ class Service:
             found.reverse()
             return [self._written(found.pop(), deadline) for _ in queries]
 
-        is_long = len(query) > _LONG_QUERY
+        # One that is wrong fails alone; texts may have to be read to know.
+        operators = not asked.plain and may_have_operators(query)
+        is_long = len(query) > _LONG_QUERY or operators
         job = _Asking(
             (name, asked),
-            slow=is_long or asked.filter is not None or asked.matches or asked.k > _MANY_HITS,
-            together=max(1, min(MOST_TOGETHER, _HITS_TOGETHER // asked.k)),
+            slow=is_long or asked.filter is not None or asked.matches or asked.hits > _MANY_HITS,
+            together=1 if operators else max(1, min(MOST_TOGETHER, _HITS_TOGETHER // asked.hits)),
             size=len(query),
             end=time.monotonic() + self.options.limits.seconds,
         )
@@ -362,6 +366,9 @@ class Service:
             given = f"{asked.k:,}" if asked.k < _READABLE else shorten(str(asked.k)).strip("'")
             detail = f"k={given} exceeds the limit of {limits.k:,}"
             raise Problem(422, "too_many", detail, "ask for fewer hits")
+        if asked.offset + asked.k > MOST_DEEP:
+            detail = f"offset + k exceeds the limit of {MOST_DEEP:,}"
+            raise Problem(422, "too_many", detail, "narrow the query instead of turning pages")
         if asked.filter is not None and len(asked.filter) > limits.filter_characters:
             detail = (
                 f"the filter has {len(asked.filter):,} characters, "

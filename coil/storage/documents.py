@@ -27,7 +27,7 @@ from coil.errors import DamagedSegment, IndexProblem, InputError, SearchTimeout
 from coil.forks import make_lock
 from coil.lists.segment_file import REMEDY
 from coil.storage.disk import FileFacts, Folder
-from coil.storage.filters import Filter
+from coil.storage.filters import Filter, json_path
 from coil.texts.values import Document
 
 StoredDocument = tuple[int, str, str, str, int]
@@ -38,6 +38,8 @@ _BATCH_CHARACTERS = 1 << 20  # of texts and fields written with one call
 _STEPS = 20_000  # of SQLite's machine between two looks at the clock
 _LEAST_BYTES = 8  # that a document takes
 _LONGEST_PATH = 504  # bytes that SQLite takes, after all links; it keeps 8 of 512 for itself
+_MOST_KNOWN = 10_000  # names of fields that are remembered, whether they exist or not
+_TYPE = "json_type(fields, ?)"
 _DECODER = json.JSONDecoder()
 SCHEMA = """
 CREATE TABLE documents (
@@ -160,6 +162,7 @@ class DocumentReader:
             self._lookups.close()
             raise
         self._looking, self._filtering = make_lock(), make_lock()
+        self._known_fields: dict[str, bool] = {}
         self._close = weakref.finalize(self, _close_all, self._lookups, self._filters)
         self._close.atexit = False  # threads may still be reading when the interpreter ends
 
@@ -252,20 +255,62 @@ class DocumentReader:
         """The ordinals of the documents that a filter keeps, ascending; SearchTimeout after the deadline."""
         return self._scan(wanted.where, wanted.parameters, deadline)
 
+    def has_field(self, name: str, deadline: float | None) -> bool:
+        """Whether any document has a field of this name."""
+        known = self._known_fields.get(name)
+        if known is None:
+            with self._watched("1", f"{_TYPE} IS NOT NULL LIMIT 1", [json_path(name)], deadline) as rows:
+                known = any(True for _ in rows)
+            if len(self._known_fields) < _MOST_KNOWN:
+                self._known_fields[name] = known
+        return known
+
+    def field_values(
+        self, name: str, ordinals: Sequence[int] | None = None, deadline: float | None = None
+    ) -> Iterator[tuple[int, Any]]:
+        """The field of each document that has it, of these or of all, in order of their ordinals; some at a
+        time, so that nobody waits meanwhile. SearchTimeout after the deadline."""
+        path, after, begin = json_path(name), -1, 0
+        columns = f"ordinal, {_TYPE}, json_extract(fields, ?)"
+        while ordinals is None or begin < len(ordinals):
+            where, values = "ordinal > ?", [after]
+            if ordinals is not None:
+                values = list(ordinals[begin : begin + _AT_ONCE])
+                where, begin = f"ordinal IN ({_marks(values)})", begin + _AT_ONCE
+            where = f"{where} AND {_TYPE} IS NOT NULL ORDER BY ordinal LIMIT {_AT_ONCE}"
+            with self._watched(columns, where, [path, path, *values, path], deadline) as rows:
+                some = list(rows)
+            for ordinal, kind, value in some:
+                yield ordinal, self._field_value(kind, value)
+            if ordinals is None:
+                if len(some) < _AT_ONCE:
+                    return
+                if some[-1][0] <= after:
+                    raise self._damaged("its documents are not in order")
+                after = some[-1][0]
+
     def _scan(self, where: str, parameters: Sequence[Any], deadline: float | None) -> NDArray[np.int64]:
         """The ordinals of all documents for which something is true, ascending."""
         found = array("q", [-1])
+        with self._watched("ordinal", f"{where} ORDER BY ordinal", parameters, deadline) as rows:
+            for (ordinal,) in rows:
+                if ordinal <= found[-1]:
+                    raise self._damaged("its documents are not in order")
+                found.append(ordinal)
+        return np.frombuffer(found, dtype=np.int64)[1:]
+
+    @contextmanager
+    def _watched(
+        self, columns: str, where: str, parameters: Sequence[Any], deadline: float | None
+    ) -> Iterator[Iterator[Any]]:
+        """The rows of a statement that reads all documents; it is ended at the deadline."""
         with self._call(self._filtering):
             watch = _Watch(deadline, (self._most_documents + 1_000) * (200 + 10 * len(where)))
             if watch.is_late:
                 raise _late()
             self._filters.set_progress_handler(watch, _STEPS)
-            sql = f"SELECT ordinal FROM documents WHERE {where} ORDER BY ordinal"
             try:
-                for (ordinal,) in self._filters.execute(sql, parameters):
-                    if ordinal <= found[-1]:
-                        raise self._damaged("its documents are not in order")
-                    found.append(ordinal)
+                yield self._filters.execute(f"SELECT {columns} FROM documents WHERE {where}", parameters)
             except sqlite3.OperationalError as error:
                 if watch.interruption is not None:
                     raise watch.interruption from None
@@ -277,7 +322,6 @@ class DocumentReader:
                     raise KeyboardInterrupt from None
                 # Too many parts or values for one statement.
                 raise InputError(f"the filter cannot be used: {error}", "write a shorter one") from error
-        return np.frombuffer(found, dtype=np.int64)[1:]
 
     def check(self, ordinals: NDArray[np.int64]) -> NDArray[np.int64]:
         """Read everything: SQLite's pages, every text, every field. These are all the documents there are.
@@ -312,6 +356,15 @@ class DocumentReader:
         if not isinstance(fields, dict) or end != len(written):
             raise self._damaged("the fields of a document are not an object")
         return fields
+
+    def _field_value(self, kind: str, value: Any) -> Any:
+        """A field's value as JSON had it."""
+        if kind in ("array", "object"):
+            try:
+                return json.loads(value)
+            except (ValueError, RecursionError) as error:
+                raise self._damaged(f"a field of a document cannot be parsed: {error}") from error
+        return bool(value) if kind in ("true", "false") else value
 
     @contextmanager
     def _call(self, connection: threading.Lock) -> Iterator[None]:

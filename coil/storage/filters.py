@@ -135,7 +135,7 @@ class _Parser:
         if self._take_word("exists"):
             if name == "id":
                 return "(doc_id IS NOT NULL)"
-            self._parameters.append(_json_path(name))
+            self._parameters.append(json_path(name))
             return "(json_extract(fields, ?) IS NOT NULL)"
         if self._take_word("in"):
             return self._is_one_of(name, self._values())
@@ -163,7 +163,7 @@ class _Parser:
         found = "SELECT 'text' AS t, doc_id AS v"
         if name != "id":
             found = "SELECT json_type(fields, ?) AS t, json_extract(fields, ?) AS v"
-            self._parameters += [_json_path(name)] * 2
+            self._parameters += [json_path(name)] * 2
         return f"(SELECT CASE t {_AS[kind]} END FROM ({found}))"
 
     def _values(self) -> list[Value]:
@@ -248,5 +248,6 @@ def _kind(value: Value) -> str:
     return "bool" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
 
 
-def _json_path(name: str) -> str:
+def json_path(name: str) -> str:
+    """Where SQLite finds a field; dots lead to fields inside fields."""
     return "$" + "".join(f'."{part}"' for part in name.split("."))

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,7 @@ from coil.texts.values import Document, clean
 
 _TRIES = 100  # while a writer merges segments away faster than we can open them
 _CHECK_SECONDS = 1.0
+_BLOCK, _BLOCK_BYTES = 64, 1 << 20  # documents, and bytes of their texts and fields, that are read at once
 _FILTERS = 16  # filters whose documents are remembered
 
 Identity = tuple[int, int]
@@ -167,13 +169,9 @@ class Snapshot:
 
     def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
         """Documents by their inside numbers, in this order; without texts and fields it is quicker."""
-        by_segment: dict[int, list[int]] = {}
-        for ordinal, place in zip(ordinals, self._places(ordinals), strict=True):
-            by_segment.setdefault(place, []).append(ordinal)
         found: dict[int, Document] = {}
-        for place, some in by_segment.items():
-            if place >= 0:
-                self._stored[place].documents.fetch_into(found, some, texts)
+        for place, some in self._by_segment(ordinals).items():
+            self._stored[place].documents.fetch_into(found, some, texts)
         try:
             return [found[ordinal] for ordinal in ordinals]
         except KeyError as error:
@@ -235,12 +233,50 @@ class Snapshot:
                 self._selected.popitem(last=False)
         return selected
 
+    def has_field(self, name: str, deadline: float | None = None) -> bool:
+        """Whether any document has a field of this name."""
+        return any(of.documents.has_field(name, deadline) for of in self._stored)
+
+    def field_values(self, name: str, deadline: float | None = None) -> Iterator[tuple[int, Any]]:
+        """The ordinals and values of all documents that have a field; also of some that were deleted."""
+        for of in self._stored:
+            yield from of.documents.field_values(name, deadline=deadline)
+
+    def values_of(self, name: str, ordinals: Sequence[int], deadline: float | None = None) -> dict[int, Any]:
+        """The field of those of these documents that have it."""
+        found: dict[int, Any] = {}
+        for place, some in self._by_segment(ordinals).items():
+            found.update(self._stored[place].documents.field_values(name, some, deadline))
+        return found
+
+    def blocks(self, ordinals: Sequence[int]) -> Iterator[list[int]]:
+        """Documents in blocks that are read at once: of few bytes, or a single document."""
+        block: list[int] = []
+        size = 0
+        for ordinal, place in zip(ordinals, self._places(ordinals), strict=True):
+            more = self._stored[place].documents.size_of(ordinal)
+            if block and (len(block) == _BLOCK or size + more > _BLOCK_BYTES):
+                yield block
+                block, size = [], 0
+            block.append(ordinal)
+            size += more
+        if block:
+            yield block
+
     def count_truncated(self) -> int:
         """How many documents were truncated because they are too long."""
         return sum(
             of.documents.count_truncated(None if live.alive is None else living_documents(live))
             for live, of in zip(self.segments, self._stored, strict=True)
         )
+
+    def _by_segment(self, ordinals: Sequence[int]) -> dict[int, list[int]]:
+        """Which of these are in which segment, as far as they are in one."""
+        by_segment: dict[int, list[int]] = {}
+        for ordinal, place in zip(ordinals, self._places(ordinals), strict=True):
+            if place >= 0:
+                by_segment.setdefault(place, []).append(ordinal)
+        return by_segment
 
     def _places(self, ordinals: Sequence[int]) -> list[int]:
         """The segment of each ordinal that is in a segment's range; -1 before the first."""

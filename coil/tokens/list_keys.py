@@ -55,7 +55,7 @@ class ListKeys:
         self.profile = profile
         self._tokenizer = tokenizer
         self._stemmer = Stemmer.Stemmer("english", 0)  # what it has found out is remembered here
-        self._of_word = lru_cache(_REMEMBERED)(self._key_of_word)
+        self.of_word = lru_cache(_REMEMBERED)(self._key_of_word)
         self._of_token: list[str | None] | None = None
 
     def of(self, text: str, tokens: Tokens) -> Keyed:
@@ -66,7 +66,7 @@ class ListKeys:
             return Keyed(np.arange(len(ids)), tokens.spans, tuple(names[token] for token in ids))
         places, spans = tokens.words()
         text = clean(text)
-        keys = tuple(self._of_word(text[start:end]) for start, end in spans.tolist())
+        keys = tuple(self.of_word(text[start:end]) for start, end in spans.tolist())
         return Keyed(places, spans, keys)
 
     def of_texts(self, texts: Sequence[str], length: int) -> list[Keyed]:

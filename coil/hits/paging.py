@@ -1,0 +1,143 @@
+"""Pages of hits: later ones, in the order of a field, or without duplicates of what is shown already."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from coil.errors import InputError
+from coil.hits.ranking import Ranking
+from coil.texts.values import Document
+
+SORTED = 10_000  # the best hits, which a field brings into another order
+MOST_OFFSET = 1_000_000
+_FIELD = re.compile(r"-?[^\W\d][\w.-]*")
+_NUMBER = re.compile(r"\s*-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\s*")
+_AT_ONCE = 64
+
+
+class KnowsFields(Protocol):
+    """What fields and texts are read from."""
+
+    def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
+        """Documents by their inside numbers, in this order."""
+        ...
+
+    def values_of(self, name: str, ordinals: Sequence[int], deadline: float | None = None) -> dict[int, Any]:
+        """The field of those of these documents that have it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Paging:
+    """Which of the hits are wanted: those after the first `offset`, of the best 10,000 in the order of the
+    field `sort` ("-year": descending), with `fold` without those whose text is that of an earlier one."""
+
+    offset: int = 0
+    sort: str | None = None
+    fold: bool = False
+
+    def __post_init__(self) -> None:
+        if self.sort is not None and not _FIELD.fullmatch(self.sort):
+            raise InputError(
+                f"{self.sort[:80]!r} is not the name of a field to sort by", 'write it as "year" or "-year"'
+            )
+        if self.offset > MOST_OFFSET:
+            raise InputError(
+                f"the offset {self.offset:,} exceeds the limit of {MOST_OFFSET:,}", "narrow the query instead"
+            )
+
+    @property
+    def field(self) -> str | None:
+        """The field to sort by."""
+        return None if self.sort is None else self.sort.removeprefix("-")
+
+    def depth(self, k: int) -> int:
+        """How many hits to look at first."""
+        wanted = self.offset + k
+        if not k or not (self.sort or self.fold):
+            return wanted if k else 0
+        return max(wanted, SORTED) if self.sort else 2 * wanted + _AT_ONCE
+
+
+class Page(NamedTuple):
+    """Hits in the order in which they are shown, and the ordinals that were folded into each."""
+
+    ranking: Ranking
+    duplicates: list[tuple[int, ...]] | None = None
+
+
+def turn_to_page(
+    found: Ranking,
+    k: int,
+    paging: Paging,
+    collection: KnowsFields,
+    deadline: float | None,
+    check_time: Callable[[], object],
+) -> Page:
+    """The page of what was found. Fewer than k hits may mean that more must be found first."""
+    wanted = slice(paging.offset, paging.offset + k)
+    if paging.sort is not None:
+        found = _take(found, _sorted_places(found, paging.sort, collection, deadline))
+    if not paging.fold:
+        return Page(found[wanted])
+    places: list[int] = []
+    duplicates: list[list[int]] = []
+    known: dict[bytes, int] = {}
+    for place, digest in enumerate(_digests(found.ordinals.tolist(), collection, check_time)):
+        first = known.setdefault(digest, len(places))
+        if first < len(places):
+            duplicates[first].append(int(found.ordinals[place]))
+        elif len(places) == wanted.stop:
+            break
+        else:
+            places.append(place)
+            duplicates.append([])
+    return Page(_take(found, places[wanted]), [tuple(of) for of in duplicates[wanted]])
+
+
+def _take(found: Ranking, places: Sequence[int]) -> Ranking:
+    at = np.array(places, dtype=np.intp)
+    return Ranking(*(column[at] for column in found.columns))
+
+
+def _sorted_places(
+    found: Ranking, sort: str, collection: KnowsFields, deadline: float | None
+) -> Sequence[int]:
+    """By the field, then by the score. Numbers come before texts; who has no such field comes last."""
+    ordinals = found.ordinals.tolist()
+    values = collection.values_of(sort.removeprefix("-"), ordinals, deadline)
+    keys = {ordinal: _sort_key(value) for ordinal, value in values.items() if value is not None}
+    places = [place for place, ordinal in enumerate(ordinals) if ordinal in keys]
+    # What is equal keeps its order, whichever way it is sorted.
+    places.sort(key=lambda place: keys[ordinals[place]], reverse=sort.startswith("-"))
+    return places + [place for place, ordinal in enumerate(ordinals) if ordinal not in keys]
+
+
+def _sort_key(value: Any) -> tuple[int, float, str]:
+    """Numbers, and texts that are a number to the last character, by their size; others as texts."""
+    if isinstance(value, int | float) or (isinstance(value, str) and _NUMBER.fullmatch(value)):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf if int(value) > 0 else -math.inf
+        return 0, number, ""
+    return 1, 0.0, value if isinstance(value, str) else json.dumps(value)
+
+
+def _digests(
+    ordinals: Sequence[int], collection: KnowsFields, check_time: Callable[[], object]
+) -> Iterator[bytes]:
+    """Of the texts, without regard to case and white space."""
+    for begin in range(0, len(ordinals), _AT_ONCE):
+        check_time()
+        for document in collection.fetch(ordinals[begin : begin + _AT_ONCE]):
+            text = " ".join(document.text.split()).casefold()
+            yield hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()

@@ -1,0 +1,119 @@
+"""The grammar of queries: words to look for, and what a document must have or must not have.
+
+    river "steep bank"        the phrase must be in the text, word for word
+    river +bank               a form of the word must be in the text
+    river -money -"due date"  neither may be in the text
+    river title:bank          the field must hold the word, title:"steep bank" the phrase
+
+Every plain sentence is a plain query. + and - are operators only at the start of a word, right before a
+letter or a quote: before a digit they are signs of a number. A quote begins a phrase only at the start of a
+word, and only with another one at the end of a word. A name before a colon is a field only if a document of
+the index has it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coil.errors import InputError
+
+MOST_CONDITIONS = 50
+_PART = re.compile(
+    r"""(?<!\S)(?P<sign>[+-]?)(?P<field>[^\W\d][\w.-]{0,99}:)?
+    (?:"(?P<phrase>[^"]{0,2000})"(?!\w)|“(?P<curly>[^“”]{0,2000})”(?!\w)|(?P<word>[^\s"“]\S*))""",
+    re.VERBOSE,
+)
+_SIGNS = re.compile(r'["“:]|(?<!\S)[+-]')
+_LETTERS = re.compile(r"\w")
+IsField = Callable[[str], bool]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a document must have, or must not have: a form of a word, or a phrase word for word.
+
+    With a field, it is looked for in that field instead of the text.
+    """
+
+    text: str
+    phrase: bool = False
+    wanted: bool = True
+    field: str | None = None
+
+    def __str__(self) -> str:
+        sign = "-" if not self.wanted else "" if self.phrase or self.field else "+"
+        field = f"{self.field}:" if self.field else ""
+        return sign + field + (f'"{self.text}"' if self.phrase else self.text)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query, read: `text` is what documents are scored by, as long as the query and with spaces for the
+    operators, so that places in it are places in the query."""
+
+    query: str
+    text: str
+    conditions: tuple[Condition, ...] = ()
+
+
+def may_have_operators(query: str) -> bool:
+    """Whether a query has any character of an operator where one could be; quickly told."""
+    return _SIGNS.search(query) is not None
+
+
+def plain_question(query: str) -> Question:
+    """A query in which nothing is an operator."""
+    return Question(query, query)
+
+
+def read_question(query: str, is_field: IsField) -> Question:
+    """Read a query. One that only says what to leave out is an InputError."""
+    text = list(query)
+    conditions: list[Condition] = []
+
+    def blank(start: int, end: int) -> None:
+        text[start:end] = " " * (end - start)
+
+    for match in _PART.finditer(query):
+        found = _condition(match, is_field)
+        if found is None:
+            continue
+        condition, (start, end) = found
+        conditions.append(condition)
+        if len(conditions) > MOST_CONDITIONS:
+            raise InputError(
+                f"the query exceeds the limit of {MOST_CONDITIONS} conditions", "use fewer operators"
+            )
+        if condition.wanted:
+            blank(match.start(), start)
+            blank(end, match.end())
+        else:
+            blank(*match.span())
+    if not conditions:
+        return plain_question(query)
+    kept = "".join(text)
+    if not _LETTERS.search(kept):
+        raise InputError(
+            "the query only says what to leave out", "add what to look for, such as: river -money"
+        )
+    return Question(query, kept, tuple(conditions))
+
+
+def _condition(match: re.Match[str], is_field: IsField) -> tuple[Condition, tuple[int, int]] | None:
+    """What an operator says, and where what it says is; None where there is no operator."""
+    group = next(name for name in ("word", "phrase", "curly") if match[name] is not None)
+    said, (start, end) = match[group], match.span(group)
+    phrase, wanted, named = group != "word", match["sign"] != "-", match["field"]
+    if not _LETTERS.search(said):
+        return None
+    if named is not None:
+        if (phrase or _LETTERS.match(said)) and is_field(named[:-1]):
+            return Condition(said, phrase, wanted, named[:-1]), (start, end)
+        if phrase:
+            return None
+        said, start = named + said, match.start("field")
+    if not phrase and (not match["sign"] or not said[0].isalpha()):
+        return None
+    return Condition(said, phrase, wanted), (start, end)

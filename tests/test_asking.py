@@ -1,0 +1,323 @@
+"""Operators of queries, pages, sorting, duplicates and suggestions, against plain Python."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coil.cli.search import command
+from coil.errors import InputError, SearchTimeout
+from coil.hits.hit import Hit
+from coil.indexes.index import Index
+from coil.indexes.opening import create
+from coil.texts.asking import Condition, read_question
+from coil.vectors.config import ModelConfig
+from coil.vectors.export import export_model
+from tests.hash_encoder import HashEncoder
+from tests.tiny import WEIGHED, make_model
+
+FIELDS = {"title", "year", "tags"}
+
+
+def conditions(query: str) -> list[str]:
+    return [str(condition) for condition in read_question(query, FIELDS.__contains__).conditions]
+
+
+# ---- the grammar
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        " ",
+        "what's a well-known state-of-the-art method?",
+        "cost - benefit",
+        "the C++ -- or C -- standard",
+        "-5 degrees, +49 30 1234, -.5",
+        "+ - \"\" '' : ::",
+        'a man 5\'10" tall and a 6" nail',
+        'the "unpaired',
+        "rock 'n' roll",
+        "error: file not found",
+        "std::vector http://example.org/a:b title: x :title",
+        "note:here",
+        "ratio 3:4, 12:30",
+        'the "bank"er',
+        "“unpaired too",
+        "a+b a-b a:b",
+    ],
+)
+def test_plain_sentences_are_plain_queries(query: str) -> None:
+    question = read_question(query, FIELDS.__contains__)
+    assert (question.text, question.conditions) == (query, ())
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "expected"),
+    [
+        ('river "steep bank"', "river  steep bank ", ['"steep bank"']),
+        ("river +bank", "river  bank", ["+bank"]),
+        ("river -money", "river       ", ["-money"]),
+        ('river -"due date" x', "river             x", ['-"due date"']),
+        ("title:bank river", "      bank river", ["title:bank"]),
+        ('-title:"steep bank" river', "                    river", ['-title:"steep bank"']),
+        ("+year:2020", "      2020", ["year:2020"]),
+        ("“steep bank”.", " steep bank .", ['"steep bank"']),
+        ('what is "money"?', "what is  money ?", ['"money"']),
+        ("+note:x", " note:x", ["+note:x"]),
+    ],
+)
+def test_operators(query: str, text: str, expected: list[str]) -> None:
+    assert conditions(query) == expected
+    question = read_question(query, FIELDS.__contains__)
+    assert question.text == text
+    assert len(question.text) == len(query)
+
+
+def test_a_query_must_look_for_something() -> None:
+    for query in ("-money", '-"due date" -bank', "-title:bank !"):
+        with pytest.raises(InputError, match="only says what to leave out"):
+            read_question(query, FIELDS.__contains__)
+    with pytest.raises(InputError, match="exceeds the limit of 50 conditions"):
+        read_question("+a " * 51, FIELDS.__contains__)
+
+
+@given(st.text(alphabet="ab \"“”+-:\n'c5.", max_size=60))
+def test_any_text_can_be_read(query: str) -> None:
+    try:
+        question = read_question(query, {"a"}.__contains__)
+    except InputError:
+        return
+    assert len(question.text) == len(query)
+    for written, read in zip(query, question.text, strict=True):
+        assert read in (written, " ")
+    again = read_question(question.text, set().__contains__) if '"' not in question.text else None
+    assert again is None or all(condition.field is None for condition in again.conditions)
+
+
+def test_a_long_query_is_read_in_a_moment() -> None:
+    for part in ('"a ', "“a ", "+a:", '-"', "a:"):
+        with contextlib.suppress(InputError):  # too many conditions
+            read_question(part * 100_000, lambda _: False)
+
+
+# ---- against plain Python
+
+WORDS = ["river", "bank", "banks", "money", "Loan", "the", "steep"]
+MARKS = [" ", " ", " ", ", ", "-", "\n"]
+texts = st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from(MARKS)), min_size=1, max_size=70).map(
+    lambda parts: "".join(word + mark for word, mark in parts)
+)
+documents = st.lists(
+    st.fixed_dictionaries({"text": texts, "title": st.none() | texts, "year": st.none() | st.integers(0, 3)}),
+    min_size=1,
+    max_size=8,
+)
+words = st.sampled_from([word for word in WORDS if word != "the"])
+asked_for = st.builds(
+    Condition, words, st.just(False), st.booleans(), st.sampled_from([None, None, "title"])
+) | st.builds(
+    Condition,
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=3)
+    .filter(lambda some: set(some) != {"the"})
+    .map(" ".join),
+    st.just(True),
+    st.booleans(),
+    st.sampled_from([None, None, "title"]),
+)
+
+
+def in_a_row(said: str, text: str) -> bool:
+    """The words of a phrase in a text, one after another."""
+    wanted, found = (re.findall(r"\w+", part.lower()) for part in (said, text))
+    return any(found[at : at + len(wanted)] == wanted for at in range(len(found)))
+
+
+def fulfils(condition: Condition, document: dict[str, Any]) -> bool:
+    if condition.field is not None:
+        value = document[condition.field]
+        return (value is not None and in_a_row(condition.text, str(value))) == condition.wanted
+    if condition.phrase:
+        return in_a_row(condition.text, document["text"]) == condition.wanted
+    stem = condition.text.lower().removesuffix("s")
+    forms = {word.lower().removesuffix("s") for word in re.findall(r"\w+", document["text"])}
+    return (stem in forms) == condition.wanted
+
+
+def columns(hits: list[Hit]) -> list[tuple[str, float, tuple[int, int]]]:
+    return [(hit.doc_id, hit.score, hit.chunk) for hit in hits]
+
+
+@settings(max_examples=30, deadline=None)
+@given(first=documents, second=documents, asked=st.lists(asked_for, min_size=1, max_size=3), data=st.data())
+def test_conditions_keep_what_plain_python_keeps(
+    first: list[dict[str, Any]],
+    second: list[dict[str, Any]],
+    asked: list[Condition],
+    data: st.DataObject,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """After an update and a deletion, over several segments and chunks, for every system."""
+    with create(tmp_path_factory.mktemp("a") / "a.coil", encoder=HashEncoder()) as index:
+        kept = {}
+        for some in (first, second):
+            given = {f"d{n}": document for n, document in enumerate(some)}
+            index.update([{"id": doc_id, **document} for doc_id, document in given.items()])
+            kept.update(given)
+        gone = data.draw(st.sampled_from(sorted(kept)))
+        index.delete([gone])
+        del kept[gone]
+        by = data.draw(st.sampled_from(["coil", "bm25", "dense"]))
+        is_field = any(document["title"] is not None for document in (*first, *second))
+        if not is_field:
+            asked = [condition for condition in asked if condition.field is None]
+        query = " ".join(["river money", *map(str, asked)])
+        question = index.read_query(query)
+        assert sorted(map(str, question.conditions)) == sorted(map(str, asked))
+        wanted = {
+            doc_id
+            for doc_id, document in kept.items()
+            if all(
+                fulfils(condition, {**document, "text": index.document(doc_id).text})  # with its title
+                for condition in asked
+            )
+        }
+        every = index.search(question.text, k=100, by=by, plain=True)
+        expected = [part for part in columns(every) if part[0] in wanted]
+        assert columns(index.search(query, k=100, by=by)) == expected
+        assert columns(index.search(query, k=2, by=by)) == expected[:2]
+        assert columns(index.search(query, k=2, by=by, offset=1)) == expected[1:3]
+
+
+# ---- one by one
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Index:
+    index = create(tmp_path / "a.coil", encoder=HashEncoder())
+    index.add(
+        [
+            {"id": "a", "text": "The river bank is steep.", "title": "Rivers", "year": 2019},
+            {"id": "b", "text": "River, bank; money!", "title": "Banks of the river", "year": "2021"},
+            {"id": "c", "text": "A bank lends money. C++ river", "year": 2020, "tags": ["old", "river bank"]},
+            {"id": "d", "text": "the  RIVER bank is steep.", "year": None},
+        ]
+    )
+    return index
+
+
+def found(index: Index, query: str, **how: Any) -> str:
+    return "".join(sorted(hit.doc_id for hit in index.search(query, **how)))
+
+
+def test_each_operator(notes: Index) -> None:
+    assert found(notes, "river") == "abcd"
+    assert found(notes, '"river bank"') == "abd"  # punctuation between words does not matter
+    assert found(notes, '"river, bank"') == "b"  # unless it was asked for
+    assert found(notes, '"RIVER BANK is"') == "ad"
+    assert found(notes, '"river banks"') == ""  # word for word
+    assert found(notes, "river +banks") == "abcd"  # a form of it will do
+    assert found(notes, "river -money") == "ad"
+    assert found(notes, 'river -"steep"') == "bc"
+    assert found(notes, "river title:river") == "b"
+    assert found(notes, 'river -title:"of the"') == "acd"
+    assert found(notes, 'river tags:"river bank"') == "c"
+    assert found(notes, 'river tags:"old river"') == ""  # of two parts
+    assert found(notes, "river year:2021") == "b"
+    assert found(notes, '"c++"') == "c"
+    assert found(notes, "river +money", filter="year >= 2020.5") == "b"
+    assert found(notes, "-money", plain=True) == found(notes, "money", plain=True) != ""
+
+
+def test_what_cannot_be_looked_for_is_refused(notes: Index) -> None:
+    for query in ("river +the", 'river "of the"', "river -a"):
+        with pytest.raises(InputError, match="has only stop words"):
+            notes.search(query)
+    with pytest.raises(SearchTimeout):
+        notes.answer_many(['"river bank"'], timeout=1e-9)
+
+
+def test_a_batch_answers_plain_and_other_queries_in_order(notes: Index) -> None:
+    queries = ["river", "river -money", "money", '"steep"']
+    together = notes.search_many(queries, k=10)
+    assert [columns(hits) for hits in together] == [columns(notes.search(query)) for query in queries]
+
+
+def test_pages_are_the_parts_of_one_answer(notes: Index) -> None:
+    every = columns(notes.search("river", k=10))
+    assert [columns(notes.search("river", k=1, offset=n)) for n in range(5)] == [[hit] for hit in every] + [
+        []
+    ]
+    assert [hit.rank for hit in notes.search("river", k=2, offset=2)] == [3, 4]
+    for hit in notes.search("river", k=2, offset=2):
+        assert hit.text == notes.document(hit.doc_id).text
+    with pytest.raises(InputError, match="offset is negative"):
+        notes.search("river", offset=-1)
+
+
+def test_sorting_by_a_field(notes: Index) -> None:
+    def order(sort: str, **how: Any) -> str:
+        return "".join(hit.doc_id for hit in notes.search("river", sort=sort, **how))
+
+    assert order("year") == "acbd"  # "2021" is a number, too; who has none comes last
+    assert order("-year") == "bcad"
+    assert order("-year", k=2, offset=1) == "ca"
+    assert order("year", filter="year > 2019") == "cb"
+    assert order("title")[:2] == "ba"
+    for sort, message in (("pages", "no document has the field 'pages'"), ("a b", "not the name of a field")):
+        with pytest.raises(InputError, match=message):
+            notes.search("river", sort=sort)
+
+
+def test_duplicates_are_folded_into_the_first(tmp_path: Path) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": f"same{n}", "text": "river  bank" if n % 2 else "River bank"} for n in range(300)])
+        index.add([{"id": "other", "text": "river"}, {"id": "more", "text": "bank"}])
+        hits = index.search("river bank", k=3, fold_duplicates=True)
+        assert sorted(hit.doc_id for hit in hits) == ["more", "other", "same0"]
+        [same] = [hit for hit in hits if hit.doc_id == "same0"]
+        assert sorted(same.duplicates) == sorted(f"same{n}" for n in range(1, 300))
+        assert [hit.duplicates for hit in hits if hit is not same] == [(), ()]
+        assert [hit.rank for hit in index.search("river bank", k=2, offset=1, fold_duplicates=True)] == [2, 3]
+        assert len(index.search("river bank", k=3)) == 3
+
+
+def test_a_misspelled_word_gets_a_suggestion(notes: Index) -> None:
+    def meant(query: str) -> dict[str, str]:
+        return {of.word: of.suggestion for of in notes.suggest(query)}
+
+    assert meant("Rivre bnak steap") == {"Rivre": "river", "bnak": "bank", "steap": "steep"}
+    assert meant("bamk xyzzy river mony") == {"bamk": "bank", "mony": "money"}
+    assert meant("the river") == {}
+    [only] = notes.suggest("a  rivver")
+    assert only.span == (3, 9)
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    model = make_model(tmp_path / "model", ModelConfig(8, 8, "mean", "unit", WEIGHED))
+    export_model(model)
+    with create(tmp_path / "a.coil", model=str(model)) as index:
+        for number, text in enumerate(["river bank", "bank money", "river bank", "money river"]):
+            index.add([{"id": str(number), "text": text, "year": 2000 + number}])
+
+    def search(*arguments: str) -> tuple[str, str]:
+        result = CliRunner().invoke(command, [str(tmp_path / "a.coil"), "--json", *arguments])
+        return "".join(json.loads(line)["doc_id"] for line in result.stdout.splitlines()), result.stderr
+
+    assert sorted(search('"river bank"')[0]) == ["0", "2"]
+    assert sorted(search("bank -money")[0]) == ["0", "2"]
+    assert sorted(search("--plain", "--", "-money")[0]) == ["0", "1", "2", "3"]
+    assert search("river", "--sort", "-year", "--offset", "1", "-k", "2")[0] == "21"
+    assert len(search("river bank", "--fold-duplicates")[0]) == 3
+    assert "no hits: no document fulfils +loan" in search("river +loan")[1]
+    assert "no document has 'rivre'; did you mean 'river'?" in search("rivre")[1]
+    assert "are for a single query" in search("--queries", "q", "--run", "r", "--sort", "year")[1]
