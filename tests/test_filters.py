@@ -136,9 +136,19 @@ def execute(expression: str) -> int:
         )
         connection.execute("INSERT INTO documents VALUES (1, 'a', 'river', '{\"a\": 1, \"b\": \"x\"}')")
         [found] = connection.execute(
-            f"SELECT count(*) FROM documents WHERE {parsed.where}", parsed.parameters
+            f"SELECT count(*) FROM {parsed.source} WHERE {parsed.where}", parsed.parameters
         ).fetchone()
     return int(found)
+
+
+def test_a_field_is_read_once_however_often_it_is_compared(tmp_path: Path) -> None:
+    """A hundred copies of a large field would take gigabytes."""
+    often = " and ".join(["b > '' and b != 3 or b exists or c.d = true"] * 100)
+    parsed = parse_filter(often)
+    assert (parsed.source + parsed.where).count("json_extract") == 2
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": "a", "text": "river", "b": "x" * 5_000_000}, {"id": "b", "text": "river"}])
+        assert [hit.doc_id for hit in index.search("river", filter=often)] == ["a"]
 
 
 def test_the_largest_filters_run() -> None:

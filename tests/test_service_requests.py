@@ -13,7 +13,9 @@ from tests.hash_encoder import HashEncoder
 from tests.serving import TOKEN, Running, running
 from tests.test_service import ONE, WRITE, build, expect_problem
 
-OPTIONS = "k, filter, by, min_score, min_share, stats, matches"
+OPTIONS = (
+    "k, filter, by, min_score, min_share, stats, matches, offset, sort, fold_duplicates, plain, suggest"
+)
 SEARCH_PARAMETERS = f"q, {OPTIONS}"
 SYSTEMS = "coil, tokens, bm25, dense, hybrid"
 
@@ -157,7 +159,7 @@ SEARCH_KEYS = f"query, {OPTIONS}"
             "a key of the body is not valid Unicode",
             "send one",
         ),
-        ("POST", "search", "[" * 100_000, "the body cannot be read as JSON", "send one JSON object in UTF-8"),
+        ("POST", "search", "[" * 9_000, "the body cannot be read as JSON", "send one JSON object in UTF-8"),
         (
             "POST",
             "search",

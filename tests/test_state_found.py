@@ -12,12 +12,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from coil.errors import IndexLocked, IndexProblem, InputError
+from coil.errors import DamagedManifest, IndexLocked, IndexProblem, InputError
 from coil.indexes.opening import create, open_index
 from coil.storage import publishing, writer
 from coil.storage.disk import Folder
@@ -372,4 +373,25 @@ def test_a_build_goes_on_after_a_merge_that_could_not_be_opened(
         assert opened[0] > merged[0]
         assert "could not be merged" in caplog.text
         assert len(index) == 100
+        index.verify()
+
+
+def test_verify_finds_an_id_that_is_there_twice(tmp_path: Path) -> None:
+    """As after an update of a document that a damaged file could not find."""
+    folder = tmp_path / "a.coil"
+    with create(folder, encoder=HashEncoder()) as index:
+        index.add([{"id": f"d{n}", "text": "river"} for n in range(600)])
+        [documents] = (folder / "segments").glob("*.documents")
+        whole = documents.read_bytes()
+        index.verify()
+    with closing(sqlite3.connect(documents)) as connection, connection:
+        connection.execute("UPDATE documents SET doc_id = 'gone' WHERE doc_id = 'd77'")
+    with open_index(folder, encoder=HashEncoder()) as index:
+        index.update([{"id": "d77", "text": "bank"}])
+    documents.write_bytes(whole)
+    with open_index(folder, encoder=HashEncoder()) as index:
+        with pytest.raises(DamagedManifest, match="two documents with the id 'd77'"):
+            index.verify()
+        index.delete(["d77"])
+        assert not index.has("d77") or index.delete(["d77"]) == 1
         index.verify()

@@ -328,6 +328,7 @@ class IndexReader:
                             checked.add(entry.name)
                             if progress is not None:
                                 progress(entry.lists.bytes + entry.texts.bytes)
+                    snapshot.check_ids()
                     return
                 except MissingSegment:  # a writer may have merged it away: what is in its place is checked
                     if read_manifest(folder).version == snapshot.version:

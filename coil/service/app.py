@@ -8,13 +8,15 @@ from contextlib import asynccontextmanager
 from dataclasses import fields
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Query, Request
+from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Match
 
 from coil import __version__
 from coil.errors import CoilError, IndexLocked, InputError, SearchTimeout
@@ -28,6 +30,7 @@ from coil.service.page_files import PageFile, read_page
 from coil.service.problems import (
     MEDIA_TYPE,
     Problem,
+    check_values,
     not_json,
     problem_of,
     repeated_parameters,
@@ -125,6 +128,29 @@ async def _service(request: Request) -> Service:
 async def _authorise(request: Request) -> None:
     service: Service = request.app.state.service
     service.authorise(request.headers.get("authorization"))
+
+
+class _Question(APIRoute):
+    """Refuses a body of very many values before it is parsed: that would hold up the event loop."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """What FastAPI calls for a request."""
+        handle = super().get_route_handler()
+
+        async def check_and_handle(request: Request) -> Response:
+            check_values(await request.body())
+            return await handle(request)
+
+        return check_and_handle
+
+
+class _DocumentId(PathConvertor):
+    """The rest of a path, whatever characters it has; in Starlette's own, none may be a line break."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("id", _DocumentId())
 
 
 class _Change(APIRoute):
@@ -352,20 +378,23 @@ def _add_routes(app: FastAPI) -> None:
     one = "/v1/indexes/{name}"
     reads: dict[str, Any] = {"dependencies": [KnownParameters]}
     asks: dict[str, Any] = {"dependencies": [KnownParameters, JsonBody]}
+    add = app.router.add_api_route
+    question: dict[str, Any] = {"methods": ["POST"], "route_class_override": _Question, **asks}
+    change: dict[str, Any] = {"route_class_override": _Change}
     app.get("/v1/indexes", responses=_shape(IndexNames), **reads)(list_indexes)
     app.get(one, responses=_shape(IndexOut), **reads)(describe_index)
     app.get(f"{one}/search", responses=_shape(SearchOut), **reads)(search)
-    app.post(f"{one}/search", responses=_shape(SearchOut), **asks)(post_search)
-    app.post(f"{one}/search_batch", responses=_shape(BatchOut), **asks)(search_batch)
+    add(f"{one}/search", post_search, responses=_shape(SearchOut), **question)
+    add(f"{one}/search_batch", search_batch, responses=_shape(BatchOut), **question)
     app.get(f"{one}/explain", responses=_shape(ExplainOut), **reads)(explain)
-    app.post(f"{one}/explain", responses=_shape(ExplainOut), **asks)(post_explain)
+    add(f"{one}/explain", post_explain, responses=_shape(ExplainOut), **question)
     app.get(f"{one}/documents", responses=_shape(DocumentOut), **reads)(find_document)
-    app.get(f"{one}/documents/{{doc_id:path}}", responses=_shape(DocumentOut), **reads)(get_document)
-    writes = APIRouter(route_class=_Change)
-    writes.post(f"{one}/documents", responses=_shape(AddedOut), openapi_extra=lines, **reads)(add_documents)
-    writes.delete(f"{one}/documents", responses=_shape(DeletedOut), **asks)(delete_documents)
-    writes.delete(f"{one}/documents/{{doc_id:path}}", responses=_shape(DeletedOut), **reads)(delete_document)
-    app.include_router(writes)
+    app.get(f"{one}/documents/{{doc_id:id}}", responses=_shape(DocumentOut), **reads)(get_document)
+    change["responses"] = _shape(AddedOut)
+    add(f"{one}/documents", add_documents, methods=["POST"], openapi_extra=lines, **reads, **change)
+    change |= {"methods": ["DELETE"], "responses": _shape(DeletedOut)}
+    add(f"{one}/documents", delete_documents, **asks, **change)
+    add(f"{one}/documents/{{doc_id:id}}", delete_document, **reads, **change)
     app.get("/health")(health)
     app.get("/ready")(ready)
     app.get("/metrics", include_in_schema=False)(metrics)
@@ -409,10 +438,19 @@ async def _tell_http_error(request: Request, error: Exception) -> Response:
         return _tell(request, unreadable_body())
     kind = {404: "unknown_address", 405: "wrong_method"}.get(error.status_code, "bad_request")
     headers = dict(error.headers) if error.headers else None
-    if headers is not None and headers.get("Allow") == "GET":
-        headers["Allow"] = "GET, HEAD"  # the gate answers HEAD wherever GET is answered
+    if headers is not None and "Allow" in headers:  # what Starlette says is of one of several routes
+        headers["Allow"] = ", ".join(sorted(_methods(request)))
     remedy = "see /docs for the addresses and their parameters"
     return _tell(request, Problem(error.status_code, kind, str(error.detail), remedy, headers))
+
+
+def _methods(request: Request) -> set[str]:
+    """What can be done at an address."""
+    found: set[str] = set()
+    for route in request.app.routes:
+        if route.matches(request.scope)[0] != Match.NONE:
+            found |= getattr(route, "methods", None) or set()
+    return found | {"HEAD"} if "GET" in found else found  # the gate answers HEAD wherever GET is answered
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

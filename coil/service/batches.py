@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 
 from starlette.requests import ClientDisconnect
@@ -87,8 +87,10 @@ class BatchTurns:
         self._most_waiting, self._waiting = most_waiting, 0
 
     @asynccontextmanager
-    async def turn(self, deadline: float, slices: int) -> AsyncIterator[None]:
-        """Wait for a turn until the deadline; a batch of one slice needs none."""
+    async def turn(
+        self, deadline: float, slices: int, gone: Callable[[], Awaitable[bool]]
+    ) -> AsyncIterator[None]:
+        """Wait for a turn until the deadline; a batch of one slice needs none. Who is gone gets none."""
         if slices == 1:
             yield
             return
@@ -102,6 +104,8 @@ class BatchTurns:
         finally:
             self._waiting -= 1
         try:
+            if await gone():
+                raise ClientDisconnect
             yield
         finally:
             self._turns.release()

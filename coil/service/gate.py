@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
@@ -126,7 +127,7 @@ class Gate:
             return Problem(400, "bad_http", "the request has several Host headers", "send one Host header")
         if hosts:
             # A web page could otherwise make its own host name resolve to this machine and read the answers.
-            match = _HOST.fullmatch(headers.get("host", ""))
+            match = _HOST.fullmatch(headers.get("host", "").strip())
             if match is None or match.group(1).lower() not in hosts:
                 return Problem(
                     421,
@@ -134,6 +135,10 @@ class Gate:
                     "this server does not accept requests for that host name",
                     "use the address that it printed at its start, or start it with --allow-host NAME",
                 )
+        if not _is_utf8(scope):
+            return Problem(
+                400, "bad_http", "the path is not UTF-8", "encode the path as UTF-8, with %-escapes"
+            )
         length = headers.get("content-length", "")
         if len(length) > _LENGTH_DIGITS:  # leading zeros: the parser refuses numbers that are so large
             detail = f"the Content-Length has {len(length):,} characters"
@@ -257,3 +262,14 @@ async def send_problem(problem: Problem, request_id: str, send: Send) -> None:
     raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": problem.status_code, "headers": raw})
     await send({"type": "http.response.body", "body": body})
+
+
+def _is_utf8(scope: Scope) -> bool:
+    """Whether the path means what was sent: what is not UTF-8 has been replaced, and could be another id."""
+    if "\ufffd" not in scope["path"]:
+        return True
+    try:
+        unquote_to_bytes(scope.get("raw_path") or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True

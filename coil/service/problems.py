@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from coil.errors import (
 )
 from coil.texts.opening import shorten
 
+MOST_VALUES = 10_000  # of a question; they are parsed in the event loop
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 MEDIA_TYPE = "application/problem+json"
 PUT_BACK = "put the index back; the server then recovers without a restart (details are in its log)"
 RESTORE = "restore the index from a backup; the server then recovers without a restart (see its log)"
@@ -102,6 +105,17 @@ def unreadable_body() -> Problem:
     """The Content-Type is JSON, but the body cannot be parsed."""
     detail = "the body cannot be read as JSON"
     return Problem(400, "bad_request", detail, "send one JSON object in UTF-8 without deep nesting")
+
+
+def check_values(body: bytes) -> None:
+    """Refuse JSON of more values than a question can have. Brackets and commas within texts do not count."""
+    if _marks(body) > MOST_VALUES and _marks(_TEXT.sub(b"", body)) > MOST_VALUES:
+        detail = f"the body exceeds the limit of {MOST_VALUES:,} values"
+        raise Problem(422, "too_many", detail, "send them in several requests")
+
+
+def _marks(body: bytes) -> int:
+    return body.count(b"[") + body.count(b"{") + body.count(b",")
 
 
 def unknown_parameters(unknown: Sequence[str], known: Sequence[str]) -> Problem:

@@ -32,7 +32,7 @@ from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
 _log = logging.getLogger("coil.service")
-_File = tuple[str, int, int, int]
+_File = tuple[str, int, int, int, int]
 """name, inode, bytes, time of the last change"""
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -90,6 +90,8 @@ class ServedIndex:
     def _change(self, change: Callable[[Index], Any]) -> Any:
         self.look()
         index = self.index
+        if self.damage:  # an id that cannot be found in a damaged file would be added a second time
+            raise unwritable(self.name, self.damage)
         try:
             return change(index)
         except IndexLocked:
@@ -163,7 +165,7 @@ class ServedIndex:
                 found = [(entry.name, entry.stat()) for entry in entries]
         except OSError:
             return frozenset()
-        return frozenset((name, of.st_ino, of.st_size, of.st_mtime_ns) for name, of in found)
+        return frozenset((name, of.st_ino, of.st_size, of.st_mtime_ns, of.st_ctime_ns) for name, of in found)
 
     def _look(self) -> None:
         try:

@@ -195,7 +195,7 @@ class Service:
 
         size = slice_size(asked)
         try:
-            async with self._batch_turns.turn(end, -(-len(cleaned) // size)):
+            async with self._batch_turns.turn(end, -(-len(cleaned) // size), gone):
                 for begin in range(0, len(cleaned), size):
                     job = _Asking(slow=True, end=end, admitted=begin > 0)
                     await self._ask(answer, cleaned[begin : begin + size], job, gone)

@@ -215,6 +215,16 @@ class DocumentReader:
             )
         return found
 
+    def ids(self) -> Iterator[tuple[int, str]]:
+        """The ordinal and the id of every document, some at a time."""
+        after = -1
+        sql = f"SELECT ordinal, doc_id FROM documents WHERE ordinal > ? ORDER BY ordinal LIMIT {_AT_ONCE}"
+        while some := self._read(sql, [after]):
+            yield from some
+            if some[-1][0] <= after:
+                raise self._damaged("its documents are not in order")
+            after = some[-1][0]
+
     def size_of(self, ordinal: int) -> int:
         """The bytes of a document's text and fields, which Python 3.11 need not read for that."""
         open_value = getattr(self._lookups, "blobopen", None)
@@ -253,7 +263,7 @@ class DocumentReader:
 
     def select(self, wanted: Filter, deadline: float | None) -> NDArray[np.int64]:
         """The ordinals of the documents that a filter keeps, ascending; SearchTimeout after the deadline."""
-        return self._scan(wanted.where, wanted.parameters, deadline)
+        return self._scan(wanted.where, wanted.parameters, deadline, wanted.source)
 
     def has_field(self, name: str, deadline: float | None) -> bool:
         """Whether any document has a field of this name."""
@@ -289,10 +299,12 @@ class DocumentReader:
                     raise self._damaged("its documents are not in order")
                 after = some[-1][0]
 
-    def _scan(self, where: str, parameters: Sequence[Any], deadline: float | None) -> NDArray[np.int64]:
+    def _scan(
+        self, where: str, parameters: Sequence[Any], deadline: float | None, source: str = "documents"
+    ) -> NDArray[np.int64]:
         """The ordinals of all documents for which something is true, ascending."""
         found = array("q", [-1])
-        with self._watched("ordinal", f"{where} ORDER BY ordinal", parameters, deadline) as rows:
+        with self._watched("ordinal", f"{where} ORDER BY ordinal", parameters, deadline, source) as rows:
             for (ordinal,) in rows:
                 if ordinal <= found[-1]:
                     raise self._damaged("its documents are not in order")
@@ -301,16 +313,22 @@ class DocumentReader:
 
     @contextmanager
     def _watched(
-        self, columns: str, where: str, parameters: Sequence[Any], deadline: float | None
+        self,
+        columns: str,
+        where: str,
+        parameters: Sequence[Any],
+        deadline: float | None,
+        source: str = "documents",
     ) -> Iterator[Iterator[Any]]:
         """The rows of a statement that reads all documents; it is ended at the deadline."""
         with self._call(self._filtering):
-            watch = _Watch(deadline, (self._most_documents + 1_000) * (200 + 10 * len(where)))
+            size = len(where) + len(source)
+            watch = _Watch(deadline, (self._most_documents + 1_000) * (200 + 10 * size))
             if watch.is_late:
                 raise _late()
             self._filters.set_progress_handler(watch, _STEPS)
             try:
-                yield self._filters.execute(f"SELECT {columns} FROM documents WHERE {where}", parameters)
+                yield self._filters.execute(f"SELECT {columns} FROM {source} WHERE {where}", parameters)
             except sqlite3.OperationalError as error:
                 if watch.interruption is not None:
                     raise watch.interruption from None

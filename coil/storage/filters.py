@@ -34,21 +34,25 @@ _MOST_VALUES = 10_000
 _LONGEST = 1 << 20  # characters
 _SHOWN = 200
 Value = str | float | bool
-# A field's value v, of the JSON type t, as one of a kind; else it is NULL, which fails every comparison.
+_LONGEST_NUMBER = 400  # characters of a text that may be a number
+# A field's value {v}, of the JSON type {t}, as one of a kind; else it is NULL, which fails every comparison.
 _AS = {
-    "text": "WHEN 'text' THEN v",
+    "text": "WHEN 'text' THEN {v}",
     "bool": "WHEN 'true' THEN 1 WHEN 'false' THEN 0",
-    "number": "WHEN 'integer' THEN v WHEN 'real' THEN v WHEN 'text' THEN CASE WHEN json_valid(v) THEN "
-    "CASE WHEN json_type(v) IN ('integer', 'real') THEN CAST(v AS NUMERIC) END END",
+    "number": "WHEN 'integer' THEN {v} WHEN 'real' THEN {v} WHEN 'text' THEN CASE WHEN length({v}) <= "
+    f"{_LONGEST_NUMBER} AND json_valid({{v}}) THEN CASE WHEN json_type({{v}}) IN ('integer', 'real') "
+    "THEN CAST({v} AS NUMERIC) END END",
 }
 
 
 @dataclass(frozen=True)
 class Filter:
-    """A condition in SQL over the table `documents`, and the values that belong into it."""
+    """A condition in SQL over `source`, which is the table `documents` and its fields, and the values that
+    belong into both. Each field is read once for a document, however often it is compared."""
 
     where: str
     parameters: tuple[Any, ...]
+    source: str = "documents"
 
 
 def parse_filter(expression: str) -> Filter:
@@ -68,6 +72,7 @@ class _Parser:
         self._place = 0
         self._parameters: list[Any] = []
         self._depth = 0
+        self._names: dict[str, int] = {}
         self._comparisons = 0
         self._values_read = 0
 
@@ -92,7 +97,18 @@ class _Parser:
         where = self._either()
         if self._place < len(self._tokens):
             raise self._error("the end")
-        return Filter(where, tuple(self._parameters))
+        if not self._names:
+            return Filter(where, tuple(self._parameters))
+        # What is neither a text nor a number is equal to nothing and may be large. The limit is none, but
+        # keeps SQLite from reading a field anew for each comparison.
+        columns = [
+            f"json_type(fields, ?) AS t{n}, CASE WHEN json_type(fields, ?) NOT IN ('object', 'array') "
+            f"THEN json_extract(fields, ?) END AS v{n}"
+            for n in range(len(self._names))
+        ]
+        source = f"(SELECT ordinal, doc_id, {', '.join(columns)} FROM documents LIMIT -1 OFFSET 0)"
+        paths = [json_path(name) for name in self._names for _ in range(3)]
+        return Filter(where, (*paths, *self._parameters), source)
 
     def _either(self) -> str:
         return self._joined("or", self._both)
@@ -135,8 +151,7 @@ class _Parser:
         if self._take_word("exists"):
             if name == "id":
                 return "(doc_id IS NOT NULL)"
-            self._parameters.append(json_path(name))
-            return "(json_extract(fields, ?) IS NOT NULL)"
+            return f"(coalesce(t{self._number(name)}, 'null') != 'null')"
         if self._take_word("in"):
             return self._is_one_of(name, self._values())
         for mark in ("=", "!=", "<=", ">=", "<", ">"):
@@ -160,11 +175,14 @@ class _Parser:
 
     def _as_kind(self, name: str, kind: str) -> str:
         """The field, as far as it is of this kind."""
-        found = "SELECT 'text' AS t, doc_id AS v"
-        if name != "id":
-            found = "SELECT json_type(fields, ?) AS t, json_extract(fields, ?) AS v"
-            self._parameters += [json_path(name)] * 2
-        return f"(SELECT CASE t {_AS[kind]} END FROM ({found}))"
+        if name == "id":
+            return f"(CASE 'text' {_AS[kind].format(v='doc_id')} END)"
+        number = self._number(name)
+        return f"(CASE t{number} {_AS[kind].format(v=f'v{number}')} END)"
+
+    def _number(self, name: str) -> int:
+        """Which column a field is."""
+        return self._names.setdefault(name, len(self._names))
 
     def _values(self) -> list[Value]:
         if not self._take("mark", "("):

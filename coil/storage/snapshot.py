@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,25 @@ class Snapshot:
             while len(self._selected) > _FILTERS:
                 self._selected.popitem(last=False)
         return selected
+
+    def check_ids(self) -> None:
+        """No two documents have the same id; one that was damaged when it was updated may be there twice."""
+        digests, places = [], []
+        for place, (live, of) in enumerate(zip(self.segments, self._stored, strict=True)):
+            kept = None if live.alive is None else set(living_documents(live).tolist())
+            for ordinal, doc_id in of.documents.ids():
+                if kept is None or ordinal in kept:
+                    digests.append(blake2b(doc_id.encode(), digest_size=16).digest())
+                    places.append((place, ordinal))
+        values = np.array(digests, dtype="S16")
+        order = np.argsort(values, kind="stable")
+        [same] = np.nonzero(values[order][1:] == values[order][:-1])
+        if len(same):
+            ordinal = places[int(order[same[0]])][1]
+            raise DamagedManifest(
+                f"{self.path} has two documents with the id {self.document(ordinal).doc_id!r:.80}",
+                "delete the id and add the document again",
+            )
 
     def has_field(self, name: str, deadline: float | None = None) -> bool:
         """Whether any document has a field of this name."""
