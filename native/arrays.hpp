@@ -1,4 +1,4 @@
-// Arrays of Python by their names: looked up, checked for type, layout and alignment, and kept alive.
+// Arrays of Python by their names: looked up, and checked for type, layout and alignment.
 #pragma once
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -79,7 +79,7 @@ class Arrays {
     }
 
     nb::dict arrays_;
-    std::vector<Any> kept_;  // the caller may change its dictionary
+    std::vector<Any> kept_;
 };
 
 }  // namespace coil

@@ -197,7 +197,7 @@ NB_MODULE(_native, m) {
     m.doc() = "Native loops of the search core.";
     nb::set_leak_warnings(false);  // daemon threads keep what they search until the process is gone
     for (int c = 0; c < 256; ++c) SCALES[c] = static_cast<float>(std::exp2((c - 160) / 8.0));
-    nb::class_<Segment>(m, "Segment", "A segment's arrays, checked and kept alive.")
+    nb::class_<Segment>(m, "Segment", "A segment's arrays, checked. The caller keeps them alive.")
         .def(nb::init<nb::dict, std::int64_t, double, double, double>(), nb::arg("arrays"), nb::arg("n_t"), nb::arg("longest_sentence"),
              nb::arg("k1"), nb::arg("b"));
     nb::class_<NativeQuery>(m, "Query", "A query's keys and vectors.")

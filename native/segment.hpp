@@ -17,11 +17,16 @@ namespace coil {
 class Segment {
   public:
     // Arrays under the names that docs/format.md gives them; `k1` and `b` are those that the bounds were made with.
-    Segment(nb::dict named, std::int64_t n_t, double longest_sentence, double k1, double b) : arrays_(std::move(named)) {
-        const Span<std::uint32_t> list_offsets = arrays_.get<std::uint32_t>("list_offsets");
-        const Span<std::uint32_t> posting_offsets = arrays_.get<std::uint32_t>("posting_offsets");
-        const Span<std::uint16_t> posting_rows = arrays_.get<std::uint16_t>("posting_rows");
-        const Span<std::int64_t> row_documents = arrays_.get<std::int64_t>("row_documents");
+    //
+    // Whoever makes a segment keeps its arrays alive. It does not do so itself: Python lets other threads run while it unmaps
+    // an array's file, and a daemon thread that comes back from that into a destructor while the process ends aborts it.
+    Segment(nb::dict named, std::int64_t n_t, double longest_sentence, double k1, double b) {
+        Arrays found(std::move(named));
+        arrays_ = &found;
+        const Span<std::uint32_t> list_offsets = arrays_->get<std::uint32_t>("list_offsets");
+        const Span<std::uint32_t> posting_offsets = arrays_->get<std::uint32_t>("posting_offsets");
+        const Span<std::uint16_t> posting_rows = arrays_->get<std::uint16_t>("posting_rows");
+        const Span<std::int64_t> row_documents = arrays_->get<std::int64_t>("row_documents");
         const Span<std::uint32_t> row_lengths = sized<std::uint32_t>("row_lengths", row_documents.size);
         check(list_offsets.size > 0, "list_offsets", "has the wrong size");
         const std::int64_t lists = list_offsets.size - 1, mentions = list_offsets[lists], rows = row_documents.size;
@@ -35,8 +40,8 @@ class Segment {
         view.row_documents = row_documents.data;
         view.row_lengths = row_lengths.data;
         view.mentions = vectors("vectors", "vector_scales", mentions, n_t);
-        view.heads = vectors("sentence_heads", "sentence_head_scales", rows, arrays_.width("sentence_heads"));
-        view.tails = vectors("sentence_tails", "sentence_tail_scales", rows, arrays_.width("sentence_tails"));
+        view.heads = vectors("sentence_heads", "sentence_head_scales", rows, arrays_->width("sentence_heads"));
+        view.tails = vectors("sentence_tails", "sentence_tail_scales", rows, arrays_->width("sentence_tails"));
         check(view.heads.dim <= HEAD && (!view.tails.dim || view.heads.dim == HEAD), "sentence_heads", "has the wrong width");
         check(std::isfinite(longest_sentence) && longest_sentence >= 0.0, "longest_sentence is not a length");
         view.longest_sentence = static_cast<float>(longest_sentence * (1 + 1e-6));
@@ -59,6 +64,7 @@ class Segment {
         check_norms("list_norms", view.list_norms, lists);
         check_norms("block_norms", view.block_norms, blocks_);
         checked_ = std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(lists));
+        arrays_ = nullptr;
     }
 
     SegmentView view;
@@ -89,7 +95,7 @@ class Segment {
 
     template <class T>
     Span<T> sized(const char *name, std::int64_t size) {
-        const Span<T> found = arrays_.get<T>(name);
+        const Span<T> found = arrays_->get<T>(name);
         check(found.size == size, name, "has the wrong size");
         return found;
     }
@@ -98,7 +104,7 @@ class Segment {
         // Checked first, so that no product below overflows.
         check(dim >= 0 && dim <= MOST_DIM, name, "has vectors of a width that the kernels cannot read");
         Vectors found;
-        const Span<std::uint8_t> values = arrays_.get_values(name, found.kind);
+        const Span<std::uint8_t> values = arrays_->get_values(name, found.kind);
         check(values.size == count * dim, name, "has the wrong size");
         found.data = values.data;
         found.count = count;
@@ -108,7 +114,7 @@ class Segment {
     }
 
     Span<std::uint32_t> take_keys() {
-        const Span<std::uint8_t> keys = arrays_.get<std::uint8_t>("keys");
+        const Span<std::uint8_t> keys = arrays_->get<std::uint8_t>("keys");
         const Span<std::uint32_t> blocks = sized<std::uint32_t>("key_blocks", (view.lists + BLOCK_KEYS - 1) / BLOCK_KEYS + 1);
         view.keys = {keys.data, blocks.data, view.lists};
         keys_size_ = keys.size;
@@ -116,7 +122,7 @@ class Segment {
     }
 
     void take_bounds() {
-        const Span<std::uint32_t> long_lists = arrays_.get<std::uint32_t>("long_lists");
+        const Span<std::uint32_t> long_lists = arrays_->get<std::uint32_t>("long_lists");
         const Span<std::uint32_t> long_offsets = sized<std::uint32_t>("long_offsets", long_lists.size + 1);
         blocks_ = long_offsets[long_lists.size];
         view.list_norms = sized<float>("list_norms", view.lists).data;
@@ -128,7 +134,7 @@ class Segment {
         view.block_norms = sized<float>("block_norms", blocks_).data;
         view.block_factors = sized<std::uint8_t>("block_factors", blocks_).data;
         view.tail_norms = sized<std::uint8_t>("tail_norms", view.rows).data;
-        const Span<float> step = arrays_.get<float>("norm_step");
+        const Span<float> step = arrays_->get<float>("norm_step");
         check(step.size == 1 && step[0] >= 0.0f && std::isfinite(step[0]), "norm_step", "is not a length");
         view.norm_step = step[0];
     }
@@ -181,7 +187,7 @@ class Segment {
         check(std::all_of(norms, norms + count, [](float norm) { return norm >= 0.0f; }), name, "holds a negative number or NaN");
     }
 
-    Arrays arrays_;
+    Arrays *arrays_ = nullptr;  // while it is made
     std::int64_t keys_size_ = 0, blocks_ = 0;
     std::once_flag begun_;
     std::vector<std::uint64_t> beginnings_;  // made when a key is first looked up

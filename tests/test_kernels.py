@@ -313,7 +313,8 @@ def test_keys_are_found_where_python_finds_them(keys: set[str]) -> None:
     rng = np.random.default_rng(0)
     [live] = build([make_text(rng, ordered, 2, 0)], 2, 0)
     wanted = [*ordered, *(key + "x" for key in ordered), *(key[:-1] for key in ordered), "\U0010ffff"]
-    found = native.find_keys([NativeScorer().segment(live.segment)] * 2, [key.encode() for key in wanted])
+    read = NativeScorer().segment(live.segment)
+    found = native.find_keys([read.read] * 2, [key.encode() for key in wanted])
     dictionary = Dictionary.of(ordered)
     assert found.tolist() == [[dictionary.find(key) for key in wanted]] * 2
     assert found.dtype == np.int32

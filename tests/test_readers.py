@@ -520,3 +520,16 @@ def test_any_bytes_give_values_or_a_coil_error(tmp_path, name, data, packed):
     for read in readers:
         with contextlib.suppress(CoilError):
             repr(read()).encode()  # nothing that cannot be written again
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_an_empty_row_group_has_no_rows(tmp_path: Path, dictionary: bool) -> None:
+    """As an empty partition has it."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    full = arrow.table({"id": ["a", "b"], "text": ["river", "bank"]})
+    with parquet.ParquetWriter(tmp_path / "a.parquet", full.schema, use_dictionary=dictionary) as file:
+        for table in (full.slice(0, 0), full, full.slice(0, 0)):
+            file.write_table(table)
+    parquet.write_table(full.slice(0, 0), tmp_path / "none.parquet", use_dictionary=dictionary)
+    assert [document.doc_id for document in read_documents(tmp_path / "a.parquet")] == ["a", "b"]
+    assert list(read_documents(tmp_path / "none.parquet")) == []

@@ -13,9 +13,7 @@ from tests.hash_encoder import HashEncoder
 from tests.serving import TOKEN, Running, running
 from tests.test_service import ONE, WRITE, build, expect_problem
 
-OPTIONS = (
-    "k, filter, by, min_score, min_share, stats, matches, offset, sort, fold_duplicates, plain, suggest"
-)
+OPTIONS = "k, filter, by, min_score, min_share, stats, matches, offset, sort, fold_duplicates, plain, suggest"
 SEARCH_PARAMETERS = f"q, {OPTIONS}"
 SYSTEMS = "coil, tokens, bm25, dense, hybrid"
 

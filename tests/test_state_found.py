@@ -16,8 +16,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from coil.arrays import distinct, is_among
 from coil.errors import DamagedManifest, IndexLocked, IndexProblem, InputError
 from coil.indexes.opening import create, open_index
 from coil.storage import publishing, writer
@@ -394,4 +398,101 @@ def test_verify_finds_an_id_that_is_there_twice(tmp_path: Path) -> None:
             index.verify()
         index.delete(["d77"])
         assert not index.has("d77") or index.delete(["d77"]) == 1
+        index.verify()
+
+
+def test_an_add_that_fails_late_says_what_stays(tmp_path: Path) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        given = [{"id": str(n), "text": "river"} for n in range(3000)] + [{"id": "1", "text": "river"}]
+        with pytest.raises(InputError, match="duplicate id '1'") as caught:
+            index.add(given, commit_every=1000)
+        assert len(index) >= 1000
+        assert str(caught.value).endswith(f"; the first {len(index):,} documents were added and stay")
+        with pytest.raises(InputError, match="duplicate id '0'") as caught:
+            index.add(given)
+        assert "stay" not in str(caught.value)  # nothing was added
+
+
+def test_a_wrong_argument_leaves_no_index(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="memory"):
+        create(tmp_path / "a.coil", encoder=HashEncoder(), memory="1G")  # type: ignore[arg-type]
+    create(tmp_path / "a.coil", encoder=HashEncoder()).close()
+
+
+def test_a_closed_index_can_be_printed(tmp_path: Path) -> None:
+    index = create(tmp_path / "a.coil", encoder=HashEncoder())
+    index.close()
+    assert repr(index).endswith("a.coil', closed>")
+
+
+def test_a_field_with_a_nul_is_not_taken_for_what_is_before_it(tmp_path: Path) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        tenants = {"a": "acme", "b": "acme\0evil"}
+        index.add([{"id": name, "text": "river", "tenant": tenant} for name, tenant in tenants.items()])
+        for expression, expected in (
+            ('tenant = "acme"', "a"),
+            ('tenant in ("acme")', "a"),
+            ('tenant != "acme"', "b"),
+            ('tenant = "acme\ufffdevil"', "b"),
+        ):
+            assert [hit.doc_id for hit in index.search("river", filter=expression)] == [expected]
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": np.int64(4), "text": "river", "year": np.int32(2020), "part": np.float32(0.5)}])
+        assert index.document("4").fields == {"year": 2020, "part": 0.5}
+        assert index.search("river", filter="year > 2019 and part < 1")
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp16", "int8+fp16"])
+def test_a_model_without_token_vectors_is_explained(tmp_path: Path, precision: Any) -> None:
+    encoder = HashEncoder(n_t=0, n_c=8)
+    with create(tmp_path / "a.coil", encoder=encoder, precision=precision) as index:
+        index.add([{"id": "a", "text": "river bank river"}, {"id": "b", "text": "money bank river"}])
+        for by in ("coil", "bm25", "dense", "hybrid"):
+            for hit in index.search("river bank river", by=by):  # type: ignore[arg-type]
+                made = index.explain("river bank river", hit.doc_id, by=by)  # type: ignore[arg-type]
+                assert made.score == pytest.approx(hit.score, abs=1e-5)
+
+
+@given(st.lists(st.integers(-5, 5)), st.lists(st.integers(-5, 5)), st.sampled_from(["i8", "u2", "f4"]))
+def test_sets_of_numbers(numbers: list[int], others: list[int], kind: str) -> None:
+    some = np.array(numbers).astype(kind)
+    assert distinct(some).tolist() == sorted(set(some.tolist()))
+    among = is_among(some, np.array(others).astype(kind))
+    assert among.tolist() == [
+        number in set(np.array(others).astype(kind).tolist()) for number in some.tolist()
+    ]
+
+
+ENDS = """
+import sys, threading, time, random
+from coil.indexes.opening import open_index
+from tests.hash_encoder import HashEncoder
+index = open_index(sys.argv[1], encoder=HashEncoder(), threads=2)
+def change():
+    for n in range(10**6):
+        index.update([{"id": f"t{n % 50}", "text": "river " * random.randint(1, 50)}])
+def read():
+    while True:
+        index.search("river bank money", k=20, filter="year < 15")
+for work in (change, read, read):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(random.random() * 0.3)
+"""
+
+
+def test_a_process_ends_while_daemon_threads_write_and_search(tmp_path: Path) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": f"d{n}", "text": "river bank " * (n + 1), "year": n} for n in range(20)])
+    for _ in range(int(os.environ.get("COIL_CRASH_ROUNDS", "4"))):
+        ended = subprocess.run(
+            [sys.executable, "-c", ENDS, str(tmp_path / "a.coil")],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr[-2000:]
+    with open_index(tmp_path / "a.coil", encoder=HashEncoder()) as index:
         index.verify()

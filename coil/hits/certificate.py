@@ -14,6 +14,7 @@ from dataclasses import astuple, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.arrays import is_among
 from coil.hits.rankers import Counts, Rankings, Selection, best_documents, check_deadline
 from coil.hits.ranking import Ranking
 from coil.lists.segment import LiveSegment
@@ -75,7 +76,7 @@ def _rescore(
 def _rows_of(live: LiveSegment, number: int, close: Ranking) -> NDArray[np.intp]:
     """All rows of the documents that are close: the best row may be another one in the precise form."""
     documents = close.ordinals[close.segments == number]
-    return np.flatnonzero(np.isin(live.segment.row_documents, documents))
+    return np.flatnonzero(is_among(live.segment.row_documents, documents))
 
 
 def _sum(first: Counts, second: Counts) -> Counts:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.arrays import is_among
 from coil.errors import SearchTimeout
 from coil.hits.ranking import Ranked, Ranking
 from coil.hits.top_k import top_k
@@ -117,7 +118,7 @@ def mask_of(live: LiveSegment, allowed: NDArray[np.int64] | None) -> NDArray[np.
     """A byte for each row, 0 where it does not count; None where all do."""
     if allowed is None:
         return None if live.alive is None else live.alive.astype(np.uint8)
-    mask = np.isin(live.segment.row_documents, allowed)
+    mask = is_among(live.segment.row_documents, allowed)
     return (mask if live.alive is None else mask & live.alive).astype(np.uint8)
 
 
@@ -182,7 +183,7 @@ class NativeRanker:
         with native_errors():
             answers: Any = self._scorer.native.search(
                 instruction_set=self._scorer.instruction_set,
-                segments=self._native_segments,
+                segments=[of.read for of in self._native_segments],
                 masks=masks,
                 queries=[query.native for query in queries],
                 k=k,

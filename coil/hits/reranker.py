@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.arrays import distinct, is_among
 from coil.errors import DuplicateId, InputError
 from coil.hits.collection import Collection, MemoryCollection
 from coil.hits.rankers import Selection
@@ -98,7 +99,7 @@ def rank_candidates(
     asker = Searcher(encoder, collection)
     encoded = asker.encode(queries, by)
     prepared = asker.prepare(encoded, by)
-    wanted = [np.unique(np.array(of_query, dtype=np.int64)) for of_query in candidates]
+    wanted = [distinct(np.array(of_query, dtype=np.int64)) for of_query in candidates]
     asked = [asks_anything(text, v) for text, v in zip(queries, encoded, strict=True)]
     segments = _narrow(collection.segments, wanted, prepared)
     searchers: dict[tuple[int, ...], Searcher] = {}  # by the segments that they search
@@ -128,7 +129,7 @@ def _narrow(
     queries: Sequence[PreparedQuery],
 ) -> list[LiveSegment]:
     """The segments that hold candidates; where they hold much else, only the candidates' rows of them."""
-    everyone = np.unique(np.concatenate([np.zeros(0, np.int64), *wanted]))
+    everyone = distinct(np.concatenate([np.zeros(0, np.int64), *wanted]))
     kept: list[LiveSegment] = []
     cut: list[Segment] = []
     rows: list[NDArray[np.bool_]] = []
@@ -136,7 +137,7 @@ def _narrow(
         segment = live.segment
         if not _holds(segment, everyone):
             continue
-        mine = np.isin(segment.row_documents, everyone)
+        mine = is_among(segment.row_documents, everyone)
         if live.alive is not None:
             mine &= live.alive
         # What the queries would read for nothing, counted in mentions, against what there is to copy from.
@@ -177,7 +178,7 @@ def _with_zeros(
     best: list[Candidate], ordinals: NDArray[np.int64], segments: Sequence[LiveSegment]
 ) -> list[Candidate]:
     """A search leaves out what scores exactly 0; a candidate comes back all the same."""
-    left = np.setdiff1d(ordinals, np.array([found.ordinal for found in best], dtype=np.int64))
+    left = ordinals[~is_among(ordinals, np.array([found.ordinal for found in best], dtype=np.int64))]
     if not len(left):
         return best
     complete = list(best)

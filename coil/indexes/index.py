@@ -47,8 +47,7 @@ class Index(IndexReader):
         model: str | Path | None = None,
     ) -> None:
         """`memory`: bytes that the process may take while it changes the index."""
-        if memory is not None:
-            check_number("memory", memory, 1 << 62)
+        check_memory(memory)
         check_number("threads", threads, MOST_THREADS)
         check_device(device)
         folder = folder.absolute()  # the working directory may change
@@ -79,14 +78,25 @@ class Index(IndexReader):
         hears how many more are encoded, and how many bytes of the corpus, if it is files, are read.
 
         `go_on` is called every few seconds, also within a long document. An exception from it ends the call;
-        what is not committed by then is not added.
+        what is not committed by then is not added. Where a later document is wrong, what was committed stays,
+        and the error says how many documents that is; up to 65,536 documents are usually one commit.
         """
         check_choice("on_duplicate", on_duplicate, OnDuplicate)
         check_number("commit_every", commit_every, 1 << 62)
         placed = GivenDocuments(documents)
         listener = Listener(committed, encoded, left_out or _warn_of_empty, go_on)
         with self._writer(self.encoder) as writer:
-            return writer.add(placed, on_duplicate, listener, commit_every, placed.are_files)
+            before = self._next_ordinal()
+            try:
+                return writer.add(placed, on_duplicate, listener, commit_every, placed.are_files)
+            except CoilError as error:
+                if kept := self._next_ordinal() - before:
+                    error.args = (f"{error}; the first {how_many(kept, 'document')} were added and stay",)
+                raise
+
+    def _next_ordinal(self) -> int:
+        with self._holder.held() as snapshot:
+            return snapshot.manifest.next_ordinal
 
     def build(
         self,
@@ -200,6 +210,12 @@ def check_number(name: str, value: object, most: int) -> None:
         raise InputError(
             f"{name} is {show(value)}; expected a whole number, 1 or more, up to {most:,}", f"change {name}"
         )
+
+
+def check_memory(memory: object) -> None:
+    """The bytes that a process may take, or none."""
+    if memory is not None:
+        check_number("memory", memory, 1 << 62)
 
 
 def _plan(encoder: Encoder | None, memory: int | None, n_t: int) -> MemoryPlan:

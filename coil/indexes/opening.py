@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coil.errors import InputError, OutputError
-from coil.indexes.index import Index, check_choice
+from coil.indexes.index import Index, check_choice, check_memory
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.storage.disk import make_folders
@@ -37,6 +37,7 @@ def create(
     folder = check_path(path)
     check_choice("precision", precision, Precision)
     check_choice("long", long, Long)
+    check_memory(memory)
     check_free(folder)
     encoder = encoder if encoder is not None else OnnxEncoder(model)
     make_folders(folder)

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-import numpy as np
-
+from coil.arrays import is_among
 from coil.errors import DamagedManifest, InputError, MissingSegment, how_many
 from coil.explanations.explainer import explain_hit
 from coil.explanations.explanation import Explanation
@@ -75,7 +74,11 @@ class IndexReader:
             return snapshot.manifest.n_documents
 
     def __repr__(self) -> str:
-        return f"<coil.Index {str(self.folder)!r}, {how_many(len(self), 'document')}>"
+        try:
+            size = how_many(len(self), "document")
+        except InputError:
+            size = "closed"
+        return f"<coil.Index {str(self.folder)!r}, {size}>"
 
     def close(self) -> None:
         """Let go of the files, as soon as nobody reads them any more."""
@@ -212,7 +215,7 @@ class IndexReader:
     ) -> Ordinals:
         """The documents that fulfil a question's conditions, of those that a filter allows."""
         found = documents_with(snapshot, self.encoder, question.conditions, deadline)
-        return found if allowed is None else np.intersect1d(found, allowed, assume_unique=True)
+        return found if allowed is None else found[is_among(found, allowed)]
 
     def rerank(self, query: str, doc_ids: Sequence[str], by: By = "coil") -> list[Hit]:
         """These documents in the order of their scores for a query; the scores are those of a search."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.arrays import distinct
 from coil.errors import InputError
 from coil.lists.bounds import find_bounds, norms_of, saturate
 from coil.lists.dictionary import Dictionary
@@ -211,7 +212,7 @@ def assemble_segment(
             f"a segment would have {len(numbers):,} mentions; the limit is {MOST_MENTIONS:,}",
             "index shorter chunks: use a model with a smaller document_length",
         )
-    used = sorted(np.unique(numbers).tolist(), key=keys.__getitem__)  # as their UTF-8 bytes would be
+    used = sorted(distinct(numbers).tolist(), key=keys.__getitem__)  # as their UTF-8 bytes would be
     names = [keys[number] for number in used]
     places = np.zeros(len(keys), dtype=np.int32)
     places[used] = np.arange(len(used))

@@ -35,7 +35,8 @@ class GroupedVectors:
         begin, end, step = part.indices(self.count)
         assert step == 1
         if not self.dim:
-            return StoredVectors(np.zeros((max(end - begin, 0), 0), self.values.dtype), self.scales)
+            scales = None if self.scales is None else self.scales[begin:end]
+            return StoredVectors(np.zeros((max(end - begin, 0), 0), self.values.dtype), scales)
         first, last = begin // LANES, -(-end // LANES)
         whole = min(last, self.count // LANES)
         size = LANES * self.dim

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.arrays import is_among
 from coil.errors import DamagedSegment
 from coil.lists.bounds import BLOCK, Bounds, find_bounds, norms_of, saturate
 from coil.lists.dictionary import BLOCK_KEYS, Dictionary
@@ -275,7 +276,7 @@ def check_mentions(segment: Segment, where: str) -> None:
     starts = segment.posting_mentions()
     falls = np.flatnonzero(segment.posting_rows[1:] <= segment.posting_rows[:-1]) + 1
     begins = segment.posting_offsets[:-1].astype(np.int64)
-    if not np.isin(falls, begins).all() or not np.array_equal(starts[begins], segment.list_offsets[:-1]):
+    if not is_among(falls, begins).all() or not np.array_equal(starts[begins], segment.list_offsets[:-1]):
         raise refuse("the rows of a list are not in ascending order, or too many or too few")
     _check_numbers(segment, refuse)
     _check_bounds(segment, starts, refuse)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,8 +17,18 @@ from coil.errors import DamagedSegment, TooLittleMemory
 from coil.lists.segment import Segment
 from coil.scores.prepared import PreparedQuery
 
-_SEGMENTS: WeakKeyDictionary[Segment, Any] = WeakKeyDictionary()
 WIDEST = 1024  # dimensions; beyond, whole-number sums could overflow
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSegment:
+    """A segment as the kernels read it, and the arrays that they read, which must outlive it."""
+
+    read: Any
+    arrays: dict[str, NDArray[Any]]
+
+
+_SEGMENTS: WeakKeyDictionary[Segment, KernelSegment] = WeakKeyDictionary()
 
 
 def load_native() -> Any | None:
@@ -38,24 +48,23 @@ class NativeScorer:
 
     def __call__(self, query: PreparedQuery, segment: Segment) -> NDArray[np.int64]:
         """The score of every row of the segment, [rows]."""
-        read = self.segment(segment)
+        found = self.segment(segment)
         with native_errors():
-            scores: NDArray[np.int64] = self.native.score_segment(self.instruction_set, read, query.native)
+            scores: NDArray[np.int64] = self.native.score_segment(
+                self.instruction_set, found.read, query.native
+            )
         return scores
 
-    def segment(self, segment: Segment) -> Any:
-        """A segment as the kernels read it; it keeps the arrays alive, and lives as long as the segment."""
+    def segment(self, segment: Segment) -> KernelSegment:
+        """A segment as the kernels read it; it lives as long as the segment, or as somebody holds it."""
         found = _SEGMENTS.get(segment)
         if found is None:
+            arrays = named_arrays(segment)
             with native_errors():
-                found = self.native.Segment(
-                    named_arrays(segment),
-                    segment.vectors.dim,
-                    segment.longest_sentence,
-                    segment.k1,
-                    segment.b,
+                read = self.native.Segment(
+                    arrays, segment.vectors.dim, segment.longest_sentence, segment.k1, segment.b
                 )
-            _SEGMENTS[segment] = found
+            found = _SEGMENTS[segment] = KernelSegment(read, arrays)
         return found
 
 
@@ -69,7 +78,7 @@ def key_finder(segments: Sequence[Segment]) -> Callable[[str], Sequence[int]]:
 
     def find(key: str) -> Sequence[int]:
         with native_errors():
-            places: list[int] = native.find_keys(prepared, [key.encode()])[:, 0].tolist()
+            places: list[int] = native.find_keys([of.read for of in prepared], [key.encode()])[:, 0].tolist()
         return places
 
     return find

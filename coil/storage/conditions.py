@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.arrays import distinct, is_among
 from coil.errors import InputError, SearchTimeout
-from coil.storage.snapshot import Snapshot
+from coil.storage.snapshot import Snapshot, living_documents
 from coil.texts.asking import Condition
 from coil.texts.values import clean
 from coil.tokens.tokenizer import Tokenizer
@@ -48,7 +49,7 @@ def documents_with(
         kept = _living(snapshot)
     for condition in of_lists:
         if not condition.wanted and not condition.phrase:
-            kept = np.setdiff1d(kept, _with_all(snapshot, keys[condition]), assume_unique=True)
+            kept = _kept(kept, _with_all(snapshot, keys[condition]), wanted=False)
     for condition in conditions:
         if condition.field is not None:
             found = _with_field(snapshot, encoder.tokenizer, condition, kept, deadline)
@@ -98,15 +99,14 @@ def _with_key(snapshot: Snapshot, key: str) -> Ordinals:
         rows = live.segment.rows_at(live.segment.find(key))[0]
         if live.alive is not None:
             rows = rows[live.alive[rows]]
-        parts.append(np.unique(live.segment.row_documents[rows]).astype(np.int64))
+        parts.append(distinct(live.segment.row_documents[rows]).astype(np.int64))
     return np.concatenate(parts)
 
 
 def _living(snapshot: Snapshot) -> Ordinals:
     parts = [np.zeros(0, np.int64)]
     for live in snapshot.segments:
-        documents = live.segment.row_documents
-        parts.append(np.unique(documents if live.alive is None else documents[live.alive]).astype(np.int64))
+        parts.append(living_documents(live).astype(np.int64))
     return np.concatenate(parts)
 
 
@@ -164,7 +164,7 @@ def _texts_of(value: Any) -> Iterator[str]:
 
 
 def _kept(kept: Ordinals, found: Ordinals, wanted: bool) -> Ordinals:
-    return found if wanted else np.setdiff1d(kept, found, assume_unique=True)
+    return found if wanted else kept[~is_among(kept, found)]
 
 
 def _both(kept: Ordinals | None, found: Ordinals) -> Ordinals:
@@ -172,8 +172,7 @@ def _both(kept: Ordinals | None, found: Ordinals) -> Ordinals:
 
 
 def _intersect(one: Ordinals, other: Ordinals) -> Ordinals:
-    both: Ordinals = np.intersect1d(one, other, assume_unique=True)
-    return both
+    return one[is_among(one, other)]
 
 
 def _check_time(deadline: float | None) -> None:

@@ -22,6 +22,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.arrays import is_among
 from coil.compiled import compiled_code
 from coil.errors import DamagedSegment, IndexProblem, InputError, SearchTimeout
 from coil.forks import make_lock
@@ -259,7 +260,7 @@ class DocumentReader:
     def count_truncated(self, alive: NDArray[np.int64] | None) -> int:
         """How many documents, of these ordinals or of all, were truncated."""
         found = self._scan("dropped > 0", (), None)
-        return len(found) if alive is None else int(np.isin(found, alive).sum())
+        return len(found) if alive is None else int(is_among(found, alive).sum())
 
     def select(self, wanted: Filter, deadline: float | None) -> NDArray[np.int64]:
         """The ordinals of the documents that a filter keeps, ascending; SearchTimeout after the deadline."""

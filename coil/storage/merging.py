@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.arrays import distinct
 from coil.lists.building import merge_segments
 from coil.lists.segment import MOST_ROWS, Segment
 from coil.storage.documents import StoredDocument
@@ -124,7 +125,7 @@ def merge_run(publisher: Publisher, current: Snapshot, begin: int, end: int) -> 
 def _write(
     publisher: Publisher, number: int, segment: Segment, sources: Sequence[StoredSegment]
 ) -> SegmentEntry:
-    documents = _documents_of(sources, np.unique(segment.row_documents))
+    documents = _documents_of(sources, distinct(segment.row_documents))
     return write_stored_segment(publisher.folder, number, segment, documents)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from coil.arrays import distinct, is_among
 from coil.errors import IndexProblem
 from coil.storage.disk import Folder
 from coil.storage.manifest import (
@@ -73,11 +72,11 @@ class Publisher:
                 continue
             live = current.segments[place]
             documents = live.segment.row_documents
-            alive = ~np.isin(documents, ordinals)
+            alive = ~is_among(documents, ordinals)
             if live.alive is not None:
                 alive &= live.alive
             if alive.any():  # counted, not computed from what the manifest says
-                entries.append(entry.with_alive(alive, len(np.unique(documents[alive]))))
+                entries.append(entry.with_alive(alive, len(distinct(documents[alive]))))
         return entries
 
     def remove_strays(self) -> None:

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.arrays import distinct, is_among
+from coil.compiled import compiled_code
 from coil.errors import (
     CoilError,
     DamagedManifest,
@@ -125,12 +127,15 @@ class Snapshot:
         """Hold it no more; the last one closes the files."""
         if not self._holds.let_go():
             return
-        stored, self._stored = self._stored, []
-        self._searcher = None
-        self.segments = []
-        self._selected.clear()
-        for of in stored:
-            of.release()
+        # The last holder of native objects frees what they refer to, from within C++: see `compiled_code`.
+        with compiled_code():
+            stored, self._stored = self._stored, []
+            self._searcher = None
+            self.segments = []
+            self._selected.clear()
+            for of in stored:
+                of.release()
+            del stored
 
     def check_files(self) -> None:
         """Notice a file that was cut short under us, at most once a second."""
@@ -225,7 +230,7 @@ class Snapshot:
         for live, of in zip(self.segments, self._stored, strict=True):
             kept = of.documents.select(wanted, deadline)
             if live.alive is not None:
-                kept = kept[np.isin(kept, living_documents(live))]
+                kept = kept[is_among(kept, living_documents(live))]
             parts.append(kept)
         selected = np.concatenate(parts)
         with self._lock:
@@ -448,4 +453,4 @@ def _is_another(found: Manifest, known: Manifest) -> bool:
 def living_documents(live: LiveSegment) -> NDArray[np.int64]:
     """The ordinals of a segment's documents that are there, ascending."""
     documents = live.segment.row_documents
-    return np.unique(documents if live.alive is None else documents[live.alive])
+    return distinct(documents if live.alive is None else documents[live.alive])

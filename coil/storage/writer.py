@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
+from coil.arrays import is_among
 from coil.errors import InputError
 from coil.lists.building import SegmentBuilder, merge_segments
 from coil.lists.precision import Precision
@@ -345,6 +344,6 @@ class IndexWriter:
         segment = pending.builder.finish()
         pending.builder = self._fresh().builder  # its parts are copied: let go of them before writing
         if replaced:  # by a later document of the same commit: it was never there
-            [segment] = merge_segments([segment], [~np.isin(segment.row_documents, sorted(replaced))])
+            [segment] = merge_segments([segment], [~is_among(segment.row_documents, sorted(replaced))])
         rows = (stored(ordinal, document, dropped) for ordinal, document, dropped in living)
         return write_stored_segment(self._folder, current.manifest.next_segment, segment, rows)

@@ -173,6 +173,8 @@ def _row_groups(file: BinaryIO, longest: int, where: str) -> list[list[_Column]]
 
 def _column(fields: Fields) -> _Column:
     begin = min(fields[9], fields.get(11) or fields[9])  # the dictionary, if there is one, comes first
+    if not fields[5]:  # no values: there may be no page either, and what is said of its place means nothing
+        begin, fields = 0, {**fields, 7: 0}
     name = b".".join(fields[3]).decode("utf-8", "replace")
     return _Column(name, fields[1], fields[5], fields[6], begin, begin + fields[7])
 

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from coil.errors import BadLine, InputError, how_many, require
 from coil.texts.decompression import COMPRESSIONS
 from coil.texts.opening import (
@@ -90,7 +92,7 @@ def take_id(record: Record, keys: Sequence[str], where: str, line: int) -> tuple
             f"no id found among the keys {_shown_keys(record)}",
             f"add one of the keys {', '.join(keys)}",
         )
-    value = record[key]
+    value = record[key].item() if isinstance(record[key], np.generic) else record[key]
     if isinstance(value, int) and not isinstance(value, bool) and -_LARGEST < value < _LARGEST:
         value = str(value)
     if not isinstance(value, str) or not value:
@@ -133,10 +135,13 @@ def _show(value: object) -> str:
 def plain_value(value: Any) -> Any:
     """A value that JSON can hold: dates and the like become strings, NaN and infinities become None.
 
-    A whole number that is too long for JSON readers, that of Python among them, is a ValueError.
+    Numbers of NumPy become those of Python, a NUL becomes U+FFFD. A whole number that is too long for JSON
+    readers, that of Python among them, is a ValueError.
     """
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, str):
-        return clean(value)
+        return _field_text(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, int) and not -_LARGEST < value < _LARGEST:
@@ -144,12 +149,17 @@ def plain_value(value: Any) -> Any:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, dict):
-        return {clean(str(key)): plain_value(inner) for key, inner in value.items()}
+        return {_field_text(str(key)): plain_value(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [plain_value(inner) for inner in value]
     if isinstance(value, bytes):
         return decode(value)
-    return clean(str(value))
+    return _field_text(str(value))
+
+
+def _field_text(text: str) -> str:
+    """SQLite reads a text in JSON up to a NUL: a filter would take what is before it for all of it."""
+    return clean(text).replace("\0", "\ufffd")
 
 
 def is_irds(source: Source) -> bool:
