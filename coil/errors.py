@@ -39,11 +39,20 @@ from types import ModuleType
 
 
 class CoilError(Exception):
-    """The base: `str(error)` is the one-line reason, `error.remedy` the one-line way out (may be empty)."""
+    """The base: `error.reason` is one line, `error.remedy` the one-line way out (may be empty); both are its
+    text."""
 
     def __init__(self, reason: str, remedy: str = "") -> None:
         super().__init__(reason)
-        self.remedy = remedy
+        self.reason, self.remedy = reason, remedy
+
+    def __str__(self) -> str:
+        return f"{self.reason}\n  try: {self.remedy}" if self.remedy else self.reason
+
+
+def reason_of(error: BaseException) -> str:
+    """Why, in one line."""
+    return error.reason if isinstance(error, CoilError) else str(error) or type(error).__name__
 
 
 class InputError(CoilError):

@@ -362,4 +362,4 @@ def test_values_that_are_refused_are_told_briefly(server: Running) -> None:
     assert "coil, tokens, bm25, dense, hybrid" in detail('{"query": "x", "by": 3}')
     with pytest.raises(InputError) as found:
         server.service.served["notes"].index.search("x", min_score=1e10)
-    assert detail('{"query": "x", "min_score": 1e10}') == str(found.value)
+    assert detail('{"query": "x", "min_score": 1e10}') == found.value.reason

@@ -21,7 +21,7 @@ def _check_measures(ctx: click.Context, parameter: click.Parameter, value: str) 
     try:
         return tuple(str(measure) for measure in parse_measures(split_measures(value)))
     except InputError as error:
-        raise click.BadParameter(f"{error}\n  try: {error.remedy}", ctx=ctx, param=parameter) from error
+        raise click.BadParameter(str(error), ctx=ctx, param=parameter) from error
 
 
 @click.command("evaluate")

@@ -146,8 +146,6 @@ def run(arguments: list[str] | None = None) -> int:
         return 2
     except CoilError as error:
         click.echo(f"coil: {error}", err=True)
-        if error.remedy:
-            click.echo(f"  try: {error.remedy}", err=True)
         return 1
     except (KeyboardInterrupt, click.Abort) as error:
         if isinstance(error, Terminated) or isinstance(

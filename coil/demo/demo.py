@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from coil import __version__
-from coil.errors import CoilError, OutputError
+from coil.errors import CoilError, OutputError, reason_of
 from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
 from coil.texts.values import Document
@@ -75,7 +75,10 @@ def prepare(
             index.verify()
             complete = bool(manifest["complete"])
     except (CoilError, OSError, ValueError, KeyError) as error:
-        index, note = None, f"what was saved in {folder} was damaged ({error}), so it was made again"
+        index, note = (
+            None,
+            f"what was saved in {folder} was damaged ({reason_of(error)}), so it was made again",
+        )
     if index is not None and complete:
         return Prepared(index, reused=True, seconds=time.monotonic() - began)
     if index is None:

@@ -91,7 +91,7 @@ class Index(IndexReader):
                 return writer.add(placed, on_duplicate, listener, commit_every, placed.are_files)
             except CoilError as error:
                 if kept := self._next_ordinal() - before:
-                    error.args = (f"{error}; the first {how_many(kept, 'document')} were added and stay",)
+                    error.reason += f"; the first {how_many(kept, 'document')} were added and stay"
                 raise
 
     def _next_ordinal(self) -> int:
@@ -183,7 +183,7 @@ class Index(IndexReader):
                 newer = newer_state(folder, current)
             except ReplacedIndex as error:
                 raise ReplacedIndex(
-                    f"{error}; nothing was written", "open it again, and write to the one you mean"
+                    f"{error.reason}; nothing was written", "open it again, and write to the one you mean"
                 ) from error
             if newer is not None:
                 self._holder.offer(newer)

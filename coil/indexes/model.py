@@ -52,6 +52,6 @@ class IndexModel:
             return OnnxEncoder(self._settings["model"])
         except MissingModelFile as error:
             raise MissingModelFile(
-                f"{self._folder} was made with a model that is no longer there: {error}",
+                f"{self._folder} was made with a model that is no longer there: {error.reason}",
                 "say where it is now with --model FOLDER, or coil.open(..., model=FOLDER)",
             ) from error

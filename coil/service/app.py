@@ -416,7 +416,7 @@ def _tell(request: Request, problem: Problem) -> Response:
 async def _tell_coil_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, CoilError)
     if not isinstance(error, InputError | SearchTimeout):  # the client only gets a general message
-        extra = {"request_id": request.state.request_id, "reason": str(error), "remedy": error.remedy}
+        extra = {"request_id": request.state.request_id, "reason": error.reason, "remedy": error.remedy}
         # That another process is writing is nothing to repair.
         _log.log(logging.INFO if isinstance(error, IndexLocked) else logging.ERROR, "refused", extra=extra)
     return _tell(request, problem_of(error))

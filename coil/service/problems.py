@@ -139,9 +139,9 @@ def problem_of(error: CoilError) -> Problem:
     logged, and the client gets a general message.
     """
     if isinstance(error, InputError):
-        return Problem(422, "bad_input", str(error), error.remedy)
+        return Problem(422, "bad_input", error.reason, error.remedy)
     if isinstance(error, SearchTimeout):
-        return Problem(504, "timeout", str(error), error.remedy)
+        return Problem(504, "timeout", error.reason, error.remedy)
     if isinstance(error, IndexLocked):
         return Problem(
             409,

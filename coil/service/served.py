@@ -22,6 +22,7 @@ from coil.errors import (
     OptionMismatch,
     OutputError,
     ReplacedIndex,
+    reason_of,
 )
 from coil.indexes.index import Index
 from coil.indexes.opening import open_index
@@ -153,9 +154,9 @@ class ServedIndex:
 
     def _remember(self, error: DamagedSegment) -> None:
         if not self.damage:
-            _log.error("damaged", extra={"index": self.name, "reason": str(error)})
+            _log.error("damaged", extra={"index": self.name, "reason": error.reason})
             files = self._files()
-            named = frozenset(file for file in files if file[0] in str(error))
+            named = frozenset(file for file in files if file[0] in error.reason)
             self.damage, self._damaged_files = "is damaged", named or files
 
     def _files(self) -> frozenset[_File]:
@@ -182,7 +183,7 @@ class ServedIndex:
                 self._remember(error)
                 return
             if not self.trouble:
-                _log.error("cannot reload", extra={"index": self.name, "reason": str(error)})
+                _log.error("cannot reload", extra={"index": self.name, "reason": reason_of(error)})
             gone = isinstance(error, MissingIndex)
             self.trouble = "is no longer where it was" if gone else "cannot be read as it is now"
 

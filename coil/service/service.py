@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect
 
-from coil.errors import AnswerTooLarge, CoilError, SearchTimeout
+from coil.errors import AnswerTooLarge, CoilError, SearchTimeout, reason_of
 from coil.indexes.index import Index
 from coil.indexes.reader import IndexReader
 from coil.service import uploads
@@ -451,7 +451,7 @@ class Service:
                 with served.reading() as index:
                     index.search("first", k=1)
             except Exception as error:
-                reason = str(error) or type(error).__name__
+                reason = reason_of(error)
                 if self._cold.get(served.name) != reason:  # once, however often somebody asks
                     self._cold[served.name] = reason
                     unexpected = not isinstance(error, CoilError)

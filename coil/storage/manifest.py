@@ -321,7 +321,7 @@ def _check_next(content: bytes, where: str) -> Manifest:
         return _parse(content, where)
     except DamagedManifest as error:
         raise IndexProblem(
-            f"the next manifest could not be read: {error}", f"nothing was written; {_REMEDY}"
+            f"the next manifest could not be read: {error.reason}", f"nothing was written; {_REMEDY}"
         ) from error
 
 

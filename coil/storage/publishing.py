@@ -51,7 +51,8 @@ class Publisher:
         except IndexProblem as error:
             check_unchanged(self.folder, current.manifest)  # or that is the reason
             raise IndexProblem(
-                f"nothing was changed, because what was written cannot be opened: {error}", error.remedy
+                f"nothing was changed, because what was written cannot be opened: {error.reason}",
+                error.remedy,
             ) from error
 
     def discard(self, entry: SegmentEntry) -> None:

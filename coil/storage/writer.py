@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from coil.arrays import is_among
-from coil.errors import InputError
+from coil.errors import InputError, reason_of
 from coil.lists.building import SegmentBuilder, merge_segments
 from coil.lists.precision import Precision
 from coil.lists.rows import Long, Rows, Span, encode_spans, row_spans
@@ -332,7 +332,8 @@ class IndexWriter:
         try:
             merge(self._publisher, self._plan.merged)
         except Exception as error:  # whatever it is: what was committed is no failure
-            _log.warning("the documents are in the index, but its segments could not be merged: %s", error)
+            why = reason_of(error)
+            _log.warning("the documents are in the index, but its segments could not be merged: %s", why)
 
     def _write(
         self,

@@ -126,7 +126,9 @@ class ScoringProfile:
         try:
             return cls(**value)
         except OptionMismatch as error:
-            raise OptionMismatch(f"{where}: {error}", error.remedy or "copy the model again") from error
+            raise OptionMismatch(
+                f"{where}: {error.reason}", error.remedy or "copy the model again"
+            ) from error
 
 
 PAPER = ScoringProfile(query_length=16, document_length=512)

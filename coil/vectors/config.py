@@ -95,4 +95,4 @@ class ModelConfig:
         try:
             return cls(profile=profile, **value)
         except OptionMismatch as error:
-            raise OptionMismatch(f"{path}: {error}", error.remedy or COPY) from error
+            raise OptionMismatch(f"{path}: {error.reason}", error.remedy or COPY) from error
