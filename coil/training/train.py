@@ -33,7 +33,7 @@ from coil.training.step import Step
 from coil.training.teachers import StartingModel
 from coil.training.validation import Validation
 from coil.vectors.config import CONFIG_FILE
-from coil.vectors.model_files import BACKBONE_FILE, TOKENIZER_FILE, resolve_folder
+from coil.vectors.model_files import BACKBONE_FILE, TOKENIZER_FILE, resolve_weights
 from coil.vectors.torch_model import CoilModel
 
 LOG_EVERY = 10
@@ -80,7 +80,7 @@ def train(
             f"{options.queries} queries cannot be shared evenly by {processes.count} processes",
             f"set --queries to a multiple of {processes.count}",
         )
-    base = resolve_folder(files.base)
+    base = resolve_weights(files.base)
     if processes.first:
         _prepare(files.out, resume)
     processes.wait()
