@@ -11,10 +11,14 @@ from typing import Any
 
 import pytest
 
+from coil.explanations.explanation import explain
+from coil.texts.values import Document
 from coil.tokens.list_keys import ListKeys
 from coil.tokens.tokenizer import Tokenizer
 from coil.vectors.config import ModelConfig
 from coil.vectors.model_files import bundled_model
+from coil.vectors.onnx_encoder import OnnxEncoder
+from experiments.senses import measure, read_items
 
 PATH = Path(__file__).resolve().parent.parent / "experiments" / "senses.json"
 ITEMS: list[dict[str, Any]] = json.loads(PATH.read_text(encoding="utf-8"))
@@ -43,6 +47,26 @@ def test_shared_words_do_not_point_to_the_right_sense(item: dict[str, Any]) -> N
         assert len(query & same) <= len(query & other)
     query, same, _ = (_listed(keys)(item[name]) for name in SENTENCES)
     assert len(query & same) == 1, "the word itself, and no other list"
+
+
+def test_similarities_are_those_of_a_search() -> None:
+    encoder = OnnxEncoder(threads=1)
+    items = read_items()[:4]
+    found = measure(encoder, items)
+    assert {name: part["items"] for name, part in found.items()} == {"open": 2, "held": 2}
+    right = 0
+    for item in items:
+        searched = [_searched(encoder, item.query, text, item.word) for text in (item.same, item.other)]
+        part = found["held" if item.held else "open"]
+        assert part["similarities"][item.word] == pytest.approx(searched, rel=0.03, abs=0.03)  # int8 lists
+        right += searched[0] > searched[1]
+    assert right == sum(part["right"] for part in found.values())
+
+
+def _searched(encoder: OnnxEncoder, query: str, text: str, word: str) -> float:
+    matches = explain(encoder, query, Document("d", text)).matches
+    [similarity] = [match.similarity for match in matches if match.query_token == word]
+    return similarity
 
 
 def _plain(text: str) -> set[str]:
