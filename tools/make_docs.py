@@ -320,6 +320,15 @@ def words() -> str:
     return "\n".join(lines)
 
 
+def senses() -> str:
+    """How often the similarity of a word's vectors prefers the right sense."""
+    found = result("experiments/results/senses.json")["senses"]
+    lines = ["| words in two senses | items | right sense preferred |", "|---|---|---|"]
+    for name in ("open", "held"):
+        lines.append(f"| {name} | {found[name]['items']} | {found[name]['right']} |")
+    return "\n".join(lines)
+
+
 def pruning() -> str:
     """Pruned against exhaustive search for each system, and BM25 against bm25s, over real words."""
     found = result("bench/results/pruning.json")
@@ -373,6 +382,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "encoding": encoding,
     "recipes": recipes,
     "words": words,
+    "senses": senses,
     "indexing": indexing,
     "load": load,
     "search": search,
