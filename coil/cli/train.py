@@ -110,17 +110,18 @@ def command(
     options = replace(_recipe(recipe) if recipe is not None else PRESETS[preset], **given)
     for module in ("torch", "transformers", "accelerate"):
         require(module, "train")
+    from coil.training.outcome import judge
     from coil.training.train import TrainingFiles, train
 
     files = TrainingFiles(pairs, base, out, negatives, teacher_scores, corpus)
     report = train(files, options, device, resume, tensorboard, say=lambda text: click.echo(text, err=True))
-    mrr = f", validation MRR@10 {report.mrr_at_10:.4f}" if report.mrr_at_10 is not None else ""
     if report.interrupted:
         click.echo(f"interrupted after {report.steps} steps; continue with --resume", err=True)
         raise click.Abort
-    click.echo(
-        f"trained {report.steps} steps in {report.seconds:.0f} s{mrr}; model in {report.out}", err=True
-    )
+    click.echo(f"trained {report.steps} steps in {report.seconds:.0f} s; model in {report.out}", err=True)
+    if report.steps:
+        for line in judge(report.outcome, options, report.pairs, bool(negatives)):
+            click.echo(line, err=True)
 
 
 def _recipe(path: Path) -> TrainingOptions:
