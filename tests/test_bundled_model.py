@@ -244,6 +244,8 @@ def test_int8_is_true_to_the_pytorch_weights(encoder: OnnxEncoder) -> None:
 def test_the_figures_in_the_docs_belong_to_this_model(encoder: OnnxEncoder) -> None:
     result = json.loads((RESULTS / "default-model.json").read_text(encoding="utf-8"))
     assert result["models"]["COIL"]["fingerprint"] == encoder.fingerprint
+    senses = json.loads((RESULTS / "senses.json").read_text(encoding="utf-8"))
+    assert senses["model"]["fingerprint"] == encoder.fingerprint
 
 
 def test_the_bar_is_met_by_the_committed_figures() -> None:
