@@ -97,9 +97,10 @@ def test_a_small_difference_may_be_chance() -> None:
     slightly, clearly = start.copy(), np.minimum(1.0, start + 0.5)
     slightly[3] = 0.1
     for end, doubted in ((slightly, True), (clearly, False)):
-        said = judge(Outcome(start, end), TINY, 5000, negatives=True)
-        assert any("may be chance" in line for line in said) == doubted
-        assert not any("NOT improve" in line for line in said)
+        for before, after, improved in ((start, end, True), (end, start, False)):
+            said = judge(Outcome(before, after), TINY, 5000, negatives=True)
+            assert any("may be chance" in line for line in said) == doubted
+            assert any("NOT improve" in line for line in said) != improved
 
 
 def test_advice_fits_the_run() -> None:

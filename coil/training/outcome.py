@@ -47,14 +47,18 @@ def judge(outcome: Outcome | None, options: TrainingOptions, pairs: int, negativ
             "no queries were held out, so whether training helped is unknown; a tenth of the queries can be "
             "held out, up to --validation-queries"
         ]
-    if outcome.improved:
-        doubt = "this may be chance; measure it with `coil evaluate` on queries that were not trained on"
-        return [str(outcome), doubt] if outcome.chance >= CHANCE else [str(outcome)]
-    return [
-        str(outcome),
-        "training did NOT improve the held-out queries; keep the model that you started from, or try:",
-        *(f"  - {advice}" for advice in _advice(options, pairs, negatives)),
-    ]
+    said = [str(outcome)]
+    if not outcome.improved:
+        said.append("training did NOT improve the held-out queries")
+    if outcome.chance >= CHANCE:
+        said.append(
+            "so small a difference may be chance: measure more queries that were not trained on, with "
+            "`coil search --run` and `coil evaluate`"
+        )
+    if not outcome.improved:
+        said.append("keep the model that you started from, or try:")
+        said += [f"  - {advice}" for advice in _advice(options, pairs, negatives)]
+    return said
 
 
 def _advice(options: TrainingOptions, pairs: int, negatives: bool) -> list[str]:
