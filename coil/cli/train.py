@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 import click
 
-from coil.errors import InputError, require
+from coil.errors import InputError, how_many, require
 from coil.training.options import PRESETS, TrainingOptions
 
 
@@ -118,7 +118,8 @@ def command(
     if report.interrupted:
         click.echo(f"interrupted after {report.steps} steps; continue with --resume", err=True)
         raise click.Abort
-    click.echo(f"trained {report.steps} steps in {report.seconds:.0f} s; model in {report.out}", err=True)
+    steps = how_many(report.steps, "step")
+    click.echo(f"trained {steps} in {report.seconds:.0f} s; model in {report.out}", err=True)
     if report.steps:
         for line in judge(report.outcome, options, report.pairs, bool(negatives)):
             click.echo(line, err=True)
