@@ -27,7 +27,7 @@ from typing import Any
 from bench.stamp import stamp, write_result
 from coil import OnnxEncoder, TorchEncoder
 from coil.vectors.export import export_model
-from coil.vectors.model_files import ONNX_FILES, resolve_folder
+from coil.vectors.model_files import ONNX_FILES, resolve_folder, resolve_weights
 
 MODULES = """argparse ast asyncio bisect collections concurrent.futures configparser contextlib csv ctypes
 dataclasses datetime decimal difflib email enum fractions functools gzip heapq html http.client inspect io
@@ -197,9 +197,10 @@ def run(model: Path, quick: bool) -> dict[str, Any]:
     """The whole benchmark on one model folder."""
     result = stamp("torch", "transformers")
     with tempfile.TemporaryDirectory() as scratch:
-        # The bundled folder carries only the int8 file; whatever is missing is made in a copy.
+        # The bundled model is in two folders and has only the int8 file; what is missing is made in a copy.
         folder = Path(scratch) / "model"
-        shutil.copytree(model, folder)
+        shutil.copytree(resolve_weights(model), folder)
+        shutil.copytree(model, folder, dirs_exist_ok=True)
         made = [name for name, file in ONNX_FILES.items() if not (folder / file).is_file()]
         export_model(folder, [name for name in ("fp32", "int8") if name in made])
         encoder = OnnxEncoder(folder, precision="int8")

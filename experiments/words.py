@@ -31,13 +31,12 @@ from coil.metrics.evaluation import evaluate
 from coil.texts.corpora import read_documents
 from coil.texts.judgements import read_judgements
 from coil.texts.queries import read_queries
-from coil.texts.values import Document
 from coil.tokens.list_keys import ListKeys
 from coil.tokens.profile import By
+from experiments.needles import choose_needles, find_misses, keys_of_rows
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SYSTEMS: tuple[By, ...] = get_args(By)
-NEEDLES = 500
 ASKED = 100
 
 
@@ -92,47 +91,16 @@ def quality(index: Index, folder: Path) -> dict[str, dict[str, float]]:
     return found
 
 
-def _rows(index: Index) -> list[tuple[str, list[str]]]:
-    """The document and the keys of each row of the index, in order."""
-    rows = []
-    encoder, collection = index.encoder, index.searcher.collection
-    for live in collection.segments:
-        segment = live.segment
-        for ordinal, (start, end) in zip(
-            segment.row_documents.tolist(), segment.row_spans.tolist(), strict=True
-        ):
-            document: Document = collection.document(ordinal)
-            [keyed] = encoder.keys.of_texts(
-                [document.text[start:end]], encoder.config.profile.document_length
-            )
-            rows.append((document.doc_id, [key for key in keyed.keys if key is not None]))
-    return rows
-
-
 def find_needles(index: Index) -> dict[str, Any]:
     """Of words that exactly one document has, how many find it first, by system."""
-    documents: dict[str, set[str]] = {}
-    for doc_id, keys in _rows(index):
-        for key in set(keys):
-            documents.setdefault(key, set()).add(doc_id)
-    lonely = sorted(key for key, ids in documents.items() if len(ids) == 1 and len(key) > 2)
-    # A stem is no word: take those that are their own stem, as a person would type them.
-    typed = [key for key in lonely if index.encoder.keys.of_texts([key], 16)[0].keys == (key,)]
-    chosen = random.Random(0).sample(typed, min(NEEDLES, len(typed)))
-    first = {}
-    for by in SYSTEMS:
-        hits = index.search_many(chosen, 1, by=by, plain=True)
-        right = sum(
-            bool(of_word) and of_word[0].doc_id in documents[key]
-            for key, of_word in zip(chosen, hits, strict=True)
-        )
-        first[by] = round(right / len(chosen), 4)
-    return {"words": len(chosen), "first": first}
+    needles = choose_needles(index)
+    first = {by: round(1 - len(find_misses(index, needles, by)) / len(needles), 4) for by in SYSTEMS}
+    return {"words": len(needles), "first": first}
 
 
 def compare_with_bm25s(index: Index, queries: list[str]) -> dict[str, Any]:
     """The largest difference of any score to bm25s (Lucene's form) over the same words of the same rows."""
-    rows = _rows(index)
+    rows = keys_of_rows(index)
     profile = index.encoder.config.profile
     retriever = bm25s.BM25(method="lucene", k1=profile.k1, b=profile.b, dtype="float64")
     retriever.index([keys for _, keys in rows], show_progress=False)

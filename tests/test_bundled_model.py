@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from coil.cli.main import run
+from coil.errors import MissingModelFile, OptionMismatch
 from coil.explanations.explanation import explain
 from coil.hits.searcher import Searcher
 from coil.texts.values import Document
-from coil.vectors.model_files import bundled_model
+from coil.vectors import model_files, torch_model
+from coil.vectors.export import export_model
+from coil.vectors.model_files import bundled_model, bundled_weights, resolve_folder, resolve_weights
 from coil.vectors.onnx_encoder import OnnxEncoder
 from coil.vectors.torch_encoder import TorchEncoder
+from experiments.bundle import PACKAGED
 
-RESULTS = Path(__file__).resolve().parent.parent / "experiments" / "results"
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "experiments" / "results"
+BUNDLED = bundled_model()
 
 TEXTS = [
     "The bank of the river was steep, and kingfishers nested in it.",
@@ -135,12 +144,89 @@ def encoder() -> OnnxEncoder:
     return OnnxEncoder(threads=1)
 
 
-def test_it_is_complete_and_small() -> None:
+def test_the_package_carries_the_int8_model_only() -> None:
+    """What is in the folder goes into the wheel, as pyproject.toml says; PyTorch weights are elsewhere."""
     folder = bundled_model()
-    total = sum(path.stat().st_size for path in folder.iterdir())
-    assert total <= 75_000_000
-    card = (folder / "README.md").read_text(encoding="utf-8")
+    sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
+    assert set(sizes) == {*PACKAGED, "README.md"}
+    assert sum(sizes.values()) <= 25_000_000
+    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    rules = dict(re.findall(r"^((?:wheel|sdist)\.\w+) = (\[.*\])$", pyproject, re.M))
+    assert json.loads(rules["wheel.packages"]) == ["coil"]
+    assert "coil/models/*/model.safetensors" in json.loads(rules["wheel.exclude"])
+    assert "/models" in json.loads(rules["sdist.exclude"])
+    assert bundled_weights() == ROOT / "models" / "default"
+
+
+def test_the_card_says_what_it_must() -> None:
+    card = (bundled_model() / "README.md").read_text(encoding="utf-8")
     assert all(word in card for word in ("licence", "How it was made", "Texts", "Limits"))
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the package's model as pip would install it; the library takes it for its own."""
+    packaged = tmp_path / "site-packages" / "coil" / "models" / "default"
+    shutil.copytree(bundled_model(), packaged)
+    for module in (model_files, torch_model):
+        monkeypatch.setattr(module, "bundled_model", lambda: packaged)
+    return tmp_path / "site-packages"
+
+
+@pytest.mark.parametrize("name", [None, "default", bundled_model()])
+def test_pytorch_finds_the_weights_in_a_checkout(name: str | Path | None) -> None:
+    assert resolve_folder(name) == bundled_model()
+    assert resolve_weights(name) == ROOT / "models" / "default"
+
+
+def test_a_folder_named_default_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "default").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert resolve_weights("default") == Path("default")
+
+
+@pytest.mark.parametrize("name", [None, "default"])
+def test_an_installed_package_says_how_to_get_the_weights(installed: Path, name: str | None) -> None:
+    with pytest.raises(MissingModelFile, match="PyTorch weights of the bundled model") as caught:
+        TorchEncoder(name)
+    assert "models/default" in caught.value.remedy
+    with pytest.raises(MissingModelFile, match=r"model\.safetensors is missing") as caught:
+        export_model(resolve_folder(name), ["int8"])
+    assert "models/default" in caught.value.remedy
+    assert OnnxEncoder(name, threads=1).fingerprint == OnnxEncoder(BUNDLED, threads=1).fingerprint
+
+
+@pytest.mark.parametrize("name", model_files.SHARED_FILES)
+def test_weights_of_another_model_are_refused(installed: Path, name: str) -> None:
+    folder = installed / "models" / "default"
+    shutil.copytree(ROOT / "models" / "default", folder)
+    assert resolve_weights("default") == folder
+    with (folder / name).open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(OptionMismatch, match=f"different models: {name}"):
+        resolve_weights("default")
+
+
+def test_training_starts_from_the_bundled_model_by_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text("".join(json.dumps({"query": t[:20], "positive": t}) + "\n" for t in TEXTS))
+    flags = ["train", "--pairs", str(pairs), "--device", "cpu", "--epochs", "0", "--base", "default"]
+    assert run([*flags, "--out", str(tmp_path / "model")]) == 0
+    for name in ("coil.json", "heads.safetensors", "model.safetensors", "tokenizer.json"):
+        assert (tmp_path / "model" / name).read_bytes() == (ROOT / "models" / "default" / name).read_bytes()
+
+
+def test_training_without_the_weights_says_how_to_get_them(
+    installed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["train", "--pairs", str(tmp_path / "pairs.jsonl"), "--base", "default", "--device", "cpu"]
+    assert run([*flags, "--out", str(tmp_path / "model")]) == 1
+    said = capsys.readouterr().err
+    assert "PyTorch weights of the bundled model are not installed" in said
+    assert "models/default" in said
+    assert not (tmp_path / "model").exists()
 
 
 def test_int8_is_true_to_the_pytorch_weights(encoder: OnnxEncoder) -> None:
@@ -158,6 +244,8 @@ def test_int8_is_true_to_the_pytorch_weights(encoder: OnnxEncoder) -> None:
 def test_the_figures_in_the_docs_belong_to_this_model(encoder: OnnxEncoder) -> None:
     result = json.loads((RESULTS / "default-model.json").read_text(encoding="utf-8"))
     assert result["models"]["COIL"]["fingerprint"] == encoder.fingerprint
+    senses = json.loads((RESULTS / "senses.json").read_text(encoding="utf-8"))
+    assert senses["model"]["fingerprint"] == encoder.fingerprint
 
 
 def test_the_bar_is_met_by_the_committed_figures() -> None:

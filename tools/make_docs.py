@@ -7,20 +7,16 @@ In a Markdown file, everything between `<!-- begin NAME -->` and `<!-- end NAME 
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 from click.testing import CliRunner
 
 from coil.cli.main import VERBS, cli
 from tools.plot import plot
+from tools.quality_tables import ROOT, collections, own_pairs, recall, recipes, result, senses, words
 
-BY_NAMES = ("coil", "tokens", "bm25", "dense", "hybrid")
-ROOT = Path(__file__).resolve().parent.parent
 FILES = (
     "README.md",
     "docs/commands.md",
@@ -28,14 +24,9 @@ FILES = (
     "docs/results.md",
     "docs/search.md",
     "docs/service.md",
+    "docs/training.md",
     "coil/models/default/README.md",
 )
-
-
-def result(path: str) -> dict[str, Any]:
-    """A committed result file."""
-    value: dict[str, Any] = json.loads((ROOT / path).read_text(encoding="utf-8"))
-    return value
 
 
 def commands() -> str:
@@ -47,35 +38,6 @@ def commands() -> str:
         text = "\n".join(line.rstrip() for line in shown.output.strip().splitlines())
         parts.append(f"## coil {verb}\n\n```text\n{text}\n```\n")
     return "\n".join(parts)
-
-
-def collections() -> str:
-    """nDCG@10 of every system on every collection."""
-    found = result("experiments/results/default-model.json")
-    names = list(found["collections"])
-    unseen = [name for name in names if name in ("scifact", "cranfield", "vaswani")]
-    lines = [
-        "| system | " + " | ".join(names) + f" | mean of {', '.join(unseen)} |",
-        "|---" * (len(names) + 2) + "|",
-    ]
-    for label in found["collections"][names[0]]["systems"]:
-        value = {n: found["collections"][n]["systems"][label]["means"]["nDCG@10"] for n in names}
-        mean = sum(value[n] for n in unseen) / len(unseen)
-        cells = " | ".join(f"{value[n]:.3f}" for n in names)
-        lines.append(f"| {label} | {cells} | {mean:.3f} |")
-    return "\n".join(lines)
-
-
-def recall() -> str:
-    """R@100 and RR@10, the same systems."""
-    found = result("experiments/results/default-model.json")
-    names = list(found["collections"])
-    lines = ["| system | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for label in found["collections"][names[0]]["systems"]:
-        means = [found["collections"][n]["systems"][label]["means"] for n in names]
-        cells = " | ".join(f"{m['RR@10']:.3f} / {m['R@100']:.3f} / {m['R@1000']:.3f}" for m in means)
-        lines.append(f"| {label} | {cells} |")
-    return "\n".join(lines)
 
 
 def encoding() -> str:
@@ -258,68 +220,6 @@ def lengths() -> str:
     return plot("Time of an exhaustive query", "query tokens", "ms a query, one thread", points)
 
 
-def recipes() -> str:
-    """How recipes do on sources that they did not see, and on held-out queries of those that they did."""
-    few = result("experiments/results/recipes-unseen-sources.json")
-    trained = next(iter(few["variants"].values()))["pairs"]
-    every = result("experiments/results/recipes-all-sources.json")
-    unseen = {"acl_title_abstract", "insuranceqa_train"}
-    tables = [
-        recipe_table(few["nDCG@10"], lambda name: name not in trained, "trained on four sources"),
-        recipe_table(every["nDCG@10"], lambda name: name in unseen, "trained on eight sources"),
-    ]
-    return "\n\n".join(tables)
-
-
-def recipe_table(found: dict[str, dict[str, float]], is_unseen: Callable[[str], bool], title: str) -> str:
-    """The mean nDCG@10 of each model over unseen sources and over its own."""
-    unseen, own = ([name for name in found["start"] if is_unseen(name) is which] for which in (True, False))
-    lines = [
-        f"| {title} | {len(unseen)} unseen sources | held-out queries of its {len(own)} sources |",
-        "|---|---|---|",
-    ]
-    for label, values in found.items():
-        means = [sum(values[name] for name in names) / len(names) for names in (unseen, own)]
-        lines.append(f"| {label} | {means[0]:.3f} | {means[1]:.3f} |")
-    return "\n".join(lines)
-
-
-def words() -> str:
-    """Needles, BM25 beside bm25s, what whole words save, and the shares of real and made-up queries."""
-    found = result("experiments/results/words.json")
-    lines = ["| words that only one document has find it first | " + " | ".join(BY_NAMES) + " |"]
-    lines.append("|---" * (len(BY_NAMES) + 1) + "|")
-    for name, needles in found["needles"].items():
-        cells = " | ".join(f"{needles['first'][by]:.1%}" for by in BY_NAMES)
-        lines.append(f"| {name}, {needles['words']} words | {cells} |")
-    beside = found["bm25s"]
-    lines += [
-        "",
-        f'`by="bm25"` against bm25s (Lucene\'s form) over the same words: {beside["scores"]:,} scores of '
-        f"{beside['queries']} queries, and the largest difference is {beside['largest_difference']:.1e}.",
-        "",
-        "| collection | mentions of words | of word pieces | saved | bytes a mention (n_t + 3) |",
-        "|---" * 5 + "|",
-    ]
-    for name, size in found["sizes"].items():
-        lines.append(
-            f"| {name} | {size['mentions']:,} | {size['piece_mentions']:,} | {size['saved']:.0%} | "
-            f"{size['bytes_a_mention']:.1f} ({size['n_t'] + 3}) |"
-        )
-    lines += [
-        "",
-        "| share of the best hit | real queries: least, 5th percentile, median | "
-        "made-up words: median, 95th percentile, most | real above made-up |",
-        "|---" * 4 + "|",
-    ]
-    for name, shares in found["shares"].items():
-        for by in BY_NAMES:
-            row = shares[by]
-            real, made_up = (", ".join(f"{v:.2f}" for v in row[kind]) for kind in ("real", "nonsense"))
-            lines.append(f"| {name}, {by} | {real} | {made_up} | {row['told_apart']:.1%} |")
-    return "\n".join(lines)
-
-
 def pruning() -> str:
     """Pruned against exhaustive search for each system, and BM25 against bm25s, over real words."""
     found = result("bench/results/pruning.json")
@@ -373,6 +273,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "encoding": encoding,
     "recipes": recipes,
     "words": words,
+    "senses": senses,
+    "own_pairs": own_pairs,
     "indexing": indexing,
     "load": load,
     "search": search,

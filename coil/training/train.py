@@ -15,7 +15,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -25,6 +27,7 @@ from coil.tokens.tokenizer import Tokenizer
 from coil.training.batches import BatchPlan
 from coil.training.checkpoints import latest_checkpoint, load_checkpoint, save_checkpoint
 from coil.training.options import TrainingOptions
+from coil.training.outcome import Outcome
 from coil.training.pair_data import PairData, load_pairs
 from coil.training.principal_directions import start_at_principal_directions
 from coil.training.processes import Processes
@@ -33,7 +36,7 @@ from coil.training.step import Step
 from coil.training.teachers import StartingModel
 from coil.training.validation import Validation
 from coil.vectors.config import CONFIG_FILE
-from coil.vectors.model_files import BACKBONE_FILE, TOKENIZER_FILE, resolve_folder
+from coil.vectors.model_files import BACKBONE_FILE, TOKENIZER_FILE, resolve_weights
 from coil.vectors.torch_model import CoilModel
 
 LOG_EVERY = 10
@@ -57,9 +60,10 @@ class TrainingReport:
 
     out: Path
     steps: int
-    mrr_at_10: float | None
     interrupted: bool
     seconds: float
+    outcome: Outcome | None = None
+    pairs: int = 0  # trained on
 
 
 def train(
@@ -80,7 +84,7 @@ def train(
             f"{options.queries} queries cannot be shared evenly by {processes.count} processes",
             f"set --queries to a multiple of {processes.count}",
         )
-    base = resolve_folder(files.base)
+    base = resolve_weights(files.base)
     if processes.first:
         _prepare(files.out, resume)
     processes.wait()
@@ -109,7 +113,10 @@ def train(
             if options.average and not report.interrupted:
                 tell(f"averaging the language model with its starting weights ({options.average:g} of them)")
                 model.average(before, options.average)
-                report = replace(report, mrr_at_10=run.validate(report.steps))
+                if report.outcome is not None:
+                    end = run.validate(report.steps)
+                    assert end is not None
+                    report = replace(report, outcome=replace(report.outcome, end=end))
         processes.wait()
     finally:
         shutil.rmtree(data_folder, ignore_errors=True)
@@ -171,7 +178,7 @@ class _Run:
     ) -> None:
         self._out, self._options, self._processes = out, options, processes
         self._sources, self._tell = sources, tell
-        self._model, self._metrics = model, metrics
+        self._model, self._metrics, self._data = model, metrics, data
         self._plan = BatchPlan(data, options, tokenizer)
         self._validation = Validation(data, options, tokenizer)
         start = StartingModel(model) if options.teacher == "hybrid" or options.keep else None
@@ -182,10 +189,11 @@ class _Run:
     def go(self, resume: bool, started: float) -> TrainingReport:
         """Train to the end, or to an interruption that leaves a checkpoint."""
         steps, checkpoints = self._plan.steps, self._out / "checkpoints"
+        start = self.validate(0) if steps else None  # before a checkpoint takes the place of the start
         first = self._resume(checkpoints) if resume else 0
         self._metrics.forget_after(first)
         set_training(self._model, self._options)
-        mrr: float | None = None
+        end: NDArray[np.float64] | None = None
         with _interruptible() as interrupted, self._bar(first, steps) as bar:
             for step in range(first, steps):
                 parts = self._one(step, steps)
@@ -198,14 +206,19 @@ class _Run:
                 bar.update()
                 done = step + 1
                 if _due(done, self._options.validate_every) or done == steps:
-                    mrr = self.validate(done)
+                    end = self.validate(done)
                 stopping = self._processes.any(interrupted())
                 every = self._options.checkpoint_every
                 if stopping or _due(done, every) or (every and done == steps):
                     self._checkpoint(checkpoints, done)
                 if stopping and done < steps:
-                    return TrainingReport(self._out, done, mrr, True, time.monotonic() - started)
-        return TrainingReport(self._out, steps, mrr, False, time.monotonic() - started)
+                    return TrainingReport(self._out, done, True, time.monotonic() - started)
+        if end is None and steps:  # resumed after its last step
+            end = self.validate(steps)
+        outcome = Outcome(start, end) if start is not None and end is not None else None
+        return TrainingReport(
+            self._out, steps, False, time.monotonic() - started, outcome, len(self._data.training)
+        )
 
     def _one(self, step: int, steps: int) -> dict[str, float]:
         # Seeded by the step, so that a resumed run drops out what an uninterrupted one would have.
@@ -226,8 +239,8 @@ class _Run:
         self._optimizer.zero_grad(set_to_none=True)
         return parts
 
-    def validate(self, step: int) -> float | None:
-        """MRR@10 of the held-out queries with the model as it is now; None without such queries."""
+    def validate(self, step: int) -> NDArray[np.float64] | None:
+        """The reciprocal ranks of the held-out queries with the model as it is now; None without any."""
         if not len(self._validation):
             return None
         self._tell(f"validating on {len(self._validation):,} held-out queries")
@@ -236,10 +249,10 @@ class _Run:
             tokens, sentence = self._model(ids, mask)
             return tokens, sentence
 
-        mrr = self._validation.mrr_at_10(self._model, forward, self._processes.device)
+        ranks = self._validation.reciprocal_ranks(self._model, forward, self._processes.device)
         set_training(self._model, self._options)
-        self._metrics.write({"step": step, "validation_mrr_at_10": mrr})
-        return mrr
+        self._metrics.write({"step": step, "validation_mrr_at_10": float(ranks.mean())})
+        return ranks
 
     def _checkpoint(self, folder: Path, step: int) -> None:
         if self._processes.first:
@@ -320,13 +333,13 @@ class _Metrics:
         self._path, self._board = path, board
 
     def forget_after(self, step: int) -> None:
-        """Drop lines of steps that a resumed run does again."""
+        """Drop lines of steps that a resumed run does again, and its second line about the start."""
         if self._path is None or not self._path.is_file():
             return
         kept = []
         for line in self._path.read_text(encoding="utf-8").splitlines():
             with suppress(ValueError):  # a kill may have cut the last line off
-                if json.loads(line)["step"] <= step:
+                if json.loads(line)["step"] <= step and line + "\n" not in kept:
                     kept.append(line + "\n")
         partial = self._path.with_name(".metrics.partial")
         partial.write_text("".join(kept), encoding="utf-8")

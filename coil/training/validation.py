@@ -1,4 +1,4 @@
-"""Validation: MRR@10 of the held-out queries in a pool of passages."""
+"""Validation: the held-out queries, searched in a pool of passages."""
 
 from __future__ import annotations
 
@@ -41,13 +41,15 @@ class Validation:
         return len(self._queries)
 
     @torch.no_grad()
-    def mrr_at_10(self, model: CoilModel, forward: Forward, device: torch.device) -> float:
-        """The mean over queries of 1 / rank of the first positive, 0 beyond rank 10."""
+    def reciprocal_ranks(
+        self, model: CoilModel, forward: Forward, device: torch.device
+    ) -> NDArray[np.float64]:
+        """Per query, 1 / rank of its first positive, 0 beyond rank 10; their mean is MRR@10."""
         was_training = model.training
         model.eval()
         equation = BatchEquation(model.config.profile, self._data.statistics.to(device))
         passages = self._vectors(self._texts(self._data.passages, self._pool, 1), forward, device)
-        total = 0.0
+        found: list[float] = []
         for begin in range(0, len(self._queries), _QUERIES_AT_ONCE):
             chosen = self._queries[begin : begin + _QUERIES_AT_ONCE]
             queries = self._vectors(self._texts(self._data.queries, chosen, 0), forward, device)
@@ -56,9 +58,9 @@ class Validation:
             best = scores.topk(min(10, scores.shape[1]), dim=1).indices.cpu().numpy()
             for query, ranked in zip(chosen, best, strict=True):
                 hits = np.flatnonzero(np.isin(self._pool[ranked], self._data.positives[int(query)]))
-                total += 1.0 / (1 + hits[0]) if len(hits) else 0.0
+                found.append(1.0 / (1 + hits[0]) if len(hits) else 0.0)
         model.train(was_training)
-        return total / max(1, len(self._queries))
+        return np.array(found, dtype=np.float64)
 
     def _texts(self, store: TokenStore, chosen: NDArray[np.int64], side: int) -> list[TextTokens]:
         length = self._options.lengths[side]

@@ -19,12 +19,17 @@ from coil.tokens.list_keys import ListKeys
 from coil.tokens.model_json import COPY, check_file, read_json
 from coil.tokens.profile import ScoringProfile
 from coil.tokens.tokenizer import Tokenizer
-from coil.vectors.config import ModelConfig
+from coil.vectors.config import CONFIG_FILE, ModelConfig
 
 TOKENIZER_FILE = "tokenizer.json"
 BACKBONE_FILE = "model.safetensors"
 HEADS_FILE = "heads.safetensors"
 ONNX_FILES = {"fp32": "model.onnx", "int8": "model.int8.onnx"}
+
+DEFAULT = "default"  # the name of the bundled model
+# The package carries the bundled model for ONNX Runtime, the repository for PyTorch; both need these files.
+SHARED_FILES = (CONFIG_FILE, "config.json", HEADS_FILE, TOKENIZER_FILE)
+GET_WEIGHTS = "clone the repository of coil-ir and give the path of its folder models/default"
 
 # These count positions from the padding id on, so the table has that many rows they never use.
 OFFSET_POSITIONS = {"roberta": 2, "xlm-roberta": 2, "camembert": 2, "mpnet": 2}
@@ -125,12 +130,34 @@ def check_backbone(folder: Path, tokenizer: Tokenizer, profile: ScoringProfile) 
 
 
 def bundled_model() -> Path:
-    """The folder of the model that ships with the package."""
-    return Path(__file__).resolve().parent.parent / "models" / "default"
+    """The folder of the model that ships with the package: its ONNX file, without the PyTorch weights."""
+    return Path(__file__).resolve().parent.parent / "models" / DEFAULT
+
+
+def bundled_weights() -> Path:
+    """The folder of the same model for PyTorch: in a checkout, not in an installed package."""
+    packaged = bundled_model()
+    folder = packaged.parents[2] / "models" / DEFAULT
+    if not (folder / BACKBONE_FILE).is_file():
+        raise MissingModelFile(
+            f"the PyTorch weights of the bundled model are not installed: {packaged} has only its ONNX model",
+            GET_WEIGHTS,
+        )
+    for name in SHARED_FILES:
+        check_file(folder / name)
+        if (folder / name).read_bytes() != (packaged / name).read_bytes():
+            raise OptionMismatch(
+                f"{folder} and {packaged} are different models: {name} differs",
+                "restore both folders with `git checkout`, or make both with `python -m experiments.bundle`",
+            )
+    return folder
 
 
 def resolve_folder(model: str | Path | None) -> Path:
-    """A model folder from a path, the name of an installed package that carries one, or None (bundled)."""
+    """A model folder from a path, an installed package that carries one, or None or "default" (bundled).
+
+    A folder with the name that was given comes first.
+    """
     if model is None:
         return bundled_model()
     name, spec = str(model).replace("-", "_"), None
@@ -138,6 +165,8 @@ def resolve_folder(model: str | Path | None) -> Path:
         path = Path(model)
         if path.is_dir():
             return path
+        if name == DEFAULT:
+            return bundled_model()
         spec = importlib.util.find_spec(name) if name.isidentifier() else None
     if spec is not None and spec.submodule_search_locations:
         packages = [Path(place) for place in spec.submodule_search_locations]
@@ -150,3 +179,9 @@ def resolve_folder(model: str | Path | None) -> Path:
         f"{model!r:.200} is neither a folder nor an installed package with a model",
         f"give the path of a model folder, or `pip install {str(model)[:80]}` if it is a package",
     )
+
+
+def resolve_weights(model: str | Path | None) -> Path:
+    """The same for PyTorch: the bundled model is then the one of the repository."""
+    folder = resolve_folder(model)
+    return bundled_weights() if folder.resolve() == bundled_model() else folder

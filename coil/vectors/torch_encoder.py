@@ -11,7 +11,7 @@ from coil.compiled import compiled_code
 from coil.errors import CoilError, OptionMismatch, require
 from coil.forks import cached
 from coil.vectors.encoder import BatchEncoder
-from coil.vectors.model_files import BACKBONE_FILE, ModelFiles, resolve_folder
+from coil.vectors.model_files import BACKBONE_FILE, ModelFiles, resolve_weights
 
 for _package in ("torch", "transformers"):
     require(_package, "gpu")
@@ -34,7 +34,7 @@ class TorchEncoder(BatchEncoder):
         batch_tokens: int | None = None,
         bucketed: bool = True,
     ) -> None:
-        folder = resolve_folder(model)
+        folder = resolve_weights(model)
         if device.startswith("cuda") and not torch.cuda.is_available():
             raise CoilError(
                 "no CUDA device is available", "use --device cpu, or install a CUDA build of torch"

@@ -16,7 +16,7 @@ from coil.errors import ModelError, WrongShape
 from coil.tokens.model_json import COPY, check_file, read_json
 from coil.tokens.profile import ScoringProfile
 from coil.vectors.config import ModelConfig
-from coil.vectors.model_files import BACKBONE_FILE, HEADS_FILE
+from coil.vectors.model_files import BACKBONE_FILE, GET_WEIGHTS, HEADS_FILE, bundled_model
 
 _MISSING = "copy the whole model folder, or train the model again"
 
@@ -166,7 +166,7 @@ def load_backbone(base: Path) -> nn.Module:
 def _check_size(config: Any, base: Path) -> None:
     """Refuse a configuration that asks for more than the file of the weights can hold, before it is built."""
     path = base / BACKBONE_FILE
-    check_file(path, _MISSING)
+    check_file(path, GET_WEIGHTS if base.resolve() == bundled_model() else _MISSING)
     layers, width = (getattr(config, name, 0) for name in ("num_hidden_layers", "hidden_size"))
     rows = (
         getattr(config, name, 0) for name in ("vocab_size", "max_position_embeddings", "intermediate_size")
