@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from coil.indexes.index import Index
     from coil.indexes.opening import create
     from coil.indexes.opening import open_index as open
+    from coil.remote.client import connect, connect_async
     from coil.texts.values import Document, Query
     from coil.tokens.profile import PAPER, ScoringProfile
     from coil.vectors.config import ModelConfig
@@ -42,6 +43,8 @@ _HOMES = {
     "Searcher": "coil.hits.searcher",
     "TokenVectors": "coil.vectors.token_vectors",
     "TorchEncoder": "coil.vectors.torch_encoder",
+    "connect": "coil.remote.client",
+    "connect_async": "coil.remote.client",
     "create": "coil.indexes.opening",
     "explain": "coil.explanations.explanation",
     "open": "coil.indexes.opening",
@@ -65,6 +68,8 @@ __all__ = [
     "Searcher",
     "TokenVectors",
     "TorchEncoder",
+    "connect",
+    "connect_async",
     "create",
     "explain",
     "open",

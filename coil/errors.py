@@ -59,6 +59,10 @@ class InputError(CoilError):
     """A file or value handed in by the user cannot be read as what it should be."""
 
 
+class UnknownId(InputError, KeyError):
+    """No document has this id."""
+
+
 class BadLine(InputError):
     """One line of a file is broken."""
 
@@ -158,6 +162,10 @@ class AnswerTooLarge(CoilError):
 
 class OutputError(CoilError):
     """The result cannot be written where it should go."""
+
+
+class RemoteProblem(CoilError):
+    """A server cannot be reached, or did not do what it was asked to."""
 
 
 class ProcessProblem(CoilError):

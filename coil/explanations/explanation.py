@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -143,10 +144,50 @@ class Explanation:
         """Everything as a JSON object."""
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Explanation:
+        """What `to_json` made, perhaps read from a file or sent over a network."""
+        return cls(
+            **{
+                **{field.name: value[field.name] for field in fields(cls)},
+                "matches": tuple(_match_from(match) for match in value["matches"]),
+                "unmatched": tuple(_token_from(token) for token in value["unmatched"]),
+                "without_list": tuple(_token_from(token) for token in value["without_list"]),
+                "chunk": _pair(value["chunk"]),
+                "sentence_parts": tuple(
+                    SentencePart(part["text"], part["span"] and _pair(part["span"]), part["contribution"])
+                    for part in value["sentence_parts"]
+                ),
+            }
+        )
+
     def __str__(self) -> str:
         from coil.explanations.table import format_table
 
         return format_table(self)
+
+    def _repr_html_(self) -> str:
+        from coil.explanations.notebook import explanation_html
+
+        return explanation_html(self)
+
+
+def _match_from(value: Mapping[str, Any]) -> Match:
+    runner_ups = tuple(
+        Mention(**{**other, "span": _pair(other["span"]), "context": Snippet(**other["context"])})
+        for other in value["runner_ups"]
+    )
+    spans = {name: _pair(value[name]) for name in ("query_span", "document_span")}
+    return Match(**{**value, **spans, "context": Snippet(**value["context"]), "runner_ups": runner_ups})
+
+
+def _token_from(value: Mapping[str, Any]) -> QueryToken:
+    return QueryToken(value["text"], _pair(value["span"]), value["reason"])
+
+
+def _pair(value: Sequence[int]) -> Span:
+    start, end = value
+    return start, end
 
 
 def explain(

@@ -158,6 +158,18 @@ class _Read:
         return [self._document for _ in ordinals]
 
 
+def read_hit(
+    rank: int,
+    score: float,
+    chunk: tuple[int, int],
+    share: float | None,
+    duplicates: tuple[str, ...],
+    document: Document,
+) -> Hit:
+    """A hit whose document is at hand."""
+    return Hit(rank, document.doc_id, score, chunk, Shelf(_Read(document), [0]), share, 0, duplicates)
+
+
 def _restore(key: tuple[Any, ...], document: Document) -> Hit:
-    rank, doc_id, score, chunk, share, duplicates = key
-    return Hit(rank, doc_id, score, chunk, Shelf(_Read(document), [0]), share, 0, duplicates)
+    rank, _, score, chunk, share, duplicates = key
+    return read_hit(rank, score, chunk, share, duplicates, document)

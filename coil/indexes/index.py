@@ -58,6 +58,11 @@ class Index(IndexReader):
         self._memory = memory
         self._plan: MemoryPlan | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process: it opens the index by its path, sees the state of that moment, and loads the
+        model by its name or folder."""
+        return Index, (self.folder, None, self._memory, self._threads, self._device, self._model.found_at)
+
     def add(
         self,
         documents: Texts,

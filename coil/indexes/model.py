@@ -45,6 +45,11 @@ class IndexModel:
             self._encoder = encoder
         assert self.encoder is encoder
 
+    @property
+    def found_at(self) -> str | Path | None:
+        """Where the model is, if that is no longer where it was."""
+        return self._found_at
+
     def _load(self) -> Encoder:
         if self._found_at is not None:
             return OnnxEncoder(self._found_at)

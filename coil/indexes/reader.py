@@ -18,6 +18,7 @@ from coil.hits.paging import Paging
 from coil.hits.reranker import AT_ONCE, Candidate, check_candidates, rank_candidates
 from coil.hits.searcher import FIRST_PAGE, Answer, Searcher
 from coil.hits.spelling import Suggestion, suggest_words
+from coil.indexes.hits import Hits
 from coil.indexes.model import IndexModel
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
@@ -26,7 +27,7 @@ from coil.storage.disk import Folder
 from coil.storage.facts import IndexFacts, gather_facts
 from coil.storage.intake import Consumed
 from coil.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
-from coil.storage.snapshot import Holder, Snapshot, newer_state, open_snapshot
+from coil.storage.snapshot import Holder, Snapshot, living_documents, newer_state, open_snapshot
 from coil.storage.stored_segment import check_sizes, check_stored
 from coil.texts.asking import Question, plain_question, read_question
 from coil.texts.questions import (
@@ -132,7 +133,7 @@ class IndexReader:
         sort: str | None = None,
         fold_duplicates: bool = False,
         plain: bool = False,
-    ) -> list[Hit]:
+    ) -> Hits:
         """The k best documents for a query: words, "a phrase", +must, -not, field:word (docs/asking.md).
 
         `by` names the system that answers: "coil" (the model's own equation), "tokens" (without the sentence
@@ -145,7 +146,7 @@ class IndexReader:
         [answer] = self.answer_many(
             [check_query(query)], k, filter, by, min_score, min_share, paging=paging, plain=plain
         )
-        return answer.hits
+        return Hits(answer.hits, query, self.encoder)
 
     def search_many(
         self,
@@ -154,9 +155,11 @@ class IndexReader:
         filter: str | None = None,
         by: By = "coil",
         plain: bool = False,
-    ) -> list[list[Hit]]:
+    ) -> list[Hits]:
         """The k best documents for each of many queries."""
-        return [answer.hits for answer in self.answer_many(queries, k, filter, by, plain=plain)]
+        asked = check_queries(queries)
+        found = self.answer_many(asked, k, filter, by, plain=plain)
+        return [Hits(answer.hits, query, self.encoder) for query, answer in zip(asked, found, strict=True)]
 
     def answer_many(
         self,
@@ -217,9 +220,9 @@ class IndexReader:
         found = documents_with(snapshot, self.encoder, question.conditions, deadline)
         return found if allowed is None else found[is_among(found, allowed)]
 
-    def rerank(self, query: str, doc_ids: Sequence[str], by: By = "coil") -> list[Hit]:
+    def rerank(self, query: str, doc_ids: Sequence[str], by: By = "coil") -> Hits:
         """These documents in the order of their scores for a query; the scores are those of a search."""
-        return self.rerank_many([check_query(query)], [doc_ids], by)[0]
+        return Hits(self.rerank_many([check_query(query)], [doc_ids], by)[0], query, self.encoder)
 
     def rerank_many(
         self, queries: Sequence[str], doc_ids: Sequence[Sequence[str]], by: By = "coil"
@@ -263,14 +266,27 @@ class IndexReader:
             return suggest_words(self.encoder, snapshot, asked)
 
     def has(self, doc_id: str) -> bool:
-        """Whether a document has this id."""
+        """Whether a document has this id; also as `doc_id in index`."""
         with self._holder.held() as snapshot:
             return bool(snapshot.ordinals_of([doc_id]))
 
+    def __contains__(self, doc_id: object) -> bool:
+        return isinstance(doc_id, str) and self.has(doc_id)
+
     def document(self, doc_id: str) -> Document:
-        """A document by its id."""
+        """A document by its id; also as `index[doc_id]`."""
         with self._holder.held() as snapshot:
             return snapshot.document(snapshot.ordinal_of(doc_id))
+
+    def __getitem__(self, doc_id: str) -> Document:
+        return self.document(doc_id)
+
+    def __iter__(self) -> Iterator[Document]:
+        """All documents in the order in which they were added, as they were when this began."""
+        with self.pinned() as still, still._holder.held() as snapshot:
+            for live in snapshot.segments:
+                for block in snapshot.blocks(living_documents(live).tolist()):
+                    yield from snapshot.fetch(block)
 
     def size_of(self, doc_id: str) -> int | None:
         """The bytes of a document's text and fields, None where no document has this id."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -32,11 +34,22 @@ _SEGMENTS: WeakKeyDictionary[Segment, KernelSegment] = WeakKeyDictionary()
 
 
 def load_native() -> Any | None:
-    """The extension module, None where it was not built (no C++ compiler)."""
+    """The extension module, None where it was not built (no C++ compiler); a warning says so, once."""
     try:
         return importlib.import_module("coil._native")
     except ModuleNotFoundError:
+        _warn_of_slowness()
         return None
+
+
+@lru_cache(1)
+def _warn_of_slowness() -> None:
+    warnings.warn(
+        "coil was installed without its native core; searching works, but is many times slower. "
+        "Install a C++ compiler and reinstall coil.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 class NativeScorer:

@@ -27,6 +27,7 @@ from coil.errors import (
     InputError,
     MissingSegment,
     ReplacedIndex,
+    UnknownId,
 )
 from coil.forks import cached, make_lock
 from coil.hits.searcher import Searcher
@@ -194,7 +195,7 @@ class Snapshot:
         """The inside number of a document; an unknown id is an InputError."""
         found = self.ordinals_of([check_id(doc_id)])
         if doc_id not in found:
-            raise InputError(
+            raise UnknownId(
                 f"no document has the id {doc_id!r:.200}", "ids are case-sensitive; copy one from a result"
             )
         return found[doc_id]

@@ -1,0 +1,55 @@
+"""Hits of one query: a list that shows itself in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, SupportsIndex, overload
+
+from coil.explanations.notebook import MOST_HITS, hits_html
+from coil.explanations.snippet import Span
+from coil.hits.hit import Hit
+from coil.vectors.encoder import Encoder
+
+
+class Hits(list[Hit]):
+    """The hits of a query, best first: a list in every way. A notebook shows the words that match shaded."""
+
+    def __init__(self, hits: Iterable[Hit] = (), query: str = "", encoder: Encoder | None = None) -> None:
+        super().__init__(hits)
+        self.query, self._encoder = query, encoder
+
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> Hit: ...
+    @overload
+    def __getitem__(self, place: slice) -> Hits: ...
+    def __getitem__(self, place: SupportsIndex | slice) -> Hit | Hits:
+        if isinstance(place, slice):
+            return Hits(super().__getitem__(place), self.query, self._encoder)
+        return super().__getitem__(place)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy for another process has texts, and no model."""
+        return Hits, (list(self), self.query)
+
+    def _repr_html_(self) -> str:
+        return hits_html(self, self._words())
+
+    def _words(self) -> list[list[Span]]:
+        """The words of each text that are in a list of the query's."""
+        if self._encoder is None:
+            return []
+        keys, profile = self._encoder.keys, self._encoder.config.profile
+        [asked] = keys.of_texts([self.query], profile.query_length)
+        wanted = set(asked.keys) - {None}
+        found = []
+        for hit in super().__getitem__(slice(MOST_HITS)):
+            start, end = hit.chunk
+            [keyed] = keys.of_texts([hit.text[start:end]], profile.document_length)
+            found.append(
+                [
+                    (start + a, start + b)
+                    for (a, b), key in zip(keyed.spans.tolist(), keyed.keys, strict=True)
+                    if key in wanted
+                ]
+            )
+        return found

@@ -1,0 +1,1 @@
+"""Indexes on a server, asked as if they were here."""

@@ -1,0 +1,245 @@
+"""`coil.connect`: an index on a server with the methods of one that is here; and the same for `async`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from coil.errors import RemoteProblem, UnknownId, require
+from coil.explanations.explanation import Explanation
+from coil.hits.spelling import Suggestion
+from coil.indexes.hits import Hits
+from coil.remote.messages import (
+    Ask,
+    Messages,
+    choose_index,
+    error_of,
+    read_document,
+    read_explanation,
+    read_hits,
+    read_suggestions,
+    split_address,
+)
+from coil.texts.given import Texts
+from coil.texts.values import Document
+from coil.tokens.profile import By
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    import httpx
+
+SECONDS = 60.0
+_REMEDY = "check the address, and that `coil serve` is running there"
+
+
+def connect(
+    url: str, index: str | None = None, token: str | None = None, timeout: float = SECONDS
+) -> RemoteIndex:
+    """An index that `coil serve` serves at an address, such as http://127.0.0.1:8080.
+
+    `index` names one of several; None is the first. `token` is needed to change it. A request that takes
+    longer than `timeout` seconds is a RemoteProblem.
+    """
+    address, name = split_address(url, index)
+    client = _httpx().Client(**_settings(address, token, timeout))
+    try:
+        if name is None:
+            name = choose_index(_send(client, Ask("GET", "/v1/indexes")), address)
+        _send(client, Messages(name).describe())
+    except BaseException:
+        client.close()
+        raise
+    return RemoteIndex(client, name)
+
+
+@asynccontextmanager
+async def connect_async(
+    url: str, index: str | None = None, token: str | None = None, timeout: float = SECONDS
+) -> AsyncIterator[AsyncRemoteIndex]:
+    """The same for `async with coil.connect_async(url) as index`: its methods are awaited."""
+    address, name = split_address(url, index)
+    async with _httpx().AsyncClient(**_settings(address, token, timeout)) as client:
+        if name is None:
+            name = choose_index(await _send_async(client, Ask("GET", "/v1/indexes")), address)
+        await _send_async(client, Messages(name).describe())
+        yield AsyncRemoteIndex(client, name)
+
+
+class RemoteIndex:
+    """An index on a server. Threads may use it at the same time.
+
+    `update` and `add` are the same here: a document whose id is there takes the place of the other.
+    """
+
+    def __init__(self, client: httpx.Client, name: str) -> None:
+        self.name = name
+        self._client, self._say = client, Messages(name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<coil.RemoteIndex {self.name!r} at {self._client.base_url}>"
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def __len__(self) -> int:
+        return int(self.inspect()["documents"])
+
+    def inspect(self) -> dict[str, Any]:
+        """Sizes and settings."""
+        return _send(self._client, self._say.describe())
+
+    def search(self, query: str, k: int = 10, **how: Any) -> Hits:
+        """The k best documents for a query; further arguments are those of `Index.search`."""
+        return read_hits(_send(self._client, self._say.search(query, {"k": k, "stats": False, **how})))
+
+    def search_many(self, queries: Iterable[str], k: int = 10, **how: Any) -> list[Hits]:
+        """The k best documents for each of many queries."""
+        found: list[Hits] = []
+        for ask in self._say.search_batch(queries, {"k": k, "stats": False, **how}):
+            found += map(read_hits, _send(self._client, ask)["answers"])
+        return found
+
+    def suggest(self, query: str, plain: bool = False) -> list[Suggestion]:
+        """Did you mean: see `Index.suggest`."""
+        options = {"k": 1, "stats": False, "plain": plain, "suggest": True}
+        return read_suggestions(_send(self._client, self._say.search(query, options)))
+
+    def explain(self, query: str, doc_id: str, by: By = "coil") -> Explanation:
+        """Why a document scores what it scores."""
+        return read_explanation(_send(self._client, self._say.explain(query, doc_id, by)))
+
+    def document(self, doc_id: str) -> Document:
+        """A document by its id; also as `index[doc_id]`."""
+        return read_document(_send(self._client, self._say.document(doc_id)))
+
+    def __getitem__(self, doc_id: str) -> Document:
+        return self.document(doc_id)
+
+    def has(self, doc_id: str) -> bool:
+        """Whether a document has this id; also as `doc_id in index`."""
+        try:
+            self.document(doc_id)
+        except UnknownId:
+            return False
+        return True
+
+    def __contains__(self, doc_id: object) -> bool:
+        return isinstance(doc_id, str) and self.has(doc_id)
+
+    def update(self, documents: Texts) -> int:
+        """Add documents, or put them in the place of those with the same ids; they are searchable when this
+        returns. Many are sent in several requests, each of which is a change of its own."""
+        return sum(int(_send(self._client, ask)["added"]) for ask in self._say.update(documents))
+
+    add = update
+
+    def delete(self, doc_ids: Iterable[str]) -> int:
+        """Take documents out; returns how many of the ids were there."""
+        return int(_send(self._client, self._say.delete(doc_ids))["deleted"])
+
+
+class AsyncRemoteIndex:
+    """The same, to be awaited."""
+
+    def __init__(self, client: httpx.AsyncClient, name: str) -> None:
+        self.name = name
+        self._client, self._say = client, Messages(name)
+
+    async def inspect(self) -> dict[str, Any]:
+        """Sizes and settings."""
+        return await _send_async(self._client, self._say.describe())
+
+    async def search(self, query: str, k: int = 10, **how: Any) -> Hits:
+        """The k best documents for a query; further arguments are those of `Index.search`."""
+        ask = self._say.search(query, {"k": k, "stats": False, **how})
+        return read_hits(await _send_async(self._client, ask))
+
+    async def search_many(self, queries: Iterable[str], k: int = 10, **how: Any) -> list[Hits]:
+        """The k best documents for each of many queries."""
+        found: list[Hits] = []
+        for ask in self._say.search_batch(queries, {"k": k, "stats": False, **how}):
+            found += map(read_hits, (await _send_async(self._client, ask))["answers"])
+        return found
+
+    async def explain(self, query: str, doc_id: str, by: By = "coil") -> Explanation:
+        """Why a document scores what it scores."""
+        return read_explanation(await _send_async(self._client, self._say.explain(query, doc_id, by)))
+
+    async def document(self, doc_id: str) -> Document:
+        """A document by its id."""
+        return read_document(await _send_async(self._client, self._say.document(doc_id)))
+
+    async def has(self, doc_id: str) -> bool:
+        """Whether a document has this id."""
+        try:
+            await self.document(doc_id)
+        except UnknownId:
+            return False
+        return True
+
+    async def update(self, documents: Texts) -> int:
+        """Add documents, or put them in the place of those with the same ids."""
+        added = 0
+        for ask in self._say.update(documents):
+            added += int((await _send_async(self._client, ask))["added"])
+        return added
+
+    add = update
+
+    async def delete(self, doc_ids: Iterable[str]) -> int:
+        """Take documents out; returns how many of the ids were there."""
+        return int((await _send_async(self._client, self._say.delete(doc_ids)))["deleted"])
+
+
+def _httpx() -> Any:
+    return require("httpx", "client")
+
+
+def _settings(address: str, token: str | None, timeout: float) -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+    return {"base_url": address, "headers": headers, "timeout": timeout}
+
+
+def _request(client: Any, ask: Ask) -> Any:
+    headers = {"Content-Type": "application/x-ndjson"} if ask.content is not None else {}
+    sent = {"params": dict(ask.params) or None, "json": ask.json, "content": ask.content, "headers": headers}
+    return client.build_request(ask.method, ask.path, **sent)
+
+
+def _send(client: httpx.Client, ask: Ask) -> dict[str, Any]:
+    try:
+        answer = client.send(_request(client, ask))
+    except _httpx().HTTPError as error:
+        raise _unreachable(client, error) from error
+    return _read(answer)
+
+
+async def _send_async(client: httpx.AsyncClient, ask: Ask) -> dict[str, Any]:
+    try:
+        answer = await client.send(_request(client, ask))
+    except _httpx().HTTPError as error:
+        raise _unreachable(client, error) from error
+    return _read(answer)
+
+
+def _read(answer: httpx.Response) -> dict[str, Any]:
+    if not answer.is_success:
+        raise error_of(answer.status_code, answer.content)
+    try:
+        value = answer.json()
+    except ValueError as error:
+        raise RemoteProblem("the server's answer is not JSON", "is it `coil serve`?") from error
+    return dict(value)
+
+
+def _unreachable(client: Any, error: Exception) -> RemoteProblem:
+    return RemoteProblem(f"{client.base_url} cannot be asked: {error or type(error).__name__}", _REMEDY)
