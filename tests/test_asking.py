@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coil.cli.search import command
+from coil.cli.main import run
 from coil.errors import InputError, SearchTimeout
 from coil.hits.hit import Hit
 from coil.indexes.index import Index
@@ -302,7 +301,7 @@ def test_a_misspelled_word_gets_a_suggestion(notes: Index) -> None:
     assert only.span == (3, 9)
 
 
-def test_the_command_line(tmp_path: Path) -> None:
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = make_model(tmp_path / "model", ModelConfig(8, 8, "mean", "unit", WEIGHED))
     export_model(model)
     with create(tmp_path / "a.coil", model=str(model)) as index:
@@ -310,8 +309,9 @@ def test_the_command_line(tmp_path: Path) -> None:
             index.add([{"id": str(number), "text": text, "year": 2000 + number}])
 
     def search(*arguments: str) -> tuple[str, str]:
-        result = CliRunner().invoke(command, [str(tmp_path / "a.coil"), "--json", *arguments])
-        return "".join(json.loads(line)["doc_id"] for line in result.stdout.splitlines()), result.stderr
+        run(["search", str(tmp_path / "a.coil"), "--json", *arguments])
+        told = capsys.readouterr()
+        return "".join(json.loads(line)["doc_id"] for line in told.out.splitlines()), told.err
 
     assert sorted(search('"river bank"')[0]) == ["0", "2"]
     assert sorted(search("bank -money")[0]) == ["0", "2"]
