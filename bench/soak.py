@@ -31,6 +31,11 @@ PARTS: list[tuple[str, list[str], dict[str, int]]] = [
     ("swapped folders", ["tests/test_swaps.py"], {"COIL_SWAP_ROUNDS": 60}),
     ("damaged and hostile files", ["tests/test_mutations.py"], {"COIL_MUTATIONS": 1_200}),
     ("attacks on the service", ["tests/test_service_attack.py"], {"COIL_CRASH_ROUNDS": 100}),
+    (
+        "the end of a process whose threads write and search",
+        ["tests/test_state_found.py::test_a_process_ends_while_daemon_threads_write_and_search"],
+        {"COIL_CRASH_ROUNDS": 300},
+    ),
     ("mixed traffic", ["tests/test_traffic.py"], {"COIL_TRAFFIC_SECONDS": 600}),
 ]
 
