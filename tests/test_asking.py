@@ -11,17 +11,25 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as RustTokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.processors import TemplateProcessing
+from tokenizers.trainers import BpeTrainer
 
 from coil.cli.main import run
 from coil.errors import InputError, SearchTimeout
 from coil.hits.hit import Hit
 from coil.indexes.index import Index
 from coil.indexes.opening import create
+from coil.storage.conditions import Phrase
 from coil.texts.asking import Condition, read_question
+from coil.tokens.list_keys import ListKeys
+from coil.tokens.tokenizer import Tokenizer
 from coil.vectors.config import ModelConfig
 from coil.vectors.export import export_model
 from tests.hash_encoder import HashEncoder
-from tests.tiny import WEIGHED, make_model
+from tests.tiny import PROFILE, WEIGHED, make_model
 
 FIELDS = {"title", "year", "tags"}
 
@@ -72,7 +80,9 @@ def test_plain_sentences_are_plain_queries(query: str) -> None:
         ("+year:2020", "      2020", ["year:2020"]),
         ("“steep bank”.", " steep bank .", ['"steep bank"']),
         ('what is "money"?', "what is  money ?", ['"money"']),
-        ("+note:x", " note:x", ["+note:x"]),
+        ("+note:x", " note:x", ['"note:x"']),
+        ("river -well-known, x", "river              x", ['-"well-known"']),
+        ("river +bank, x", "river  bank  x", ["+bank"]),
     ],
 )
 def test_operators(query: str, text: str, expected: list[str]) -> None:
@@ -237,6 +247,63 @@ def test_each_operator(notes: Index) -> None:
     assert found(notes, "-money", plain=True) == found(notes, "money", plain=True) != ""
 
 
+def test_words_of_several_parts_are_phrases(tmp_path: Path) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        texts = [
+            "the river is well known",
+            "a river bank well, known",
+            "river: known and well",
+            "c river",
+            "c++ river",
+        ]
+        index.add([{"id": str(number), "text": text} for number, text in enumerate(texts)])
+        assert found(index, "river +well-known") == ""  # no text has the hyphen
+        assert found(index, 'river +"well known",') == "01"
+        assert found(index, "river -well-known") == "01234"
+        assert found(index, "river -c++") == "0123"
+        assert found(index, "river +c++") == "4"
+        assert found(index, "river +known,") == "012"
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_lists_of_pieces_know_no_words(tmp_path: Path, prefix: bool) -> None:
+    """Byte pairs: a word has another name at the beginning of a text than after a space."""
+    texts = ["the steep river bank", "bank of the river", "The River Bank", "bank ox riverbank"]
+    rust = RustTokenizer(BPE(unk_token=None))
+    rust.pre_tokenizer = ByteLevel(add_prefix_space=prefix)
+    rust.train_from_iterator(texts, BpeTrainer(vocab_size=400, special_tokens=["<s>", "</s>"]))
+    rust.post_processor = TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)])
+    encoder = HashEncoder(profile=PROFILE)
+    encoder.tokenizer = Tokenizer(rust, "pairs")
+    encoder.keys = ListKeys(encoder.config.profile, encoder.tokenizer)
+    with create(tmp_path / "a.coil", encoder=encoder) as index:
+        index.add([{"id": str(number), "text": text} for number, text in enumerate(texts)])
+        assert found(index, '"river bank"') == "02"
+        assert found(index, "steep +bank") == "0123"
+        assert found(index, "steep -bank") == ""
+        assert found(index, "steep -river") == "3"
+        assert found(index, "the +banko") == ""
+
+
+def test_a_phrase_is_found_wherever_a_long_text_is_cut(tmp_path: Path) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        long = "water " * 12_000
+        index.add(
+            [
+                {"id": "a", "text": long + "river" + " " * 100_000 + "bank " + long},
+                {"id": "b", "text": "bank,river," + "x-" * 60_000 + "river bank"},
+                {"id": "c", "text": "river 银行 " + "河流银行" * 30_000 + "bank"},
+                {"id": "d", "text": long + "riverbank bank " + "river " + long},
+            ]
+        )
+        assert found(index, '"river bank"') == "ab"
+        assert found(index, 'river "河流银行bank"') == "c"
+        phrase = Phrase(index.encoder.tokenizer, "a b")
+        for n in range(65_530, 65_545):
+            assert phrase.is_in("x" * (n // 2) + " " * (n - n // 2) + "a b " + "y" * 40_000)
+            assert not phrase.is_in("xa" * (n // 2) + " b " + "y " * 40_000)
+
+
 def test_what_cannot_be_looked_for_is_refused(notes: Index) -> None:
     for query in ("river +the", 'river "of the"', "river -a"):
         with pytest.raises(InputError, match="has only stop words"):
@@ -272,9 +339,26 @@ def test_sorting_by_a_field(notes: Index) -> None:
     assert order("-year", k=2, offset=1) == "ca"
     assert order("year", filter="year > 2019") == "cb"
     assert order("title")[:2] == "ba"
+    pages = [order("year", k=1, offset=offset, fold_duplicates=True) for offset in range(5)]
+    assert "".join(pages) == order("year", fold_duplicates=True)
     for sort, message in (("pages", "no document has the field 'pages'"), ("a b", "not the name of a field")):
         with pytest.raises(InputError, match=message):
             notes.search("river", sort=sort)
+
+
+def test_sorted_pages_never_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coil.hits.paging.SORTED", 30)
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": str(n), "text": f"river {'bank ' * (n % 9)}", "n": -n} for n in range(100)])
+        for fold in (False, True):
+            pages = [
+                [hit.doc_id for hit in index.search("river", k=7, offset=at, sort="n", fold_duplicates=fold)]
+                for at in range(0, 42, 7)
+            ]
+            shown = [doc_id for page in pages for doc_id in page]
+            assert len(shown) == len(set(shown)) <= 30
+            assert fold or len(shown) == 30
+            assert shown == sorted(shown, key=int, reverse=True)
 
 
 def test_duplicates_are_folded_into_the_first(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from coil.explanations.explainer import Explainer, explain_hit
 from coil.hits.searcher import Searcher
 from coil.indexes.index import Index
 from coil.indexes.opening import create
-from coil.service.answers import Asked, answer_queries, explain_one
+from coil.service.answers import Asked, Explained, answer_queries, explain_one
 from coil.texts.values import Document
 from coil.tokens.profile import By
 from coil.vectors.token_vectors import TokenVectors
@@ -77,7 +77,7 @@ def test_an_answer_with_matches_encodes_each_query_once(
 
 def test_two_explanations_encode_the_query_once(index: Index, encoder: CountingEncoder) -> None:
     with index.pinned() as pinned:
-        explained = explain_one(pinned, QUERY, "3", "4", "coil", seconds=60.0)
+        explained = explain_one(pinned, QUERY, "3", "4", Explained(), seconds=60.0)
     assert [explained[which]["doc_id"] for which in ("first", "second")] == ["3", "4"]
     assert encoder.queries == [QUERY]
     assert encoder.told == [index.document(doc_id).text for doc_id in ("3", "4")]
@@ -127,5 +127,5 @@ def test_a_query_without_words_gives_no_document_a_score(index: Index, query: st
         assert explained.own_score is None
         assert str(explained)
         assert str(explained.versus(explained))
-    over_http = explain_one(index, query, "3", "4", by, 10.0)
+    over_http = explain_one(index, query, "3", "4", Explained(by), 10.0)
     assert over_http["first"]["score"] == over_http["second"]["score"] == 0.0

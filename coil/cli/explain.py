@@ -32,6 +32,7 @@ EVERY_MENTION = sys.maxsize
     "--all", "every", is_flag=True, help="Show every mention of each query word, and every sentence."
 )
 @by_option
+@click.option("--plain", is_flag=True, help="Take the query as it is: nothing in it is an operator.")
 @click.option(
     "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
     help="Highlight matches (auto: on a terminal, unless NO_COLOR is set).",
@@ -48,6 +49,7 @@ def command(
     mentions: int,
     every: bool,
     by: By,
+    plain: bool,
     color: str,
     model: str | None,
     as_json: bool,
@@ -76,8 +78,8 @@ def command(
             "--versus shows the best mention of each; it cannot be combined with --mentions or --all."
         )
     opened = open_index(index, model=model)
-    explained = opened.explain(query, doc_id, by)
-    contrast = explained.versus(opened.explain(query, versus, by)) if versus is not None else None
+    explained = opened.explain(query, doc_id, by, plain)
+    contrast = explained.versus(opened.explain(query, versus, by, plain)) if versus is not None else None
     if as_json:
         click.echo(json.dumps((contrast or explained).to_json(), ensure_ascii=False))
         return

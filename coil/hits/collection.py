@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from coil.errors import DuplicateId, InputError
@@ -41,8 +41,14 @@ class Collection(Protocol):
         """Documents by their inside numbers, in this order; without texts and fields they cost less."""
         ...
 
-    def values_of(self, name: str, ordinals: Sequence[int], deadline: float | None = None) -> dict[int, Any]:
+    def field_values(
+        self, name: str, ordinals: Sequence[int], deadline: float | None = None
+    ) -> Iterable[tuple[int, Any]]:
         """The field of those of these documents that have it; dots lead to fields inside fields."""
+        ...
+
+    def blocks(self, ordinals: Sequence[int]) -> Iterable[Sequence[int]]:
+        """Documents in blocks that are read at once: of few bytes, or a single document."""
         ...
 
     def ordinal_of(self, doc_id: str) -> int:
@@ -100,16 +106,20 @@ class MemoryCollection:
         found = [self.documents[ordinal] for ordinal in ordinals]
         return found if texts else [Document(document.doc_id, "") for document in found]
 
-    def values_of(self, name: str, ordinals: Sequence[int], deadline: float | None = None) -> dict[int, Any]:
+    def field_values(
+        self, name: str, ordinals: Sequence[int], deadline: float | None = None
+    ) -> Iterator[tuple[int, Any]]:
         """The field of those of these documents that have it; dots lead to fields inside fields."""
-        found: dict[int, Any] = {}
         for ordinal in ordinals:
             value: Any = self.documents[ordinal].fields
             for part in name.split("."):
                 value = value.get(part) if isinstance(value, dict) else None
             if value is not None:
-                found[ordinal] = value
-        return found
+                yield ordinal, value
+
+    def blocks(self, ordinals: Sequence[int]) -> list[Sequence[int]]:
+        """All at once: they are in memory."""
+        return [ordinals]
 
     def ordinal_of(self, doc_id: str) -> int:
         """The inside number of a document."""

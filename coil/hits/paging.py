@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -20,7 +20,8 @@ SORTED = 10_000  # the best hits, which a field brings into another order
 MOST_OFFSET = 1_000_000
 _FIELD = re.compile(r"-?[^\W\d][\w.-]*")
 _NUMBER = re.compile(r"\s*-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\s*")
-_AT_ONCE = 64
+_MORE = 64  # hits that are looked at for duplicates beyond twice those that are wanted
+_COMPARED = 256  # characters by which texts are sorted
 
 
 class KnowsFields(Protocol):
@@ -30,8 +31,14 @@ class KnowsFields(Protocol):
         """Documents by their inside numbers, in this order."""
         ...
 
-    def values_of(self, name: str, ordinals: Sequence[int], deadline: float | None = None) -> dict[int, Any]:
+    def field_values(
+        self, name: str, ordinals: Sequence[int], deadline: float | None = None
+    ) -> Iterable[tuple[int, Any]]:
         """The field of those of these documents that have it."""
+        ...
+
+    def blocks(self, ordinals: Sequence[int]) -> Iterable[Sequence[int]]:
+        """Documents in blocks that are read at once."""
         ...
 
 
@@ -64,7 +71,7 @@ class Paging:
         wanted = self.offset + k
         if not k or not (self.sort or self.fold):
             return wanted if k else 0
-        return max(wanted, SORTED) if self.sort else 2 * wanted + _AT_ONCE
+        return SORTED if self.sort else 2 * wanted + _MORE  # always the same hits are sorted
 
 
 class Page(NamedTuple):
@@ -113,8 +120,8 @@ def _sorted_places(
 ) -> Sequence[int]:
     """By the field, then by the score. Numbers come before texts; who has no such field comes last."""
     ordinals = found.ordinals.tolist()
-    values = collection.values_of(sort.removeprefix("-"), ordinals, deadline)
-    keys = {ordinal: _sort_key(value) for ordinal, value in values.items() if value is not None}
+    values = collection.field_values(sort.removeprefix("-"), ordinals, deadline)
+    keys = {ordinal: _sort_key(value) for ordinal, value in values if value is not None}
     places = [place for place, ordinal in enumerate(ordinals) if ordinal in keys]
     # What is equal keeps its order, whichever way it is sorted.
     places.sort(key=lambda place: keys[ordinals[place]], reverse=sort.startswith("-"))
@@ -129,15 +136,16 @@ def _sort_key(value: Any) -> tuple[int, float, str]:
         except OverflowError:
             number = math.inf if int(value) > 0 else -math.inf
         return 0, number, ""
-    return 1, 0.0, value if isinstance(value, str) else json.dumps(value)
+    text = value if isinstance(value, str) else json.dumps(value)
+    return 1, 0.0, text[:_COMPARED]
 
 
 def _digests(
     ordinals: Sequence[int], collection: KnowsFields, check_time: Callable[[], object]
 ) -> Iterator[bytes]:
     """Of the texts, without regard to case and white space."""
-    for begin in range(0, len(ordinals), _AT_ONCE):
+    for some in collection.blocks(ordinals):
         check_time()
-        for document in collection.fetch(ordinals[begin : begin + _AT_ONCE]):
+        for document in collection.fetch(some):
             text = " ".join(document.text.split()).casefold()
             yield hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()

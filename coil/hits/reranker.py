@@ -77,8 +77,13 @@ class _Part:
     def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
         return self._collection.fetch(ordinals, texts)
 
-    def values_of(self, name: str, ordinals: Sequence[int], deadline: float | None = None) -> dict[int, Any]:
-        return self._collection.values_of(name, ordinals, deadline)
+    def field_values(
+        self, name: str, ordinals: Sequence[int], deadline: float | None = None
+    ) -> Iterable[tuple[int, Any]]:
+        return self._collection.field_values(name, ordinals, deadline)
+
+    def blocks(self, ordinals: Sequence[int]) -> Iterable[Sequence[int]]:
+        return self._collection.blocks(ordinals)
 
     def ordinal_of(self, doc_id: str) -> int:
         return self._collection.ordinal_of(doc_id)

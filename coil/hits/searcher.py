@@ -300,7 +300,7 @@ class Searcher:
         while True:
             found = _above(found, query.own_score, min_share)
             page = turn_to_page(found, k, paging, self.collection, selection.deadline, check_time)
-            if not paging.fold or len(page.ranking) >= k or len(found) < selection.k:
+            if not paging.fold or paging.sort or len(page.ranking) >= k or len(found) < selection.k:
                 return page, counts
             selection = replace(selection, k=4 * selection.k)
             [(found, more)] = self.rank_prepared([query], selection)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,8 +26,13 @@ class Suggestion:
     suggestion: str
 
 
-def suggest_words(encoder: Encoder, collection: Collection, query: str) -> list[Suggestion]:
-    """What may have been meant by the words of a query that are in no document, in order."""
+def suggest_words(
+    encoder: Encoder, collection: Collection, query: str, go_on: Callable[[], object] | None = None
+) -> list[Suggestion]:
+    """What may have been meant by the words of a query that are in no document, in order.
+
+    `go_on` is called before each of them; what it raises ends the call.
+    """
     if encoder.config.profile.list_key != "word":
         return []  # lists of pieces: a word that is in no document has no list of its own
     found: list[Suggestion] = []
@@ -42,6 +47,8 @@ def suggest_words(encoder: Encoder, collection: Collection, query: str) -> list[
         if collection.statistics.rows_with(key):
             continue
         looked_at += 1
+        if go_on is not None:
+            go_on()
         meant = _nearest(encoder, collection, word)
         if meant is not None:
             found.append(Suggestion(written, (start, end), meant))

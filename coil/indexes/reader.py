@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -195,11 +196,17 @@ class IndexReader:
                 )
             searcher = self._searcher(snapshot)
 
+            left = most_text
+
             def answers(questions: Sequence[Question], allowed: Ordinals | None) -> list[Answer]:
+                nonlocal left
                 asked = [question.text for question in questions]
-                return searcher.answer_many(
-                    asked, k, allowed, by, min_score, min_share, deadline, texts, most_text, paging
+                found = searcher.answer_many(
+                    asked, k, allowed, by, min_score, min_share, deadline, texts, left, paging
                 )
+                if left is not None and texts:
+                    left = max(0, left - sum(len(hit.text) for answer in found for hit in answer.hits))
+                return found
 
             is_field = partial(snapshot.has_field, deadline=deadline)
             questions = [plain_question(q) if plain else read_question(q, is_field) for q in queries]
@@ -249,21 +256,34 @@ class IndexReader:
                     found.append(_hits(snapshot, ranked))
         return found
 
-    def explain(self, query: str, doc_id: str, by: By = "coil") -> Explanation:
-        """Why a document scores what it scores; `explanation.versus(another)` says which is above and why."""
-        with self._holder.held() as snapshot:
-            return explain_hit(self._searcher(snapshot), self.read_query(query).text, doc_id, by=by)
+    def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
+        """Why a document scores what it scores; `explanation.versus(another)` says which is above and why.
 
-    def read_query(self, query: str) -> Question:
-        """A query with its operators: what documents are scored by, and what they must have or not have."""
+        With `plain`, the query has no operators, as in `rerank`.
+        """
         with self._holder.held() as snapshot:
-            return read_question(check_query(query), snapshot.has_field)
+            asked = self.read_query(query, plain).text
+            return replace(explain_hit(self._searcher(snapshot), asked, doc_id, by=by), query=query)
 
-    def suggest(self, query: str, plain: bool = False) -> list[Suggestion]:
-        """Did you mean: frequent words that are one edit from words of a query that no document has."""
+    def read_query(self, query: str, plain: bool = False, deadline: float | None = None) -> Question:
+        """A query with its operators: what documents are scored by, and what they must have or not have.
+
+        SearchTimeout after `deadline`, a time of `time.monotonic`.
+        """
+        if plain:
+            return plain_question(check_query(query))
         with self._holder.held() as snapshot:
-            asked = check_query(query) if plain else self.read_query(query).text
-            return suggest_words(self.encoder, snapshot, asked)
+            return read_question(check_query(query), partial(snapshot.has_field, deadline=deadline))
+
+    def suggest(
+        self, query: str, plain: bool = False, go_on: Callable[[], object] | None = None
+    ) -> list[Suggestion]:
+        """Did you mean: frequent words that are one edit from words of a query that no document has.
+
+        `go_on` is called between the words; what it raises ends the call.
+        """
+        with self._holder.held() as snapshot:
+            return suggest_words(self.encoder, snapshot, self.read_query(query, plain).text, go_on)
 
     def has(self, doc_id: str) -> bool:
         """Whether a document has this id; also as `doc_id in index`."""

@@ -113,9 +113,9 @@ class RemoteIndex:
         options = {"k": 1, "stats": False, "plain": plain, "suggest": True}
         return read_suggestions(_send(self._client, self._say.search(query, options)))
 
-    def explain(self, query: str, doc_id: str, by: By = "coil") -> Explanation:
+    def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
         """Why a document scores what it scores."""
-        return read_explanation(_send(self._client, self._say.explain(query, doc_id, by)))
+        return read_explanation(_send(self._client, self._say.explain(query, doc_id, by, plain)))
 
     def document(self, doc_id: str) -> Document:
         """A document by its id; also as `index[doc_id]`."""
@@ -170,9 +170,10 @@ class AsyncRemoteIndex:
             found += map(read_hits, (await _send_async(self._client, ask))["answers"])
         return found
 
-    async def explain(self, query: str, doc_id: str, by: By = "coil") -> Explanation:
+    async def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
         """Why a document scores what it scores."""
-        return read_explanation(await _send_async(self._client, self._say.explain(query, doc_id, by)))
+        ask = self._say.explain(query, doc_id, by, plain)
+        return read_explanation(await _send_async(self._client, ask))
 
     async def document(self, doc_id: str) -> Document:
         """A document by its id."""

@@ -63,8 +63,8 @@ class Messages:
             some = asked[begin : begin + BATCH]
             yield Ask("POST", f"{self._path}/search_batch", json={"queries": some, **_given(options)})
 
-    def explain(self, query: str, doc_id: str, by: By) -> Ask:
-        value = {"query": check_query(query), "doc_id": check_id(doc_id), "by": by}
+    def explain(self, query: str, doc_id: str, by: By, plain: bool) -> Ask:
+        value = {"query": check_query(query), "doc_id": check_id(doc_id), "by": by, "plain": plain}
         return Ask("POST", f"{self._path}/explain", json=value)
 
     def document(self, doc_id: str) -> Ask:

@@ -38,9 +38,22 @@ class Asked:
     suggest: bool = False
 
     @property
+    def is_slow(self) -> bool:
+        """Whether more is read than the hits."""
+        return self.filter is not None or self.matches or self.suggest or self.fold_duplicates
+
+    @property
     def hits(self) -> int:
         """How many hits have to be found, about."""
         return self.k + self.offset if self.sort is None else max(self.k + self.offset, SORTED)
+
+
+@dataclass(frozen=True)
+class Explained:
+    """How documents are to be explained."""
+
+    by: By = "coil"
+    plain: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,7 +85,8 @@ def answer_queries(
     )
     if not asked.matches:
         return [
-            Answered(_search_json(index, q, a, asked), a.stats) for q, a in zip(queries, found, strict=True)
+            Answered(_search_json(index, q, a, asked, deadline), a.stats)
+            for q, a in zip(queries, found, strict=True)
         ]
     return [
         Answered(_explained_json(index, q, a, asked, deadline), a.stats)
@@ -81,18 +95,19 @@ def answer_queries(
 
 
 def explain_one(
-    index: IndexReader, query: str, doc_id: str, versus: str | None, by: By, seconds: float
+    index: IndexReader, query: str, doc_id: str, versus: str | None, how: Explained, seconds: float
 ) -> dict[str, Any]:
     """Why a document scores what it scores, beside another one if that is named."""
-    go_on = partial(_check_time, time.monotonic() + seconds)
+    deadline = time.monotonic() + seconds
+    go_on = partial(_check_time, deadline)
     go_on()
-    explainer = Explainer(index.searcher, index.read_query(query).text, by)
-    go_on()
-    first = explainer.explain(doc_id, go_on=go_on).to_json()
-    if versus is None:
-        return first
-    go_on()
-    return {"first": first, "second": explainer.explain(versus, go_on=go_on).to_json()}
+    explainer = Explainer(index.searcher, index.read_query(query, how.plain, deadline).text, how.by)
+
+    def explain(wanted: str) -> dict[str, Any]:
+        go_on()
+        return {**explainer.explain(wanted, go_on=go_on).to_json(), "query": query}
+
+    return explain(doc_id) if versus is None else {"first": explain(doc_id), "second": explain(versus)}
 
 
 def describe(index: IndexReader, name: str, writable: bool) -> dict[str, Any]:
@@ -106,7 +121,9 @@ def describe(index: IndexReader, name: str, writable: bool) -> dict[str, Any]:
     return {"name": name, "writable": writable, **facts}
 
 
-def _search_json(index: IndexReader, query: str, answer: Answer, asked: Asked) -> dict[str, Any]:
+def _search_json(
+    index: IndexReader, query: str, answer: Answer, asked: Asked, deadline: float
+) -> dict[str, Any]:
     value: dict[str, Any] = {"query": query, "by": asked.by, "hits": [_hit_json(hit) for hit in answer.hits]}
     if asked.fold_duplicates:
         for hit, shown in zip(answer.hits, value["hits"], strict=True):
@@ -117,7 +134,8 @@ def _search_json(index: IndexReader, query: str, answer: Answer, asked: Asked) -
         value["stats"] = stats
     value["own_score"] = answer.own_score
     if asked.suggest:
-        value["suggestions"] = [asdict(suggestion) for suggestion in index.suggest(query, asked.plain)]
+        suggestions = index.suggest(query, asked.plain, partial(_check_time, deadline))
+        value["suggestions"] = [asdict(suggestion) for suggestion in suggestions]
     return value
 
 
@@ -142,9 +160,9 @@ def _explained_json(
     """
     go_on = partial(_check_time, deadline)
     go_on()
-    text = query if asked.plain else index.read_query(query).text
+    text = index.read_query(query, asked.plain, deadline).text
     explainer = Explainer(index.searcher, text, asked.by, answer.query_vectors)
-    value = _search_json(index, query, answer, asked)
+    value = _search_json(index, query, answer, asked, deadline)
     for hit, shown in zip(answer.hits, value["hits"], strict=True):
         go_on()
         shown.update(_parts_json(explainer.explain(hit.doc_id, sentence_parts=False, go_on=go_on)))

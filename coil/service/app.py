@@ -21,7 +21,7 @@ from starlette.routing import Match
 from coil import __version__
 from coil.errors import CoilError, IndexLocked, InputError, SearchTimeout
 from coil.hits.paging import MOST_OFFSET
-from coil.service.answers import Asked
+from coil.service.answers import Asked, Explained
 from coil.service.api_page import render_api_page
 from coil.service.gate import Gate
 from coil.service.mistakes import problem_of_mistakes
@@ -276,17 +276,21 @@ async def explain(
     doc_id: str,
     versus: str | None = None,
     by: SystemName = "coil",
+    plain: Plain = False,
 ) -> Response:
     """Why a document scores what it scores; with `versus` also the explanation of another one."""
     _note(request, service, name, q)
-    return _reply(await service.explain(name, q, doc_id, versus, by, request.is_disconnected))
+    return _reply(
+        await service.explain(name, q, doc_id, versus, Explained(by, plain), request.is_disconnected)
+    )
 
 
 async def post_explain(name: str, request: Request, service: Served, asked: ExplainRequest) -> Response:
     """The same with a JSON body."""
     _note(request, service, name, asked.query)
+    how = Explained(asked.by, asked.plain)
     gone = request.is_disconnected
-    return _reply(await service.explain(name, asked.query, asked.doc_id, asked.versus, asked.by, gone))
+    return _reply(await service.explain(name, asked.query, asked.doc_id, asked.versus, how, gone))
 
 
 # ---- documents

@@ -84,6 +84,7 @@ class ExplainRequest(Request):
     doc_id: str
     versus: str | None = None
     by: By = Field("coil", description=BY)
+    plain: bool = Field(False, description=PLAIN)
 
 
 class DeleteRequest(Request):

@@ -21,7 +21,7 @@ from coil.errors import AnswerTooLarge, CoilError, SearchTimeout, reason_of
 from coil.indexes.index import Index
 from coil.indexes.reader import IndexReader
 from coil.service import uploads
-from coil.service.answers import Answered, Asked, answer_queries, describe, explain_one
+from coil.service.answers import Answered, Asked, Explained, answer_queries, describe, explain_one
 from coil.service.batches import BatchTurns, PinnedIndex, slice_size
 from coil.service.limits import ServiceOptions
 from coil.service.meters import Meters
@@ -32,7 +32,6 @@ from coil.service.workers import MOST_TOGETHER, SECONDS_TO_END, Job, Workers
 from coil.texts.asking import may_have_operators
 from coil.texts.opening import shorten
 from coil.texts.values import clean
-from coil.tokens.profile import By
 
 _log = logging.getLogger("coil.service")
 _LOOK_FOR_CLIENT = (
@@ -153,7 +152,7 @@ class Service:
         is_long = len(query) > _LONG_QUERY or operators
         job = _Asking(
             (name, asked),
-            slow=is_long or asked.filter is not None or asked.matches or asked.hits > _MANY_HITS,
+            slow=is_long or asked.is_slow or asked.hits > _MANY_HITS,
             together=1 if operators else max(1, min(MOST_TOGETHER, _HITS_TOGETHER // asked.hits)),
             size=len(query),
             end=time.monotonic() + self.options.limits.seconds,
@@ -205,7 +204,7 @@ class Service:
         return reply.finish()
 
     async def explain(
-        self, name: str, query: str, doc_id: str, versus: str | None, by: By, gone: Gone
+        self, name: str, query: str, doc_id: str, versus: str | None, how: Explained, gone: Gone
     ) -> Reply:
         """Why a document scores what it scores."""
         served = self._index(name)
@@ -217,7 +216,7 @@ class Service:
                     if wanted is not None and not index.has(clean(wanted)):
                         raise unknown_document(wanted)
                 other = clean(versus) if versus is not None else None
-                reply.add(explain_one(index, cleaned, clean(doc_id), other, by, seconds))
+                reply.add(explain_one(index, cleaned, clean(doc_id), other, how, seconds))
             return reply.finish()
 
         cleaned = self._query(query)

@@ -1,6 +1,7 @@
 """Conditions of a query: which documents of a snapshot have what they must have, and not what they must not.
 
-A word is looked up in its list, so any form of it will do. A phrase is looked for in the texts of the
+A word is looked up in its list, so any form of it will do; where lists are of word pieces, it is looked for
+in all texts, as it is written. A phrase is looked for in the texts of the
 documents that have all of its words: word for word, in a row, without regard to case and accents. Punctuation
 between the words matters only where the phrase has some itself. In a field, a word is looked for as written.
 """
@@ -28,7 +29,8 @@ _WORDS = re.compile(r"[^\W_]+")
 _WORDS_AND_MARKS = re.compile(r"[^\W_]+|[^\w\s]|_")
 _MARKS = re.compile(r"[^\w\s]|_")
 _SPACE = re.compile(r"\s")
-_LONG = 1 << 20  # characters; about twice as many are looked at between two looks at the clock
+_BETWEEN = re.compile(r"[\W_]")  # what is between words
+_PIECE = 1 << 15  # characters of a long text; up to twice as many are read between two looks at the clock
 Ordinals = NDArray[np.int64]
 
 
@@ -39,41 +41,70 @@ def documents_with(
 
     Lists are looked at first, fields and texts only of what they leave.
     """
-    of_lists = [condition for condition in conditions if condition.field is None]
-    keys = {condition: _keys_of(encoder, condition) for condition in of_lists}
-    kept: Ordinals | None = None
-    for condition in of_lists:
+    with_lists = encoder.config.profile.list_key == "word"
+    of_texts = [condition for condition in conditions if condition.field is None]
+    maybe_with: dict[Condition, Ordinals] = {}  # what the lists tell; all there is to know of a single word
+    everyone = _living(snapshot)
+    for condition in of_texts:
+        maybe_with[condition] = _with_all(snapshot, _keys_of(encoder, condition)) if with_lists else everyone
+    kept = everyone
+    for condition in of_texts:
         if condition.wanted:
-            kept = _both(kept, _with_all(snapshot, keys[condition]))
-    if kept is None:
-        kept = _living(snapshot)
-    for condition in of_lists:
-        if not condition.wanted and not condition.phrase:
-            kept = _kept(kept, _with_all(snapshot, keys[condition]), wanted=False)
+            kept = _intersect(kept, maybe_with[condition])
     for condition in conditions:
+        phrase = Phrase(encoder.tokenizer, condition.text, deadline)
         if condition.field is not None:
-            found = _with_field(snapshot, encoder.tokenizer, condition, kept, deadline)
-            kept = _kept(kept, found, condition.wanted)
-    for condition in of_lists:
-        if condition.phrase:
-            maybe = kept if condition.wanted else _both(kept, _with_all(snapshot, keys[condition]))
-            found = _with_phrase(snapshot, encoder.tokenizer, condition.text, maybe, deadline)
-            kept = _kept(kept, found, condition.wanted)
+            found = _with_field(snapshot, condition.field, phrase, kept, deadline)
+        elif condition.phrase or not with_lists:
+            found = _with_phrase(snapshot, phrase, _intersect(kept, maybe_with[condition]))
+        else:
+            found = maybe_with[condition]
+        kept = kept[is_among(kept, found) == condition.wanted]
     return kept
 
 
-def has_words(tokenizer: Tokenizer, said: str, text: str) -> bool:
-    """Whether a text has these words in a row."""
-    pattern = _WORDS_AND_MARKS if _MARKS.search(_normal(tokenizer, said)) else _WORDS
-    return _in_a_row(tokenizer, pattern, said) in _in_a_row(tokenizer, pattern, text)
+class Phrase:
+    """Words in a row, to be looked for in texts. A long text is read in pieces, with a look at the clock
+    between them: the tokenizer lets no other thread run while it normalises one."""
+
+    def __init__(self, tokenizer: Tokenizer, said: str, deadline: float | None = None) -> None:
+        self._tokenizer, self._deadline = tokenizer, deadline
+        normal = self._normal(said)
+        self._pattern = _WORDS_AND_MARKS if _MARKS.search(normal) else _WORDS
+        self._words = self._pattern.findall(normal)
+
+    def is_in(self, text: str) -> bool:
+        """Whether a text has these words in a row; what is between them does not matter."""
+        wanted, before = f" {' '.join(self._words)} ", list[str]()
+        for piece in _pieces(text):
+            self.check_time()
+            words = before + self._pattern.findall(self._normal(piece))
+            if wanted in f" {' '.join(words)} ":
+                return True
+            before = words[-len(self._words) :]  # a phrase may go on in the next piece
+        return False
+
+    def check_time(self) -> None:
+        """Stop where the time is over."""
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            raise SearchTimeout(
+                "looking for a phrase took longer than it was given", "simplify the query, or allow more time"
+            )
+
+    def _normal(self, text: str) -> str:
+        return self._tokenizer.normalise(clean(text)).lower()
 
 
-def _in_a_row(tokenizer: Tokenizer, pattern: re.Pattern[str], text: str) -> str:
-    return f" {' '.join(pattern.findall(_normal(tokenizer, text)))} "
-
-
-def _normal(tokenizer: Tokenizer, text: str) -> str:
-    return tokenizer.normalise(clean(text)).lower()
+def _pieces(text: str) -> Iterator[str]:
+    """A text in parts, cut between words if there is any such place in reach."""
+    begin = 0
+    while len(text) - begin > 2 * _PIECE:
+        reach = begin + _PIECE, begin + 2 * _PIECE
+        found = _SPACE.search(text, *reach) or _BETWEEN.search(text, *reach)
+        end = begin + 2 * _PIECE if found is None else found.start()
+        yield text[begin:end]
+        begin = end
+    yield text[begin:]
 
 
 def _keys_of(encoder: Encoder, condition: Condition) -> list[str]:
@@ -110,46 +141,25 @@ def _living(snapshot: Snapshot) -> Ordinals:
     return np.concatenate(parts)
 
 
-def _with_phrase(
-    snapshot: Snapshot, tokenizer: Tokenizer, phrase: str, maybe: Ordinals, deadline: float | None
-) -> Ordinals:
+def _with_phrase(snapshot: Snapshot, phrase: Phrase, maybe: Ordinals) -> Ordinals:
     found = []
     for some in snapshot.blocks(maybe.tolist()):
-        _check_time(deadline)
+        phrase.check_time()
         for ordinal, document in zip(some, snapshot.fetch(some), strict=True):
-            for piece in _pieces(document.text):
-                if has_words(tokenizer, phrase, piece):
-                    found.append(ordinal)
-                    break
-                if len(piece) > _LONG:
-                    _check_time(deadline)
+            if phrase.is_in(document.text):
+                found.append(ordinal)
     return np.array(found, dtype=np.int64)
 
 
-def _pieces(text: str) -> Iterator[str]:
-    """A text, or a very long one in parts, cut at spaces; each repeats half of the one before, so that a
-    phrase is whole in one of them."""
-    begin = 0
-    while len(text) - begin > 2 * _LONG:
-        end = _SPACE.search(text, begin + 2 * _LONG)
-        if end is None:
-            break
-        yield text[begin : end.start()]
-        middle = _SPACE.search(text, begin + _LONG)
-        begin = end.start() if middle is None else middle.start()
-    yield text[begin:]
-
-
 def _with_field(
-    snapshot: Snapshot, tokenizer: Tokenizer, condition: Condition, maybe: Ordinals, deadline: float | None
+    snapshot: Snapshot, field: str, phrase: Phrase, maybe: Ordinals, deadline: float | None
 ) -> Ordinals:
-    assert condition.field is not None
     found = [
         ordinal
-        for ordinal, value in snapshot.field_values(condition.field, deadline)
-        if any(has_words(tokenizer, condition.text, text) for text in _texts_of(value))
+        for ordinal, value in snapshot.field_values(field, maybe.tolist(), deadline)
+        if any(phrase.is_in(text) for text in _texts_of(value))
     ]
-    return _intersect(maybe, np.array(found, dtype=np.int64))
+    return np.array(found, dtype=np.int64)
 
 
 def _texts_of(value: Any) -> Iterator[str]:
@@ -163,20 +173,5 @@ def _texts_of(value: Any) -> Iterator[str]:
             yield from _texts_of(part)
 
 
-def _kept(kept: Ordinals, found: Ordinals, wanted: bool) -> Ordinals:
-    return found if wanted else kept[~is_among(kept, found)]
-
-
-def _both(kept: Ordinals | None, found: Ordinals) -> Ordinals:
-    return found if kept is None else _intersect(kept, found)
-
-
 def _intersect(one: Ordinals, other: Ordinals) -> Ordinals:
     return one[is_among(one, other)]
-
-
-def _check_time(deadline: float | None) -> None:
-    if deadline is not None and time.monotonic() > deadline:
-        raise SearchTimeout(
-            "looking for a phrase took longer than it was given", "simplify the query, or allow more time"
-        )

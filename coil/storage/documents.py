@@ -39,6 +39,7 @@ _BATCH_CHARACTERS = 1 << 20  # of texts and fields written with one call
 _STEPS = 20_000  # of SQLite's machine between two looks at the clock
 _LEAST_BYTES = 8  # that a document takes
 _LONGEST_PATH = 504  # bytes that SQLite takes, after all links; it keeps 8 of 512 for itself
+_LARGE = 1 << 16  # characters of all fields of a document, beyond which one is read by itself
 _MOST_KNOWN = 10_000  # names of fields that are remembered, whether they exist or not
 _TYPE = "json_type(fields, ?)"
 _DECODER = json.JSONDecoder()
@@ -277,28 +278,25 @@ class DocumentReader:
         return known
 
     def field_values(
-        self, name: str, ordinals: Sequence[int] | None = None, deadline: float | None = None
+        self, name: str, ordinals: Sequence[int], deadline: float | None = None
     ) -> Iterator[tuple[int, Any]]:
-        """The field of each document that has it, of these or of all, in order of their ordinals; some at a
-        time, so that nobody waits meanwhile. SearchTimeout after the deadline."""
-        path, after, begin = json_path(name), -1, 0
-        columns = f"ordinal, {_TYPE}, json_extract(fields, ?)"
-        while ordinals is None or begin < len(ordinals):
-            where, values = "ordinal > ?", [after]
-            if ordinals is not None:
-                values = list(ordinals[begin : begin + _AT_ONCE])
-                where, begin = f"ordinal IN ({_marks(values)})", begin + _AT_ONCE
-            where = f"{where} AND {_TYPE} IS NOT NULL ORDER BY ordinal LIMIT {_AT_ONCE}"
-            with self._watched(columns, where, [path, path, *values, path], deadline) as rows:
-                some = list(rows)
-            for ordinal, kind, value in some:
-                yield ordinal, self._field_value(kind, value)
-            if ordinals is None:
-                if len(some) < _AT_ONCE:
-                    return
-                if some[-1][0] <= after:
-                    raise self._damaged("its documents are not in order")
-                after = some[-1][0]
+        """The field of those of these documents that have it; some at a time, so that nobody waits meanwhile,
+        and large ones one by one. SearchTimeout after the deadline."""
+        path = json_path(name)
+        value = "json_extract(fields, ?)"
+        columns = f"ordinal, {_TYPE}, CASE WHEN length(fields) <= {_LARGE} THEN {value} END, length(fields)"
+        for begin in range(0, len(ordinals), _AT_ONCE):
+            some = list(ordinals[begin : begin + _AT_ONCE])
+            where = f"ordinal IN ({_marks(some)}) AND {_TYPE} IS NOT NULL ORDER BY ordinal"
+            with self._watched(columns, where, [path, path, *some, path], deadline) as rows:
+                found = list(rows)
+            for ordinal, kind, small, size in found:
+                if size <= _LARGE:
+                    yield ordinal, self._field_value(kind, small)
+                    continue
+                with self._watched(value, "ordinal = ?", [path, ordinal], deadline) as rows:
+                    [(large,)] = list(rows)
+                yield ordinal, self._field_value(kind, large)
 
     def _scan(
         self, where: str, parameters: Sequence[Any], deadline: float | None, source: str = "documents"

@@ -263,17 +263,12 @@ class Snapshot:
         """Whether any document has a field of this name."""
         return any(of.documents.has_field(name, deadline) for of in self._stored)
 
-    def field_values(self, name: str, deadline: float | None = None) -> Iterator[tuple[int, Any]]:
-        """The ordinals and values of all documents that have a field; also of some that were deleted."""
-        for of in self._stored:
-            yield from of.documents.field_values(name, deadline=deadline)
-
-    def values_of(self, name: str, ordinals: Sequence[int], deadline: float | None = None) -> dict[int, Any]:
-        """The field of those of these documents that have it."""
-        found: dict[int, Any] = {}
+    def field_values(
+        self, name: str, ordinals: Sequence[int], deadline: float | None = None
+    ) -> Iterator[tuple[int, Any]]:
+        """The field of those of these documents that have it, segment by segment."""
         for place, some in self._by_segment(ordinals).items():
-            found.update(self._stored[place].documents.field_values(name, some, deadline))
-        return found
+            yield from self._stored[place].documents.field_values(name, some, deadline)
 
     def blocks(self, ordinals: Sequence[int]) -> Iterator[list[int]]:
         """Documents in blocks that are read at once: of few bytes, or a single document."""

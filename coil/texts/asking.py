@@ -1,7 +1,7 @@
 """The grammar of queries: words to look for, and what a document must have or must not have.
 
     river "steep bank"        the phrase must be in the text, word for word
-    river +bank               a form of the word must be in the text
+    river +bank               a form of the word must be in the text; +well-known is a phrase
     river -money -"due date"  neither may be in the text
     river title:bank          the field must hold the word, title:"steep bank" the phrase
 
@@ -27,6 +27,8 @@ _PART = re.compile(
 )
 _SIGNS = re.compile(r'["“:]|(?<!\S)[+-]')
 _LETTERS = re.compile(r"\w")
+_ONE_WORD = re.compile(r"[^\W_]+")
+_TRAILING = re.compile(r"[.,;:!?)\]…]+$")
 IsField = Callable[[str], bool]
 
 
@@ -114,6 +116,10 @@ def _condition(match: re.Match[str], is_field: IsField) -> tuple[Condition, tupl
         if phrase:
             return None
         said, start = named + said, match.start("field")
-    if not phrase and (not match["sign"] or not said[0].isalpha()):
-        return None
+    if not phrase:
+        if not match["sign"] or not said[0].isalpha():
+            return None
+        said = _TRAILING.sub("", said)
+        end = start + len(said)
+        phrase = _ONE_WORD.fullmatch(said) is None  # such as well-known or c++
     return Condition(said, phrase, wanted), (start, end)
