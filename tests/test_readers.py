@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coil.errors import BadLine, CoilError, DuplicateId, InputError, MissingExtra
-from coil.texts.corpora import make_document, read_documents, unique
+from coil.texts.columns import make_document
+from coil.texts.corpora import read_documents, unique
 from coil.texts.judgements import read_judgements
 from coil.texts.opening import json_lines, read_lines, split_name
 from coil.texts.pairs import read_pairs

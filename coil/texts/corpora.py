@@ -3,10 +3,8 @@
 A source is a file of records (see `records`), a .txt or .md file, a folder of such files, a BEIR folder (one
 that holds corpus.jsonl, plain or compressed), `irds:NAME`, or `-` for JSON lines on standard input.
 
-Of a record, the id is the first of `_id`, `id`, `doc_id`, `docno`, `pid`; the text is `title`, `text`,
-`contents` and `body`, those that are there and not empty, in this order, with a line feed between; everything
-else, and the title once more, is kept in the fields. Ids are compared as they stand: case and Unicode form
-matter.
+What of a record is the id, the title and the text is told in `columns`. Ids are compared as they stand: case
+and Unicode form matter.
 
 A text file is one document, its id the name of the file. Of a folder, each text is one document, its id the
 path below the folder with forward slashes; names that begin with a dot are passed over, and files that are
@@ -20,9 +18,9 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from coil.errors import BadLine, DuplicateId, InputError
+from coil.errors import DuplicateId, InputError
+from coil.texts.columns import USUAL, Columns, Unseen, make_document, name_columns
 from coil.texts.decompression import COMPRESSIONS
 from coil.texts.opening import (
     BYTE_ORDER_MARK,
@@ -34,24 +32,16 @@ from coil.texts.opening import (
     read_text,
 )
 from coil.texts.records import (
-    Keys,
     Record,
     check_records,
     find_in_folder,
     is_irds,
     iterate_irds,
     load_irds,
-    plain_value,
     read_records,
-    take_id,
-    take_texts,
 )
 from coil.texts.values import Document, clean
 
-ID_KEYS = ("_id", "id", "doc_id", "docno", "pid")
-TEXT_KEYS = ("title", "text", "contents", "body")
-KEYS = Keys(ID_KEYS, TEXT_KEYS)
-TITLE_KEY = "title"
 TEXT_KINDS = (".txt", ".md")
 TEXT_FILES = tuple(f"{kind}{compression}" for kind in TEXT_KINDS for compression in ("", *COMPRESSIONS))
 CORPUS_FILE = "corpus.jsonl"
@@ -67,10 +57,13 @@ Located = tuple[str, int, Document]  # file or folder, line (0 for a file of the
 class Documents(Iterator[Document]):
     """The documents of some sources, read as they are asked for; `place` says where the last one stands."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[Source], columns: Columns = USUAL) -> None:
         self._sources = sources
+        self.columns = columns  # may be set until the first document is read
         self.gauge = Gauge()
-        self._located = (located for source in sources for located in _locate(source, self.gauge))
+        self._located = (
+            located for source in sources for located in _locate(source, self.gauge, self.columns)
+        )
         self._paths: list[str] = []
         self._line = 0
         self._doc_id = ""
@@ -128,15 +121,30 @@ class Documents(Iterator[Document]):
         return self.place_of(self.mark, self._doc_id)
 
 
-def read_documents(*sources: Source) -> Documents:
+def read_documents(
+    *sources: Source,
+    id_column: str | None = None,
+    text_column: str | Sequence[str] | None = None,
+    title_column: str | None = None,
+) -> Documents:
     """The documents of the sources, one after the other.
+
+    The columns say where records have their id, text and title, if not under the usual keys; several text
+    columns are joined. Files that are one text each have no columns: naming some for nothing but those is an
+    error.
 
     That every source is there, and of a known kind, is checked at once; what is in it only as it is read. Ids
     are not compared: see `unique`. An empty file gives no documents.
     """
+    columns = name_columns(id_column, text_column, title_column)
     for source in sources:
         _check(source)
-    return Documents(sources)
+    if columns.named and sources and not any(_has_records(source) for source in sources):
+        raise InputError(
+            f"{name_of(sources[0])} has no columns, but {columns} was given",
+            "name columns only for .jsonl, .tsv, .csv or .parquet files",
+        )
+    return Documents(sources, columns)
 
 
 def unique(documents: Iterable[Document]) -> Iterator[Document]:
@@ -160,46 +168,6 @@ def unique(documents: Iterable[Document]) -> Iterator[Document]:
         yield document
 
 
-def make_document(record: Record, where: str = "record", line: int = 1, text: str | None = None) -> Document:
-    """The document of a record; `where` and `line` are named if it has no id or no text.
-
-    `text` is given where the source says itself what the text of the record is.
-    """
-    key, doc_id = take_id(record, ID_KEYS, where, line)
-    if text is None:
-        text = "\n".join(take_texts(record, TEXT_KEYS, where, line))
-    dropped = {key, *TEXT_KEYS} - {TITLE_KEY}
-    fields = {name: value for name, value in record.items() if name not in dropped}
-    return Document(doc_id, clean(text), _plain_fields(fields, where, line))
-
-
-def check_document(document: Document, where: str, line: int) -> Document:
-    """A document that a program made: as one that was read, or an error that says what is wrong with it."""
-    if document.doc_id == "":
-        raise BadLine(where, line, "the id is empty; expected a string", "give each document its own id")
-    parts: list[tuple[str, object, type]] = [
-        ("id", document.doc_id, str),
-        ("text", document.text, str),
-        ("fields", document.fields, dict),
-    ]
-    for name, value, kind in parts:
-        if not isinstance(value, kind):
-            reason = f"{name} is a {type(value).__name__}; expected a {kind.__name__}"
-            raise BadLine(where, line, reason, f"convert it to a {kind.__name__}")
-    fields = _plain_fields(document.fields, where, line)
-    return Document(clean(document.doc_id), clean(document.text), fields)
-
-
-def _plain_fields(fields: dict[str, Any], where: str, line: int) -> dict[str, Any]:
-    try:
-        return {clean(str(name)): plain_value(value) for name, value in fields.items()}
-    except RecursionError as error:
-        raise BadLine(where, line, "the fields are nested too deeply", "flatten them") from error
-    except ValueError as error:
-        reason = f"the fields cannot be stored: {error}"
-        raise BadLine(where, line, reason, "write such a number as a string") from error
-
-
 def _check(source: Source) -> None:
     if is_irds(source):
         load_irds(source)
@@ -221,18 +189,28 @@ def _is_text(source: Source) -> bool:
     return str(source).lower().endswith(TEXT_FILES)
 
 
-def _locate(source: Source, gauge: Gauge) -> Iterator[Located]:
+def _has_records(source: Source) -> bool:
+    """Whether a source has records, rather than files that are one text each."""
+    if not is_irds(source) and Path(source).is_dir():
+        return find_in_folder(Path(source), CORPUS_FILE) is not None
+    return is_irds(source) or not _is_text(source)
+
+
+def _locate(source: Source, gauge: Gauge, columns: Columns) -> Iterator[Located]:
+    unseen = Unseen(columns)
     if is_irds(source):
         where = str(source)
         for line, record, text in iterate_irds(source, "docs"):
-            yield where, line, make_document(record, where, line, text)
+            unseen.note(record)
+            yield where, line, make_document(record, where, line, None if columns.named else text, columns)
+        unseen.check(where)
         return
     if Path(source).is_dir():
         corpus = find_in_folder(Path(source), CORPUS_FILE)
         if corpus is None:
             yield from _read_folder(Path(source), gauge)
             return
-        records, where = read_records(corpus, KEYS, gauge), name_of(corpus)
+        records, where = read_records(corpus, columns.keys, gauge), name_of(corpus)
     elif _is_text(source):
         path = Path(source)
         text = _read_text(path, gauge)
@@ -241,13 +219,15 @@ def _locate(source: Source, gauge: Gauge) -> Iterator[Located]:
         yield name_of(path.parent), 0, Document(clean(path.name), text)
         return
     else:
-        records, where = read_records(source, KEYS, gauge), name_of(source)
+        records, where = read_records(source, columns.keys, gauge), name_of(source)
 
     def locate(numbered: tuple[int, Record]) -> Located:
         line, record = numbered
-        return where, line, make_document(record, where, line)
+        unseen.note(record)
+        return where, line, make_document(record, where, line, columns=columns)
 
     yield from map(locate, records)  # a loop would keep each record while its document is indexed
+    unseen.check(where)
 
 
 def _files(source: Path) -> Iterator[Path]:

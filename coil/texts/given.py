@@ -7,7 +7,8 @@ from os import PathLike
 from typing import Any
 
 from coil.errors import InputError
-from coil.texts.corpora import Documents, check_document, make_document
+from coil.texts.columns import check_document, make_document
+from coil.texts.corpora import Documents
 from coil.texts.values import Document, clean
 
 Texts = Iterable[Document | Mapping[str, Any]]
