@@ -1,7 +1,8 @@
 """Documents, from every kind of corpus.
 
 A source is a file of records (see `records`), a .txt or .md file, a folder of such files, a BEIR folder (one
-that holds corpus.jsonl, plain or compressed), `irds:NAME`, or `-` for JSON lines on standard input.
+that holds corpus.jsonl, plain or compressed), `irds:NAME`, `-` for JSON lines on standard input, or a table
+that a program has (see `tables`).
 
 What of a record is the id, the title and the text is told in `columns`. Ids are compared as they stand: case
 and Unicode form matter.
@@ -18,6 +19,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from coil.errors import DuplicateId, InputError
 from coil.texts.columns import USUAL, Columns, Unseen, make_document, name_columns
@@ -40,6 +42,7 @@ from coil.texts.records import (
     load_irds,
     read_records,
 )
+from coil.texts.tables import Table, as_table
 from coil.texts.values import Document, clean
 
 TEXT_KINDS = (".txt", ".md")
@@ -57,7 +60,7 @@ Located = tuple[str, int, Document]  # file or folder, line (0 for a file of the
 class Documents(Iterator[Document]):
     """The documents of some sources, read as they are asked for; `place` says where the last one stands."""
 
-    def __init__(self, sources: Sequence[Source], columns: Columns = USUAL) -> None:
+    def __init__(self, sources: Sequence[Source | Table], columns: Columns = USUAL) -> None:
         self._sources = sources
         self.columns = columns  # may be set until the first document is read
         self.gauge = Gauge()
@@ -93,7 +96,8 @@ class Documents(Iterator[Document]):
     def are_files(self) -> bool:
         """Whether all sources can be read at any time and again: not standard input or a pipe."""
         return not any(
-            str(source) == STANDARD_INPUT
+            isinstance(source, Table)
+            or str(source) == STANDARD_INPUT
             or is_irds(source)
             or not (Path(source).is_file() or Path(source).is_dir())
             for source in self._sources
@@ -103,7 +107,8 @@ class Documents(Iterator[Document]):
         """What `gauge.bytes_read` will be at the end, None where that cannot be known."""
         if not self.are_files:
             return None
-        return sum(path.stat().st_size for source in self._sources for path in _files(Path(source)))
+        files = (path for s in self._sources if not isinstance(s, Table) for path in _files(Path(s)))
+        return sum(path.stat().st_size for path in files)
 
     @property
     def mark(self) -> int:
@@ -122,12 +127,12 @@ class Documents(Iterator[Document]):
 
 
 def read_documents(
-    *sources: Source,
+    *sources: Any,
     id_column: str | None = None,
     text_column: str | Sequence[str] | None = None,
     title_column: str | None = None,
 ) -> Documents:
-    """The documents of the sources, one after the other.
+    """The documents of the sources, one after the other: paths, `-`, or tables.
 
     The columns say where records have their id, text and title, if not under the usual keys; several text
     columns are joined. Files that are one text each have no columns: naming some for nothing but those is an
@@ -137,14 +142,20 @@ def read_documents(
     are not compared: see `unique`. An empty file gives no documents.
     """
     columns = name_columns(id_column, text_column, title_column)
+    found: list[Source | Table] = []
     for source in sources:
-        _check(source)
-    if columns.named and sources and not any(_has_records(source) for source in sources):
+        table = as_table(source)
+        if table is not None:
+            table.check(columns.named)
+        else:
+            _check(source)
+        found.append(source if table is None else table)
+    if columns.named and found and not any(_has_records(source) for source in found):
         raise InputError(
             f"{name_of(sources[0])} has no columns, but {columns} was given",
             "name columns only for .jsonl, .tsv, .csv or .parquet files",
         )
-    return Documents(sources, columns)
+    return Documents(found, columns)
 
 
 def unique(documents: Iterable[Document]) -> Iterator[Document]:
@@ -189,23 +200,28 @@ def _is_text(source: Source) -> bool:
     return str(source).lower().endswith(TEXT_FILES)
 
 
-def _has_records(source: Source) -> bool:
+def _has_records(source: Source | Table) -> bool:
     """Whether a source has records, rather than files that are one text each."""
+    if isinstance(source, Table):
+        return True
     if not is_irds(source) and Path(source).is_dir():
         return find_in_folder(Path(source), CORPUS_FILE) is not None
     return is_irds(source) or not _is_text(source)
 
 
-def _locate(source: Source, gauge: Gauge, columns: Columns) -> Iterator[Located]:
+def _locate(source: Source | Table, gauge: Gauge, columns: Columns) -> Iterator[Located]:
     unseen = Unseen(columns)
-    if is_irds(source):
+    records: Iterator[tuple[int, Record]]
+    if isinstance(source, Table):
+        records, where = enumerate(source.rows(), start=1), f"the {source.name}"
+    elif is_irds(source):
         where = str(source)
         for line, record, text in iterate_irds(source, "docs"):
             unseen.note(record)
             yield where, line, make_document(record, where, line, None if columns.named else text, columns)
         unseen.check(where)
         return
-    if Path(source).is_dir():
+    elif Path(source).is_dir():
         corpus = find_in_folder(Path(source), CORPUS_FILE)
         if corpus is None:
             yield from _read_folder(Path(source), gauge)

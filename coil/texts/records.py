@@ -155,6 +155,8 @@ def plain_value(value: Any) -> Any:
         return value
     if isinstance(value, dict):
         return {_field_text(str(key)): plain_value(inner) for key, inner in value.items()}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
     if isinstance(value, list | tuple):
         return [plain_value(inner) for inner in value]
     if isinstance(value, bytes):
