@@ -61,7 +61,11 @@ def command(
     resume: bool,
     dry_run: bool,
 ) -> None:
-    """Build an index from .jsonl, .tsv, .csv, .parquet, .txt or .md files, folders of texts, BEIR folders, -.
+    """Build an index from files of records (.jsonl, .tsv, .csv, .parquet), folders and files of text, or -.
+
+    A file of text is one document: .txt, .md, .rst, .html, source code, and with the extras pdf and docx .pdf
+    and .docx. Its id is its name or, in a folder, its path; a folder's other files are skipped and counted.
+    A folder with a corpus.jsonl is read as BEIR.
 
     The first line of a .tsv is a header if it names an id first and a text somewhere after it, such as
     id<TAB>text<TAB>year; other columns are kept as fields. Without one, a line is id<TAB>text, and all that

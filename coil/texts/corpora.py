@@ -1,21 +1,17 @@
 """Documents, from every kind of corpus.
 
-A source is a file of records (see `records`), a .txt or .md file, a folder of such files, a BEIR folder (one
-that holds corpus.jsonl, plain or compressed), `irds:NAME`, `-` for JSON lines on standard input, or a table
-that a program has (see `tables`).
+A source is a file of records (see `records`), a file that is one document or a folder of such (see `files`),
+a BEIR folder (one that holds corpus.jsonl, plain or compressed), `irds:NAME`, `-` for JSON lines on standard
+input, or a table that a program has (see `tables`).
 
 What of a record is the id, the title and the text is told in `columns`. Ids are compared as they stand: case
 and Unicode form matter.
 
-A text file is one document, its id the name of the file. Of a folder, each text is one document, its id the
-path below the folder with forward slashes; names that begin with a dot are passed over, and files that are
-not text are left out and named in a warning of the logger `coil.texts`.
+A file that is one document has its name as its id.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,15 +19,22 @@ from typing import Any
 
 from coil.errors import DuplicateId, InputError
 from coil.texts.columns import USUAL, Columns, Unseen, make_document, name_columns
-from coil.texts.decompression import COMPRESSIONS
+from coil.texts.files import (
+    PROSE,
+    Skipped,
+    check_folder,
+    check_kind,
+    is_one_text,
+    read_file,
+    read_folder,
+    readable_files,
+)
 from coil.texts.opening import (
-    BYTE_ORDER_MARK,
     STANDARD_INPUT,
     Gauge,
     Source,
     check_readable,
     name_of,
-    read_text,
 )
 from coil.texts.records import (
     Record,
@@ -45,12 +48,8 @@ from coil.texts.records import (
 from coil.texts.tables import Table, as_table
 from coil.texts.values import Document, clean
 
-TEXT_KINDS = (".txt", ".md")
-TEXT_FILES = tuple(f"{kind}{compression}" for kind in TEXT_KINDS for compression in ("", *COMPRESSIONS))
 CORPUS_FILE = "corpus.jsonl"
 
-_log = logging.getLogger("coil.texts")
-_SNIFFED = 8192
 _STRING_BYTES = 100  # around the characters
 _LINE_BITS = 40  # a trillion lines a file
 
@@ -64,9 +63,8 @@ class Documents(Iterator[Document]):
         self._sources = sources
         self.columns = columns  # may be set until the first document is read
         self.gauge = Gauge()
-        self._located = (
-            located for source in sources for located in _locate(source, self.gauge, self.columns)
-        )
+        self._skipped = Skipped()
+        self._located = (located for source in sources for located in self._locate(source))
         self._paths: list[str] = []
         self._line = 0
         self._doc_id = ""
@@ -78,6 +76,7 @@ class Documents(Iterator[Document]):
             if not self._ended:
                 self._ended = True
                 self.gauge.warn()
+                self._skipped.warn()
             raise StopIteration
         path, self._line, document = located
         if not self._paths or self._paths[-1] != path:
@@ -91,6 +90,9 @@ class Documents(Iterator[Document]):
                 "split the document, or raise --memory",
             )
         return document
+
+    def _locate(self, source: Source | Table) -> Iterator[Located]:
+        return _locate(source, self.gauge, self._skipped, self.columns)
 
     @property
     def are_files(self) -> bool:
@@ -184,20 +186,16 @@ def _check(source: Source) -> None:
         load_irds(source)
     elif Path(source).is_dir():
         folder = Path(source)
-        if find_in_folder(folder, CORPUS_FILE) is None and next(_text_files(folder), None) is None:
+        if find_in_folder(folder, CORPUS_FILE) is None and not check_folder(folder):
             raise InputError(
-                f"the folder {name_of(folder)} contains neither {CORPUS_FILE} nor any .txt or .md file",
-                "name a folder with texts, or a .jsonl, .tsv, .csv or .parquet file",
+                f"the folder {name_of(folder)} contains neither {CORPUS_FILE} nor any file of a known kind",
+                f"name a file of records such as .jsonl or .csv, or a folder with {', '.join(PROSE)} files",
             )
-    elif _is_text(source):
+    elif is_one_text(source):
         check_readable(source)
+        check_kind(source)
     else:
-        check_records(source, TEXT_KINDS)
-
-
-def _is_text(source: Source) -> bool:
-    """Whether the name is that of one text, rather than of a file of records."""
-    return str(source).lower().endswith(TEXT_FILES)
+        check_records(source, PROSE)
 
 
 def _has_records(source: Source | Table) -> bool:
@@ -206,10 +204,10 @@ def _has_records(source: Source | Table) -> bool:
         return True
     if not is_irds(source) and Path(source).is_dir():
         return find_in_folder(Path(source), CORPUS_FILE) is not None
-    return is_irds(source) or not _is_text(source)
+    return is_irds(source) or not is_one_text(source)
 
 
-def _locate(source: Source | Table, gauge: Gauge, columns: Columns) -> Iterator[Located]:
+def _locate(source: Source | Table, gauge: Gauge, skipped: Skipped, columns: Columns) -> Iterator[Located]:
     unseen = Unseen(columns)
     records: Iterator[tuple[int, Record]]
     if isinstance(source, Table):
@@ -224,15 +222,13 @@ def _locate(source: Source | Table, gauge: Gauge, columns: Columns) -> Iterator[
     elif Path(source).is_dir():
         corpus = find_in_folder(Path(source), CORPUS_FILE)
         if corpus is None:
-            yield from _read_folder(Path(source), gauge)
+            where = name_of(source)
+            yield from ((where, 0, document) for document in read_folder(Path(source), gauge, skipped))
             return
         records, where = read_records(corpus, columns.keys, gauge), name_of(corpus)
-    elif _is_text(source):
+    elif is_one_text(source):
         path = Path(source)
-        text = _read_text(path, gauge)
-        if text is None:
-            raise InputError(f"{name_of(path)} is not a text file", "convert it to text")
-        yield name_of(path.parent), 0, Document(clean(path.name), text)
+        yield name_of(path.parent), 0, read_file(path, clean(path.name), gauge)
         return
     else:
         records, where = read_records(source, columns.keys, gauge), name_of(source)
@@ -253,39 +249,4 @@ def _files(source: Path) -> Iterator[Path]:
     elif (corpus := find_in_folder(source, CORPUS_FILE)) is not None:
         yield corpus
     else:
-        yield from (path for path in _text_files(source) if path.is_file())
-
-
-def _text_files(folder: Path) -> Iterator[Path]:
-    """The text files below a folder, in the same order on every machine."""
-
-    def stop(error: OSError) -> None:
-        raise InputError(
-            f"{error.filename} cannot be read: {error.strerror}", "check the permissions of the folder"
-        )
-
-    for parent, folders, files in os.walk(folder, onerror=stop):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            if name.lower().endswith(TEXT_FILES) and not name.startswith("."):
-                yield Path(parent, name)
-
-
-def _read_folder(folder: Path, gauge: Gauge) -> Iterator[Located]:
-    for path in _text_files(folder):
-        if not path.is_file():  # a pipe, or a link to nowhere
-            _log.warning("skipped %s: not a file", name_of(path))
-            continue
-        text = _read_text(path, gauge)
-        if text is None:
-            _log.warning("skipped %s: not a text file", name_of(path))
-            continue
-        yield name_of(folder), 0, Document(clean(path.relative_to(folder).as_posix()), text)
-
-
-def _read_text(path: Path, gauge: Gauge) -> str | None:
-    """The text of a file, None where it is none."""
-    data = read_text(path, gauge)
-    if b"\0" in data[:_SNIFFED]:  # as git decides
-        return None
-    return gauge.decode(data.removeprefix(BYTE_ORDER_MARK), path)
+        yield from readable_files(source)
