@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 
 from coil.errors import InputError
 from coil.lists.segment import MOST_ROWS
+from coil.texts.markup import find_headings, markup_of
 from coil.texts.values import Document
 from coil.tokens.chunks import chunk_spans
 from coil.tokens.tokenizer import GoOn
@@ -84,7 +85,9 @@ def row_spans(
     """
     if long == "truncate":
         return [(0, len(document.text))]
-    spans = chunk_spans(encoder.tokenizer, document.text, encoder.config.profile.document_length, go_on)
+    headings = [heading.start for heading in find_headings(document.text, markup_of(document.doc_id))]
+    length = encoder.config.profile.document_length
+    spans = chunk_spans(encoder.tokenizer, document.text, length, go_on, headings)
     if len(spans) > MOST_ROWS:
         where = f"document {document.doc_id!r:.80}" if place is None else place(document)
         raise InputError(
