@@ -27,6 +27,7 @@ from bench.stamp import stamp, write_result
 from coil.demo.standard_library import read_standard_library
 from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
+from coil.lists.rows import row_texts
 from coil.metrics.evaluation import evaluate
 from coil.texts.corpora import read_documents
 from coil.texts.judgements import read_judgements
@@ -102,9 +103,8 @@ def _rows(index: Index) -> list[tuple[str, list[str]]]:
             segment.row_documents.tolist(), segment.row_spans.tolist(), strict=True
         ):
             document: Document = collection.document(ordinal)
-            [keyed] = encoder.keys.of_texts(
-                [document.text[start:end]], encoder.config.profile.document_length
-            )
+            [row] = row_texts(encoder, document, [(start, end)], collection.context)
+            [keyed] = encoder.keys.of_texts([row.text], encoder.config.profile.document_length)
             rows.append((document.doc_id, [key for key in keyed.keys if key is not None]))
     return rows
 
@@ -165,8 +165,9 @@ def sizes(index: Index) -> dict[str, Any]:
         for ordinal, (start, end) in zip(
             live.segment.row_documents.tolist(), live.segment.row_spans.tolist(), strict=True
         ):
-            text = collection.document(ordinal).text[start:end]
-            [keyed] = pieces.of_texts([text], profile.document_length)
+            document = collection.document(ordinal)
+            [row] = row_texts(index.encoder, document, [(start, end)], collection.context)
+            [keyed] = pieces.of_texts([row.text], profile.document_length)
             counted["pieces"] += sum(key is not None for key in keyed.keys)
     return {
         "documents": facts.documents,

@@ -30,7 +30,7 @@ COMMIT_EVERY = 16_384  # documents: what a kill costs at most, about a minute of
 )  # fmt: skip
 @click.option(
     "--long", type=click.Choice(["chunk", "truncate"]),
-    help="Split documents that are too long for the model into overlapping chunks, or truncate them. "
+    help="Split documents that are too long for the model into chunks, or truncate them. "
     "[default: chunk]",
 )  # fmt: skip
 @click.option(

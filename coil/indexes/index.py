@@ -196,9 +196,9 @@ class Index(IndexReader):
             self._plan = plan
         with writer_lock(self.folder) as folder:
             self._catch_up(folder)
-            yield IndexWriter(
-                folder, self._holder, encoder, self._settings["precision"], self._settings["long"], plan
-            )
+            settings = self._settings
+            precision, long, context = settings["precision"], settings["long"], settings.get("context", 0)
+            yield IndexWriter(folder, self._holder, encoder, precision, long, plan, context)
 
     def _catch_up(self, folder: Folder) -> None:
         """See what others have committed before anything is written on top of it."""

@@ -175,12 +175,14 @@ def _parts_json(explanation: Explanation) -> dict[str, Any]:
                 "factor": match.factor,
                 "contribution": match.contribution,
                 "floored": match.floored,
+                "where": match.where,
                 "runner_ups": [
                     {
                         "token": other.token,
                         "span": other.span,
                         "similarity": other.similarity,
                         "fit": other.fit,
+                        "where": other.where,
                     }
                     for other in match.runner_ups
                 ],

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
 from coil.hits.paging import MOST_OFFSET
+from coil.tokens.contexts import Where
 from coil.tokens.profile import By
 
 Span = tuple[int, int]
@@ -143,6 +144,7 @@ class RunnerUpOut(BaseModel):
     span: Span
     similarity: float
     fit: float = Field(description="how well its context fits")
+    where: Where = Field(description="as in a match")
 
 
 class MatchOut(BaseModel):
@@ -160,6 +162,10 @@ class MatchOut(BaseModel):
     factor: float = Field(description="what count adds up to, given the length of the text")
     contribution: float
     floored: bool = Field(description="whether fit was below 0 and counts as 0")
+    where: Where = Field(
+        description="text, or the path, title or heading that the chunk was read with; document_span is then "
+        "[0, 0] if the text does not have that"
+    )
     runner_ups: list[RunnerUpOut]
 
 
