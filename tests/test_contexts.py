@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coil.cli.main import run
 from coil.errors import DamagedManifest
 from coil.explanations.explainer import explain_hit
 from coil.hits.reranker import rerank
@@ -152,6 +153,7 @@ def test_a_match_in_the_title_is_explained_as_such(tmp_path: Path, bundled: Onnx
         assert told.chunk[0] <= prints.document_span[0] < told.chunk[1]
         assert told.context == "kubernetes version"
         assert "title: [kubernetes]" in str(told)
+        assert ", read with: kubernetes version" in str(told)
         assert told.sentence is not None
         assert sum(part.contribution for part in told.sentence_parts) == pytest.approx(told.sentence)
         [of_title] = [part for part in told.sentence_parts if part.text == "title and headings"]
@@ -214,3 +216,14 @@ def test_a_row_without_a_context_is_its_span() -> None:
     assert (row.text, row.before) == ("bank", "")
     assert row.place((0, 4)).span == (6, 10)
     assert row.place((0, 4)).where == "text"
+
+
+def test_the_command_line_says_where_a_chunk_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "guide.md").write_text(GUIDE.replace("steep", FILLER + "steep kingfisher"))
+    out = str(tmp_path / "a.coil")
+    assert run(["index", str(tmp_path / "notes"), "--out", out]) == 0
+    assert run(["search", out, "steep kingfisher"]) == 0
+    assert "guide.md  Guide › Rivers" in capsys.readouterr().out
+    assert run(["search", out, "steep kingfisher", "--json"]) == 0
+    assert '"context": "Guide › Rivers' in capsys.readouterr().out

@@ -130,6 +130,7 @@ def _hit_json(hit: Hit) -> dict[str, Any]:
         "text": hit.text,
         "fields": hit.fields,
         "chunk": list(hit.chunk),
+        "context": hit.context,
     }
 
 

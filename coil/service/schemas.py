@@ -188,6 +188,9 @@ class HitOut(BaseModel):
     text: str
     fields: dict[str, Any]
     chunk: Span
+    context: str = Field(
+        description="path, title and headings that the chunk is below, those that it does not have itself"
+    )
     duplicates: list[str] | None = Field(None, description="folded ids, only with `fold_duplicates`")
     sentence: float | None = None
     matches: list[MatchOut] | None = None
