@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import sys
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,19 @@ def test_no_page_is_an_error(source: str) -> None:
     title, text = read_html(source)
     assert "\n" not in title
     assert text == text.strip("\n") or "```" in text
+
+
+@pytest.mark.parametrize("piece", "< </ <!-- <![ <!- <!--a--> <a <pre> &".split())
+def test_a_page_of_open_signs_is_read_in_no_time(piece: str) -> None:
+    """The standard library's parser takes minutes for some of these."""
+    for source in (piece * 200_000, piece * 200_000 + ">"):
+        began = time.process_time()
+        read_html(source)
+        assert time.process_time() - began < 10.0
+
+
+def test_comments_are_dropped() -> None:
+    assert read_html("<p>a<!-- <p>no --><b>b</b><!-->--> c <!-- open d")[1] == "ab c open d"
 
 
 def test_html_in_another_character_set(tmp_path: Path) -> None:

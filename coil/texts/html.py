@@ -37,9 +37,25 @@ def html_charset(data: bytes) -> str | None:
 def read_html(source: str) -> tuple[str, str]:
     """The title and the text of a page. Nothing in a page is an error: browsers show everything, too."""
     page = _Page()
-    page.feed(source)
+    source = _without_comments(source)
+    last = source.rfind(">") + 1
+    # After it there is no tag, which the parser would find out anew for each sign that could begin one.
+    page.feed(source[:last] + source[last:].replace("<", "&lt;"))
     page.close()
     return page.title, page.text
+
+
+def _without_comments(source: str) -> str:
+    """A page without comments. The parser looks for the end of each open one again and again."""
+    parts: list[str] = []
+    at = 0
+    while (start := source.find("<!--", at)) >= 0:
+        end = source.find("-->", start + 4)
+        if end < 0:  # never closed: only the signs are dropped
+            break
+        parts.append(source[at:start])
+        at = end + 3
+    return "".join([*parts, source[at:].replace("<!--", "")])
 
 
 class _Page(HTMLParser):
