@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from coil.errors import CoilError
     from coil.explanations.explanation import Explanation, Match, explain
+    from coil.hits.frame import to_frame
     from coil.hits.hit import Hit
     from coil.hits.searcher import Searcher
     from coil.indexes.index import Index
@@ -48,6 +49,7 @@ _HOMES = {
     "create": "coil.indexes.opening",
     "explain": "coil.explanations.explanation",
     "open": "coil.indexes.opening",
+    "to_frame": "coil.hits.frame",
 }
 
 _OTHER_NAMES = {"open": "open_index"}  # where a name inside the package is not the public one
@@ -73,6 +75,7 @@ __all__ = [
     "create",
     "explain",
     "open",
+    "to_frame",
 ]
 
 

@@ -3,6 +3,7 @@
 CoilError                     what was found, what was expected, where; `remedy` says what to do
 ├── InputError                a text, pairs, run or judgement file that cannot be read as such
 │   ├── BadLine               one line of a file is broken (path and line number)
+│   ├── NotText               a file has no text that can be read
 │   ├── DuplicateId           two documents with the same id (both places)
 │   └── ChangedCorpus         a corpus has changed since an interrupted build read it
 ├── ModelError                a model folder that cannot be trusted
@@ -70,6 +71,14 @@ class BadLine(InputError):
         super().__init__(f"{path}, line {line}: {reason}", remedy)
         self.path = str(path)
         self.line = line
+
+
+class NotText(InputError):
+    """A file has no text that can be read; `what` says what it is instead."""
+
+    def __init__(self, path: str | Path, what: str, remedy: str = "") -> None:
+        super().__init__(f"{path} is {what}", remedy)
+        self.what = what
 
 
 class DuplicateId(InputError):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coil.indexes.index import Index
+from coil.lists.rows import row_texts
 from coil.texts.values import Document
 from coil.tokens.profile import By
 
@@ -33,9 +34,8 @@ def keys_of_rows(index: Index) -> list[tuple[str, list[str]]]:
             segment.row_documents.tolist(), segment.row_spans.tolist(), strict=True
         ):
             document: Document = collection.document(ordinal)
-            [keyed] = encoder.keys.of_texts(
-                [document.text[start:end]], encoder.config.profile.document_length
-            )
+            [row] = row_texts(encoder, document, [(start, end)], collection.context)
+            [keyed] = encoder.keys.of_texts([row.text], encoder.config.profile.document_length)
             rows.append((document.doc_id, [key for key in keyed.keys if key is not None]))
     return rows
 

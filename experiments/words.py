@@ -27,6 +27,7 @@ from bench.stamp import stamp, write_result
 from coil.demo.standard_library import read_standard_library
 from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
+from coil.lists.rows import row_texts
 from coil.metrics.evaluation import evaluate
 from coil.texts.corpora import read_documents
 from coil.texts.judgements import read_judgements
@@ -133,8 +134,9 @@ def sizes(index: Index) -> dict[str, Any]:
         for ordinal, (start, end) in zip(
             live.segment.row_documents.tolist(), live.segment.row_spans.tolist(), strict=True
         ):
-            text = collection.document(ordinal).text[start:end]
-            [keyed] = pieces.of_texts([text], profile.document_length)
+            document = collection.document(ordinal)
+            [row] = row_texts(index.encoder, document, [(start, end)], collection.context)
+            [keyed] = pieces.of_texts([row.text], profile.document_length)
             counted["pieces"] += sum(key is not None for key in keyed.keys)
     return {
         "documents": facts.documents,

@@ -25,6 +25,7 @@ from coil.scores import oracle
 from coil.scores.prepared import PreparedQuery
 from coil.scores.statistics import Tally
 from coil.texts.values import Document
+from coil.tokens.contexts import RowText
 from coil.tokens.profile import By, ScoringProfile
 from coil.vectors.config import ModelConfig
 from coil.vectors.encoder import Encoder
@@ -53,7 +54,7 @@ def take_apart(
     alone = Tally()
     alone.add(vectors.keys)
     prepared = PreparedQuery.of(query_vectors, profile, alone)
-    scored = Scored(document, vectors, alone.n_mentions)
+    scored = Scored(RowText(document, (0, len(document.text))), vectors, alone.n_mentions)
     return explain_vectors(query, prepared, profile, scored, alone)
 
 

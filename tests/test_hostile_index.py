@@ -249,6 +249,10 @@ def test_a_manifest_with_values_that_none_has_is_refused(tmp_path: Path, key: st
         ("starts", 1),
         ("on_duplicate", []),
         ("on_duplicate", "never"),
+        ("columns", []),
+        ("columns", {"id": 1}),
+        ("columns", {"text": "body"}),
+        ("columns", {"author": "x"}),
     ],
 )
 def test_a_build_state_of_other_types_is_refused(tmp_path: Path, key: str, value: object) -> None:

@@ -36,6 +36,7 @@ def a_hit(text: str) -> dict[str, Any]:
         "text": text,
         "fields": {},
         "chunk": [0, 1],
+        "context": "",
     }
 
 

@@ -180,7 +180,7 @@ def test_little_is_encoded_between_two_looks_at_the_time(text: str) -> None:
                 most = max(most, tokens)
                 yield vectors
 
-    [(_, rows)] = encode_spans(Counting(), [(1, text, spans)], go_on)
+    [(_, rows)] = encode_spans(Counting(), [(1, Document("a", text), spans)], 0, go_on)
     assert len(rows) == len(spans)
     assert most < 9_000
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from coil.cli.columns import column_options
 from coil.cli.index import COMMIT_EVERY
 from coil.cli.progress import document_bar
 from coil.errors import how_many
@@ -23,19 +24,30 @@ from coil.texts.corpora import read_documents
     "--on-duplicate", type=click.Choice(["error", "update", "skip"]), default="error", show_default=True,
     help="What to do with an id that is already in the index.",
 )  # fmt: skip
+@column_options
 @click.option("--memory", metavar="SIZE", help="Memory limit of the whole process, such as 512M or 4G.")
 @click.option("--model", metavar="FOLDER", help="The index's model folder, if it has moved.")
 def command(
-    index: Path, corpus: tuple[str, ...], on_duplicate: Any, memory: str | None, model: str | None
+    index: Path,
+    corpus: tuple[str, ...],
+    on_duplicate: Any,
+    id_column: str | None,
+    text_column: tuple[str, ...],
+    title_column: str | None,
+    memory: str | None,
+    model: str | None,
 ) -> None:
     """Add documents to an index; they can be searched as soon as they are committed.
 
     \b
       coil add notes.coil new-notes/
+      coil add notes.coil faq.csv --id-column url --text-column question --text-column answer
       echo '{"id": "n1", "text": "hello"}' | coil add notes.coil - --on-duplicate update
     """
     budget = parse_size(memory) if memory is not None else None
-    documents = read_documents(*corpus)
+    documents = read_documents(
+        *corpus, id_column=id_column, text_column=text_column, title_column=title_column
+    )
     documents.gauge.longest = longest_line(budget or default_budget())
     opened = open_index(index, memory=budget, model=model)
     empty: list[str] = []

@@ -9,6 +9,7 @@ from typing import Any
 import click
 from tqdm import tqdm
 
+from coil.cli.columns import column_options
 from coil.cli.progress import document_bar, tell_size, tell_time
 from coil.errors import DuplicateId, IndexLocked, InputError, how_many
 from coil.indexes.building import check_build, open_build
@@ -29,7 +30,7 @@ COMMIT_EVERY = 16_384  # documents: what a kill costs at most, about a minute of
 )  # fmt: skip
 @click.option(
     "--long", type=click.Choice(["chunk", "truncate"]),
-    help="Split documents that are too long for the model into overlapping chunks, or truncate them. "
+    help="Split documents that are too long for the model into chunks, or truncate them. "
     "[default: chunk]",
 )  # fmt: skip
 @click.option(
@@ -41,6 +42,7 @@ COMMIT_EVERY = 16_384  # documents: what a kill costs at most, about a minute of
     help="Memory limit of the whole process, such as 512M or 4G; a line may have at most 1/32 of it. "
     "[default: 2G, or half of the machine's memory if that is less]",
 )  # fmt: skip
+@column_options
 @click.option("--resume", is_flag=True, help="Continue an interrupted build.")
 @click.option(
     "--dry-run", is_flag=True, help="Only read the corpus, and report what a build would take or refuse."
@@ -53,14 +55,25 @@ def command(
     long: Any,
     on_duplicate: Any,
     memory: str | None,
+    id_column: str | None,
+    text_column: tuple[str, ...],
+    title_column: str | None,
     resume: bool,
     dry_run: bool,
 ) -> None:
-    """Build an index from .jsonl, .tsv, .csv, .parquet, .txt or .md files, folders of texts, BEIR folders, -.
+    """Build an index from files of records (.jsonl, .tsv, .csv, .parquet), folders and files of text, or -.
+
+    A file of text is one document: .txt, .md, .rst, .html, source code, and with the extras pdf and docx .pdf
+    and .docx. Its id is its name or, in a folder, its path; a folder's other files are skipped and counted.
+    A folder with a corpus.jsonl is read as BEIR.
 
     The first line of a .tsv is a header if it names an id first and a text somewhere after it, such as
     id<TAB>text<TAB>year; other columns are kept as fields. Without one, a line is id<TAB>text, and all that
     follows the first tab is text, further columns included. A .csv always has a header.
+
+    The id is the first of _id, id, doc_id, docno and pid, the text is title, text, contents and body, those
+    that are there; --id-column, --text-column and --title-column name other columns or JSON keys. A .tsv with
+    a column that is named has a header.
 
     A build that was killed or interrupted can be continued with --resume and the same corpus. What was read
     before is read again, but not encoded again; if it has changed, the build stops with an error.
@@ -68,6 +81,7 @@ def command(
     \b
       coil index notes/ --out notes.coil
       coil index README.md CHANGES.md --out readme.coil
+      coil index faq.csv --out faq.coil --id-column url --text-column question --text-column answer
       coil index passages.tsv.gz --out passages.coil --dry-run
       coil index passages.tsv.gz --out passages.coil --memory 1G
       coil index passages.tsv.gz --out passages.coil --resume
@@ -75,13 +89,21 @@ def command(
     """
     began = time.monotonic()
     budget = parse_size(memory) if memory is not None else None
-    documents = read_documents(*corpus)  # before anything is made: a wrong path must not leave an empty index
+    # Before anything is made: a wrong path must not leave an empty index.
+    documents = read_documents(
+        *corpus, id_column=id_column, text_column=text_column, title_column=title_column
+    )
+    columns = documents.columns
     documents.gauge.longest = longest_line(budget or default_budget())
     if dry_run:
-        check_build(out, model, precision, long, on_duplicate, resume)
+        before = check_build(out, model, precision, long, on_duplicate, resume, columns)
+        documents.columns = before.columns
         _predict(documents, model, precision or "int8", long or "chunk", on_duplicate or "error")
         return
-    index, before = open_build(out, model, precision, long, on_duplicate, resume, memory=budget)
+    index, before = open_build(
+        out, model, precision, long, on_duplicate, resume, memory=budget, columns=columns
+    )
+    documents.columns = before.columns
     if before.finished:
         click.echo(
             f"{out} is already finished ({how_many(len(index), 'document')}); nothing to resume", err=True

@@ -50,7 +50,7 @@ SHOWN = 3  # ids named in a message
 )  # fmt: skip
 @click.option(
     "--long", type=click.Choice(["chunk", "truncate"]), default="chunk", show_default=True,
-    help="Split documents that are too long for the model into overlapping chunks, or truncate them.",
+    help="Split documents that are too long for the model into chunks, or truncate them.",
 )  # fmt: skip
 @click.pass_context
 def command(

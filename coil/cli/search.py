@@ -207,6 +207,7 @@ def _object(hit: Hit, by: By) -> dict[str, Any]:
         "text": hit.text,
         "fields": hit.fields,
         "chunk": hit.chunk,
+        "context": hit.context,
         "duplicates": hit.duplicates,
     }
 
@@ -214,6 +215,8 @@ def _object(hit: Hit, by: By) -> dict[str, Any]:
 def _line(hit: Hit) -> str:
     start, end = hit.chunk
     text = printable(" ".join(hit.text[start:end].split()))
+    if start > 0 and (context := hit.context):  # the first chunk says itself where it is
+        text = f"{printable(context)}: {text}"
     shown = f"{text[:100]}{'…' if len(text) > 100 else ''}"
     share = f"{show_share(hit.share):>5} {bar(hit.share or 0.0, BAR_WIDTH)}"
     folded = f" (+{how_many(len(hit.duplicates), 'duplicate')})" if hit.duplicates else ""

@@ -66,7 +66,7 @@ class Explainer:
         if sentence_parts:
             step()
             parts = split_sentence_part(
-                encoder, self._prepared, document.text, chunk, explained.sentence, go_on
+                encoder, self._prepared, row.scored.row, chunk, explained.sentence, go_on
             )
             step()
         return replace(

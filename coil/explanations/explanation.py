@@ -17,6 +17,7 @@ from coil.scores.prepared import KnowsCollection, PreparedQuery
 from coil.scores.statistics import Tally
 from coil.texts.questions import check_query
 from coil.texts.values import Document
+from coil.tokens.contexts import Place, RowText, Where
 from coil.tokens.list_keys import unlisted_reason
 from coil.tokens.profile import By, ScoringProfile
 from coil.vectors.encoder import Encoder
@@ -39,7 +40,9 @@ class QueryToken:
 class Mention:
     """A place in the document that a query token was compared with; `similarity` is v_q · v_d.
 
-    `fit` is what that makes; see `Match`.
+    `fit` is what that makes; see `Match`. `where` says whether it is in the chunk's own text, or in the path,
+    the title or a heading that the chunk was read with. `span` is then where the document's text has that,
+    and empty, (0, 0), where it does not.
     """
 
     token: str
@@ -47,6 +50,7 @@ class Mention:
     context: Snippet
     similarity: float
     fit: float = 0.0
+    where: Where = "text"
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class Match:
     the profile says so, and `floored` tells that it was. `rarity` is how much a match of this word says, by
     the `rows_with` texts of the collection that have it (1 and 0 where words are not weighed). `count` is how
     often this text has it, and `factor` what that makes, given the length of the text. `runner_ups` are the
-    other mentions, the most similar first.
+    other mentions, the most similar first. `where` the best one is: see `Mention`.
     """
 
     query_token: str
@@ -75,6 +79,7 @@ class Match:
     rows_with: int = 0
     count: int = 1
     factor: float = 1.0
+    where: Where = "text"
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,8 @@ class Explanation:
 
     `chunk` are the characters of the document that were scored, out of `characters`: the chunk that is best
     for this query, or what the model could take of a text that is cut off (`document_dropped` tokens were
-    not read, nor `query_dropped` of the query).
+    not read, nor `query_dropped` of the query). `context` is what it was read with: path, title and headings
+    that the chunk itself does not have.
 
     `own_score` is what the query's own text would score as a document: something to hold `score` against,
     since a score by itself says little. It is no limit, but a text has to say what the query says, in its
@@ -112,6 +118,7 @@ class Explanation:
     sentence_parts: tuple[SentencePart, ...] = ()
     by: By = "coil"
     rows: int = 0
+    context: str = ""
 
     def share(self, part: float) -> float:
         """How much of all that speaks for the document a part is, from 0 to 1."""
@@ -214,7 +221,8 @@ def explain(
         alone.add(vectors.keys)
         statistics = alone
     prepared = PreparedQuery.of(encoded, profile, statistics)
-    whole = Scored(document, vectors, sum(key is not None for key in vectors.keys))
+    row = RowText(document, (0, len(document.text)))
+    whole = Scored(row, vectors, sum(key is not None for key in vectors.keys))
     explained = explain_vectors(query, prepared, profile, whole, statistics, by)
     end = int(vectors.spans[-1, 1]) if vectors.dropped else len(document.text)
     return replace(
@@ -222,7 +230,7 @@ def explain(
         own_score=prepared.own_score if asks_anything(query, encoded) else None,
         chunk=widen_chunk(document.text, (0, end)),
         document_dropped=vectors.dropped,
-        sentence_parts=split_sentence_part(encoder, prepared, document.text, (0, end), explained.sentence),
+        sentence_parts=split_sentence_part(encoder, prepared, row, (0, end), explained.sentence),
     )
 
 
@@ -233,9 +241,9 @@ def widen_chunk(text: str, chunk: Span) -> Span:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """A document, the vectors of one of its rows (at least of the query's words), and the row's length."""
+    """A row of a document, its vectors (at least of the query's words), and its length."""
 
-    document: Document
+    row: RowText
     vectors: TokenVectors
     length: int
 
@@ -253,7 +261,7 @@ def explain_vectors(
 
     `sentence_vector` is the query's as it is multiplied, where that is not `prepared.sentence`.
     """
-    encoded, document, vectors = prepared.encoded, scored.document, scored.vectors
+    encoded, document, vectors = prepared.encoded, scored.row.document, scored.vectors
     matches: list[Match] = []
     unmatched: list[QueryToken] = []
     without_list: list[QueryToken] = []
@@ -285,6 +293,7 @@ def explain_vectors(
         query_dropped=encoded.dropped,
         by=by,
         rows=statistics.n_rows,
+        context=scored.row.context,
     )
 
 
@@ -299,7 +308,7 @@ def _match(
     statistics: KnowsCollection,
 ) -> Match:
     vector = prepared.encoded.vectors[place]
-    best, *others = _mentions(vector, scored.document, scored.vectors, places, profile)
+    best, *others = _mentions(vector, scored.row, scored.vectors, places, profile)
     floored = profile.floor and profile.alpha + profile.beta * best.similarity < 0.0
     rarity, rows_with = 1.0, 0
     if prepared.saturation is not None:
@@ -321,12 +330,13 @@ def _match(
         rows_with=rows_with,
         count=len(places),
         factor=factor,
+        where=best.where,
     )
 
 
 def _mentions(
     query_vector: NDArray[np.float32],
-    document: Document,
+    row: RowText,
     document_vectors: TokenVectors,
     places: NDArray[np.intp],
     profile: ScoringProfile,
@@ -337,19 +347,27 @@ def _mentions(
     if profile.beta > 0.0 and len(query_vector):
         similarities = document_vectors.vectors[places].astype(np.float64) @ query_vector.astype(np.float64)
     mentions = []
-    for row in np.argsort(-similarities, kind="stable"):
-        span, similarity = _span(document_vectors, int(places[row])), float(similarities[row])
+    for number in np.argsort(-similarities, kind="stable"):
+        place = row.place(_span(document_vectors, int(places[number])))
+        similarity = float(similarities[number])
         fit = profile.alpha + profile.beta * similarity
         mentions.append(
             Mention(
-                piece_text(document.text, span),
-                span,
-                cut_snippet(document.text, span),
+                piece_text(place.around, place.at),
+                place.span,
+                _snippet(place),
                 similarity,
                 max(fit, 0.0) if profile.floor else fit,
+                place.where,
             )
         )
     return mentions
+
+
+def _snippet(place: Place) -> Snippet:
+    """A mention in the text around it; one in the context says what that is."""
+    snippet = cut_snippet(place.around, place.at)
+    return snippet if place.where == "text" else replace(snippet, before=f"{place.where}: {snippet.before}")
 
 
 def _span(vectors: TokenVectors, place: int) -> Span:

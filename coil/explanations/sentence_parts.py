@@ -14,13 +14,14 @@ import numpy as np
 
 from coil.explanations.snippet import Span
 from coil.scores.prepared import PreparedQuery
+from coil.tokens.contexts import RowText
 from coil.tokens.tokenizer import GoOn
 from coil.vectors.encoder import Encoder
 
 # A run of white space is matched as a whole and judged afterwards (an empty line ends a sentence): a pattern
 # for runs with two line breaks would be tried from every character of a long run.
 _END = re.compile(r"(?<=[.!?。！？])[\"'”’)\]]*\s+|[。！？]|(?P<space>\s+)")
-START_AND_END, ROUNDING = "start and end", "rounding"
+CONTEXT, START_AND_END, ROUNDING = "title and headings", "start and end", "rounding"
 _ENDS = 1_000  # looked at between two calls of `go_on`: a millisecond
 _NOTHING = 1e-6  # what is closer to 0 than this is not worth a line
 
@@ -29,8 +30,9 @@ _NOTHING = 1e-6  # what is closer to 0 than this is not worth a line
 class SentencePart:
     """A sentence of the document, and what it adds to the score through the sentence vector.
 
-    Without a span: the marks at both ends of a text, which the model reads as well ("start and end"), or by
-    how much the stored vector differs from the text's own ("rounding").
+    Without a span: the context that a row was read with ("title and headings"), the marks at both ends of a
+    text, which the model reads as well ("start and end"), or by how much the stored vector differs from the
+    text's own ("rounding").
     """
 
     text: str
@@ -41,20 +43,20 @@ class SentencePart:
 def split_sentence_part(
     encoder: Encoder,
     query: PreparedQuery,
-    text: str,
+    row: RowText,
     chunk: Span,
     total: float | None,
     go_on: GoOn | None = None,
 ) -> tuple[SentencePart, ...]:
-    """The sentences of a chunk with what each adds, in text order; they sum to `total`.
+    """The sentences of a row's chunk with what each adds, in text order; they sum to `total`.
 
-    The chunk ends where the model stopped reading. A sentence without a token adds nothing and is shown with
-    the one before it, or with the first one.
+    The context that the row was read with is a part of its own. The chunk ends where the model stopped
+    reading. A sentence without a token adds nothing and is shown with the one before it, or with the first.
     """
     if total is None or query.sentence is None:
         return ()
-    written = text[slice(*chunk)]
-    found = encoder.sentence_terms(written)
+    written = row.document.text[slice(*chunk)]
+    found = encoder.sentence_terms(row.before + written)
     if found is None:
         return ()
     if go_on is not None:
@@ -62,6 +64,9 @@ def split_sentence_part(
     spans, terms, rest = found
     of_query = query.sentence.astype(np.float64)
     values = terms.astype(np.float64) @ of_query  # [tokens]
+    in_context = spans[:, 0] < len(row.before)
+    before = float(values[in_context].sum())
+    spans, values = spans[~in_context] - len(row.before), values[~in_context]
     begins = np.array([start for start, _ in sentence_spans(written, go_on)])
     of_token = np.searchsorted(begins, spans[:, 0], side="right") - 1  # the sentence of each token
     with_tokens, number = np.unique(of_token, return_inverse=True)
@@ -71,6 +76,8 @@ def split_sentence_part(
         SentencePart(" ".join(written[start:end].split()), (chunk[0] + start, chunk[0] + end), value)
         for (start, end), value in zip(pairwise(edges), sums or [0.0], strict=True)
     ]
+    if row.context:
+        parts.append(SentencePart(CONTEXT, None, before))
     ends = float(rest.astype(np.float64) @ of_query)
     if abs(ends) > _NOTHING:
         parts.append(SentencePart(START_AND_END, None, ends))

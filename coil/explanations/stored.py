@@ -11,6 +11,7 @@ from coil.errors import InputError
 from coil.explanations.explanation import Scored
 from coil.explanations.snippet import Span
 from coil.hits.searcher import Searcher
+from coil.lists.rows import row_texts
 from coil.lists.segment import LiveSegment, Segment
 from coil.scores.prepared import PreparedQuery
 from coil.scores.scorer import score_between
@@ -43,13 +44,13 @@ def stored_row(
     row = begin + int(np.argmax(score_between(query, live.segment, begin, stop)))
     start, end = live.segment.row_spans[row].tolist()
     encoder = searcher.encoder
-    text = document.text[start:end]
-    [tokens] = encoder.tokenizer.cut([text], encoder.config.profile.document_length, go_on)
-    keyed = encoder.keys.of(text, tokens)
-    scored = Scored(
-        document, _vectors_of_row(live.segment, row, start, keyed, query), int(live.segment.row_lengths[row])
-    )
-    return StoredRow(scored, (start, end), start + tokens.last_end, tokens.dropped)
+    [text] = row_texts(encoder, document, [(start, end)], searcher.collection.context)
+    [tokens] = encoder.tokenizer.cut([text.text], encoder.config.profile.document_length, go_on)
+    keyed = encoder.keys.of(text.text, tokens)
+    vectors = _vectors_of_row(live.segment, row, keyed, query)
+    last = max(0, tokens.last_end - len(text.before))
+    scored = Scored(text, vectors, int(live.segment.row_lengths[row]))
+    return StoredRow(scored, (start, end), start + last, tokens.dropped)
 
 
 def _rows_of(searcher: Searcher, ordinal: int) -> tuple[LiveSegment, NDArray[np.intp]]:
@@ -61,9 +62,7 @@ def _rows_of(searcher: Searcher, ordinal: int) -> tuple[LiveSegment, NDArray[np.
     raise InputError(f"no segment holds the document with the ordinal {ordinal}", "run `coil verify`")
 
 
-def _vectors_of_row(
-    segment: Segment, row: int, start: int, keyed: Keyed, query: PreparedQuery
-) -> TokenVectors:
+def _vectors_of_row(segment: Segment, row: int, keyed: Keyed, query: PreparedQuery) -> TokenVectors:
     stored = segment.vectors if segment.precise_vectors is None else segment.precise_vectors
     places: list[NDArray[np.intp]] = []
     vectors: list[NDArray[np.float32]] = []
@@ -88,7 +87,7 @@ def _vectors_of_row(
     return TokenVectors(
         keys=tuple(keyed.keys[place] for place in kept.tolist()),
         positions=kept.astype(np.int32),
-        spans=(keyed.spans[kept] + start).astype(np.int32),
+        spans=keyed.spans[kept].astype(np.int32),
         vectors=np.concatenate([np.zeros((0, segment.vectors.dim), np.float32), *vectors])[order],
         sentence=sentences[np.array([row])].decode()[0] if sentences.dim else None,
     )

@@ -332,10 +332,11 @@ def _partly_read(explanation: Explanation) -> list[str]:
     if explanation.whole:
         return []
     characters = f"characters {start:,} to {end:,} of {explanation.characters:,}"
+    read_with = f", read with: {printable(explanation.context)}" if explanation.context else ""
     return [
         f"truncated: only {characters} were indexed"
         if explanation.document_dropped
-        else f"best chunk: {characters}"
+        else f"best chunk: {characters}{read_with}"
     ]
 
 

@@ -33,6 +33,11 @@ class Collection(Protocol):
         """What weights are made of."""
         ...
 
+    @property
+    def context(self) -> int:
+        """Tokens of context that rows may begin with."""
+        ...
+
     def document(self, ordinal: int) -> Document:
         """A document by its inside number."""
         ...
@@ -58,6 +63,8 @@ class Collection(Protocol):
 
 class MemoryCollection:
     """Documents and their lists in memory; the ordinal of a document is its place."""
+
+    context = 0
 
     def __init__(self, documents: Sequence[Document], segments: Sequence[Segment]) -> None:
         self.documents = documents

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from coil.errors import AnswerTooLarge
 from coil.texts.values import Document
+from coil.tokens.contexts import Outline
 
 BLOCK = 64  # hits whose texts are read together: who looks at one will look at its neighbours
 
@@ -124,6 +125,11 @@ class Hit:
     def fields(self) -> dict[str, Any]:
         """The document's fields, read with its text."""
         return self._shelf.document(self._place).fields
+
+    @property
+    def context(self) -> str:
+        """Where in its document the chunk stands: path, title and headings, those that it does not have."""
+        return Outline(self._shelf.document(self._place)).trail(self.chunk)
 
     def _key(self) -> tuple[Any, ...]:
         return self.rank, self.doc_id, self.score, self.chunk, self.share, self.duplicates

@@ -24,7 +24,7 @@ from coil.hits.ranking import Ranked, Ranking
 from coil.hits.searcher import Searcher, asks_anything
 from coil.lists.building import SegmentBuilder, merge_segments
 from coil.lists.precision import Precision
-from coil.lists.rows import Long, encode_rows, row_spans
+from coil.lists.rows import Long, encode_rows, row_spans, row_texts
 from coil.lists.segment import MOST_ROWS, LiveSegment, Segment
 from coil.lists.segment_file import open_segment, segment_bytes
 from coil.scores.prepared import KnowsCollection, PreparedQuery
@@ -32,6 +32,7 @@ from coil.scores.statistics import Tally
 from coil.texts.corpora import Documents
 from coil.texts.questions import check_ids, check_list
 from coil.texts.values import Document
+from coil.tokens.contexts import MOST_TOKENS
 from coil.tokens.profile import By
 from coil.vectors.encoder import Encoder
 
@@ -68,6 +69,7 @@ class _Part:
     ) -> None:
         self._collection = collection
         self.segments = segments
+        self.context = collection.context
         # Or weights would depend on the candidates.
         self.statistics = collection.statistics if statistics is None else statistics
 
@@ -264,8 +266,8 @@ def _counter(encoder: Encoder, long: Long, counts: Tally | None) -> Callable[[Do
 
     def count(document: Document) -> None:
         if counts is not None and document.text.strip():
-            spans = row_spans(encoder, document, long)
-            rows = [document.text[start:end] for start, end in spans]
+            spans = row_spans(encoder, document, long, MOST_TOKENS)
+            rows = [row.text for row in row_texts(encoder, document, spans, MOST_TOKENS)]
             for keyed in encoder.keys.of_texts(rows, encoder.config.profile.document_length):
                 counts.add(keyed.keys)
 
@@ -313,7 +315,7 @@ def _blocks(
         return SegmentBuilder(encoder.config.profile, encoder.config.n_t, encoder.config.n_c, precision)
 
     builder, block = fresh(), list[str]()
-    for ordinal, (document, rows) in enumerate(encode_rows(encoder, documents, long)):
+    for ordinal, (document, rows) in enumerate(encode_rows(encoder, documents, long, MOST_TOKENS)):
         if block and (len(builder) + len(rows) > block_rows or builder.bytes > BLOCK_BYTES):
             yield block, builder.finish()
             builder, block = fresh(), []

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from coil.hits.collection import Collection
+from coil.lists.rows import row_texts
 from coil.tokens.tokenizer import Tokens
 from coil.vectors.encoder import Encoder
 
@@ -80,7 +81,8 @@ def _written(encoder: Encoder, collection: Collection, key: str, forms: set[str]
         for row in rows[:3].tolist():
             document = collection.document(int(live.segment.row_documents[row]))
             start, end = live.segment.row_spans[row].tolist()
-            text = document.text[start:end]
+            [row_text] = row_texts(encoder, document, [(start, end)], collection.context)
+            text = row_text.text
             [tokens] = encoder.tokenizer.cut([text], encoder.config.profile.document_length)
             for written in _words(encoder, text, tokens):
                 if written in forms:

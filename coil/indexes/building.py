@@ -12,6 +12,7 @@ from coil.indexes.opening import check_free, check_path, create, is_index, open_
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.storage.intake import Consumed, OnDuplicate
+from coil.texts.columns import USUAL, Columns
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
@@ -23,18 +24,21 @@ def check_build(
     long: Long | None = None,
     on_duplicate: OnDuplicate | None = None,
     resume: bool = False,
-) -> None:
-    """Refuse what `open_build` would refuse, without making anything."""
+    columns: Columns = USUAL,
+) -> Consumed:
+    """Refuse what `open_build` would refuse, without making anything; returns how far the build is."""
     folder = check_path(path)
     if is_index(folder):
-        open_build(folder, model, precision, long, on_duplicate, resume)[0].close()
-        return
+        opened, state = open_build(folder, model, precision, long, on_duplicate, resume, columns=columns)
+        opened.close()
+        return state
     check_free(folder)
     above = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise OutputError(
             f"{folder} cannot be made: {above} is no folder to write to", "choose another place"
         )
+    return Consumed(on_duplicate=on_duplicate or "error", columns=columns)
 
 
 def open_build(
@@ -46,19 +50,19 @@ def open_build(
     resume: bool = False,
     encoder: Encoder | None = None,
     memory: int | None = None,
+    columns: Columns = USUAL,
 ) -> tuple[Index, Consumed]:
     """A new index to `build`, or with `resume` the one whose building was interrupted; and how far that is.
 
-    Options that are None are the usual ones, or those that the interrupted build was begun with; others than
-    those are an error. Only a build that duplicates stop may go on with updating or skipping them: so far
-    there was none.
+    Options that are None, and columns that are not named, are the usual ones, or those that the interrupted
+    build was begun with; others than those are an error. Only a build that duplicates stop may go on with
+    updating or skipping them: so far there was none.
     """
     folder = check_path(path)
     if not is_index(folder):
-        made = create(
-            folder, model, precision or "int8", long or "chunk", encoder, memory, on_duplicate or "error"
-        )
-        return made, Consumed(on_duplicate=on_duplicate or "error")
+        mode = on_duplicate or "error"
+        made = create(folder, model, precision or "int8", long or "chunk", encoder, memory, mode, columns)
+        return made, Consumed(on_duplicate=mode, columns=columns)
     opened = open_index(folder, encoder, memory)
     state = opened.build_state()
     if not resume and state is not None and not state.finished:
@@ -81,4 +85,9 @@ def open_build(
                 f"{folder} was begun with --{name.replace('_', '-')} {begun[name]}, not {given}",
                 "resume with the options that it was begun with, or remove it to start afresh",
             )
+    if columns.named and columns != state.columns:
+        raise OptionMismatch(
+            f"{folder} was begun with {state.columns}, not {columns}",
+            "resume with the columns that it was begun with, or with none of these options",
+        )
     return opened, state

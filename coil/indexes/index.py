@@ -20,6 +20,7 @@ from coil.storage.manifest import MANIFEST_FILE, SEGMENTS_FOLDER, is_segment_fil
 from coil.storage.memory import MOST_THREADS, MemoryPlan, default_budget, plan_memory, resident_bytes
 from coil.storage.snapshot import newer_state
 from coil.storage.writer import IndexWriter, Listener
+from coil.texts.columns import name_columns
 from coil.texts.given import GivenDocuments, Texts
 from coil.texts.questions import check_device, check_ids, show
 from coil.tokens.tokenizer import GoOn
@@ -72,8 +73,15 @@ class Index(IndexReader):
         encoded: Encoded | None = None,
         left_out: LeftOut | None = None,
         go_on: GoOn | None = None,
+        id_column: str | None = None,
+        text_column: str | Sequence[str] | None = None,
+        title_column: str | None = None,
     ) -> int:
         """Add documents: `Document`s or dicts with an id and a text, from any iterable; returns how many.
+
+        A table is taken row by row: a pandas or polars DataFrame, a pyarrow Table or RecordBatch, a
+        `datasets.Dataset`. The columns say where rows and dicts have their id, text and title, if not under
+        the usual keys; several text columns are joined.
 
         A document without text is left out, and with on_duplicate "update" one of its id that is there goes:
         it could never be found for its words. `left_out` hears the ids of all such, or else the logger
@@ -88,7 +96,7 @@ class Index(IndexReader):
         """
         check_choice("on_duplicate", on_duplicate, OnDuplicate)
         check_number("commit_every", commit_every, 1 << 62)
-        placed = GivenDocuments(documents)
+        placed = GivenDocuments(documents, name_columns(id_column, text_column, title_column))
         listener = Listener(committed, encoded, left_out or _warn_of_empty, go_on)
         with self._writer(self.encoder) as writer:
             before = self._next_ordinal()
@@ -123,9 +131,25 @@ class Index(IndexReader):
                 placed.are_files,
             )
 
-    def update(self, documents: Texts, left_out: LeftOut | None = None, go_on: GoOn | None = None) -> int:
+    def update(
+        self,
+        documents: Texts,
+        left_out: LeftOut | None = None,
+        go_on: GoOn | None = None,
+        id_column: str | None = None,
+        text_column: str | Sequence[str] | None = None,
+        title_column: str | None = None,
+    ) -> int:
         """Add documents; one whose id is there already takes its place."""
-        return self.add(documents, on_duplicate="update", left_out=left_out, go_on=go_on)
+        return self.add(
+            documents,
+            on_duplicate="update",
+            left_out=left_out,
+            go_on=go_on,
+            id_column=id_column,
+            text_column=text_column,
+            title_column=title_column,
+        )
 
     def delete(self, doc_ids: Iterable[str], missing: Callable[[list[str]], object] | None = None) -> int:
         """Take documents out; returns how many of the ids were there, and `missing` hears of those that were
@@ -177,9 +201,9 @@ class Index(IndexReader):
             self._plan = plan
         with writer_lock(self.folder) as folder:
             self._catch_up(folder)
-            yield IndexWriter(
-                folder, self._holder, encoder, self._settings["precision"], self._settings["long"], plan
-            )
+            settings = self._settings
+            precision, long, context = settings["precision"], settings["long"], settings.get("context", 0)
+            yield IndexWriter(folder, self._holder, encoder, precision, long, plan, context)
 
     def _catch_up(self, folder: Folder) -> None:
         """See what others have committed before anything is written on top of it."""

@@ -16,6 +16,8 @@ from coil.storage.disk import make_folders
 from coil.storage.intake import Consumed, OnDuplicate
 from coil.storage.lock import LOCK_FILE, writer_lock
 from coil.storage.manifest import MANIFEST_FILE, Manifest, is_partial, publish
+from coil.texts.columns import USUAL, Columns
+from coil.tokens.contexts import MOST_TOKENS
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
@@ -28,11 +30,12 @@ def create(
     encoder: Encoder | None = None,
     memory: int | None = None,
     build_with: OnDuplicate | None = None,
+    columns: Columns = USUAL,
 ) -> Index:
     """Make a new, empty index. `model` None is the bundled one; `long` "truncate" cuts long documents off.
 
     `memory`: bytes that the process may take while it changes the index. `build_with` marks the index as one
-    whose building is not finished, and says what is done with duplicates.
+    whose building is not finished, and says what is done with duplicates; `columns` are those of its corpus.
     """
     folder = check_path(path)
     check_choice("precision", precision, Precision)
@@ -47,8 +50,11 @@ def create(
         "config": encoder.config.to_json(),
         "precision": precision,
         "long": long,
+        "context": MOST_TOKENS,
     }
-    build = Consumed(on_duplicate=build_with).to_json() if build_with is not None else None
+    build = None
+    if build_with is not None:
+        build = Consumed(on_duplicate=build_with, columns=columns).to_json()
     with writer_lock(folder) as opened:
         check_free(folder)
         publish(opened, Manifest(uuid.uuid4().hex, settings, build=build), None)

@@ -47,7 +47,15 @@ if TYPE_CHECKING:
     from typing import Self
 
 _CHOICES = {"precision": get_args(Precision), "long": get_args(Long)}
-_SETTINGS = {"model": str | None, "fingerprint": str, "config": dict, "precision": str, "long": str}
+_SETTINGS = {
+    "model": str | None,
+    "fingerprint": str,
+    "config": dict,
+    "precision": str,
+    "long": str,
+    "context": int,
+}
+_LONGEST_CONTEXT = 1 << 16
 
 
 class IndexReader:
@@ -414,13 +422,15 @@ def open_holder(folder: Path) -> Holder:
 
 
 def _check_settings(manifest: Manifest, folder: Path) -> None:
-    settings = manifest.settings
+    settings = {"context": 0, **manifest.settings}  # before there was one, it was 0
     for name, kind in _SETTINGS.items():
         usable = name in settings and isinstance(settings[name], kind)
         if usable and name in _CHOICES:
             usable = settings[name] in _CHOICES[name]
         if usable and name == "config":
             usable = all(type(settings[name].get(width)) is int for width in ("n_t", "n_c"))
+        if usable and name == "context":
+            usable = type(settings[name]) is int and 0 <= settings[name] <= _LONGEST_CONTEXT
         if not usable:
             raise DamagedManifest(
                 f"{folder / MANIFEST_FILE} has no usable setting {name!r}",

@@ -10,6 +10,7 @@ from coil.errors import InputError
 from coil.lists.segment import MOST_ROWS
 from coil.texts.values import Document
 from coil.tokens.chunks import chunk_spans
+from coil.tokens.contexts import Outline, RowText, context_room
 from coil.tokens.tokenizer import GoOn
 from coil.vectors.encoder import Encoder
 from coil.vectors.token_vectors import TokenVectors
@@ -24,27 +25,38 @@ _PART = 8_192  # tokens, at most, that are encoded between two calls of `go_on`:
 
 
 def encode_rows(
-    encoder: Encoder, documents: Iterable[Document], long: Long
+    encoder: Encoder, documents: Iterable[Document], long: Long, context: int
 ) -> Iterator[tuple[Document, Rows]]:
     """Each document with its rows, in order; few documents are held at a time."""
-    cut = ((document, document.text, row_spans(encoder, document, long)) for document in documents)
-    return encode_spans(encoder, cut)
+    cut = ((document, document, row_spans(encoder, document, long, context)) for document in documents)
+    return encode_spans(encoder, cut, context)
+
+
+def row_texts(encoder: Encoder, document: Document, spans: Sequence[Span], context: int) -> Iterator[RowText]:
+    """What the model reads of each row: a context of at most so many tokens, and its span."""
+    most = context_room(encoder.tokenizer, encoder.config.profile.document_length, context)
+    outline = Outline(document) if most > 0 else None
+    for span in spans:
+        yield outline.row(encoder.tokenizer, span, most) if outline else RowText(document, span)
 
 
 def encode_spans(
-    encoder: Encoder, texts: Iterable[tuple[T, str, Sequence[Span]]], go_on: GoOn | None = None
+    encoder: Encoder,
+    documents: Iterable[tuple[T, Document, Sequence[Span]]],
+    context: int,
+    go_on: GoOn | None = None,
 ) -> Iterator[tuple[T, Rows]]:
-    """What each text belongs to, with the rows of its spans, in order; a text without spans has no rows.
+    """What each document belongs to, with the rows of its spans, in order; one without spans has no rows.
 
     `go_on` is called again and again, however many rows one text has; what it raises is passed on.
     """
     waiting: deque[tuple[T, Sequence[Span]]] = deque()
 
     def pieces() -> Iterator[str]:
-        for owner, text, spans in texts:
+        for owner, document, spans in documents:
             waiting.append((owner, spans))
-            for start, end in spans:
-                yield text[start:end]
+            for row in row_texts(encoder, document, spans, context):
+                yield row.text
 
     vectors = _encode_in_parts(encoder, pieces(), go_on) if go_on else encoder.encode_documents(pieces())
     for first in vectors:
@@ -75,16 +87,22 @@ def row_spans(
     encoder: Encoder,
     document: Document,
     long: Long,
+    context: int,
     place: Callable[[Document], str] | None = None,
     go_on: GoOn | None = None,
 ) -> list[Span]:
     """The characters of each row: the text, which the encoder truncates, or the chunks of a long one.
 
+    `context` tokens at most are put before each.
     `place` says where the document comes from, for the error that it has more chunks than a segment has rows.
     """
     if long == "truncate":
         return [(0, len(document.text))]
-    spans = chunk_spans(encoder.tokenizer, document.text, encoder.config.profile.document_length, go_on)
+    length, tokenizer = encoder.config.profile.document_length, encoder.tokenizer
+    outline = Outline(document)
+    reserved = outline.reserved(tokenizer, context_room(tokenizer, length, context))
+    headings = [heading.start for heading in outline.headings]
+    spans = chunk_spans(tokenizer, document.text, length, go_on, headings, reserved)
     if len(spans) > MOST_ROWS:
         where = f"document {document.doc_id!r:.80}" if place is None else place(document)
         raise InputError(

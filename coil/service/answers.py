@@ -148,6 +148,7 @@ def _hit_json(hit: Hit) -> dict[str, Any]:
         "text": hit.text,
         "fields": hit.fields,
         "chunk": list(hit.chunk),
+        "context": hit.context,
     }
 
 
@@ -193,12 +194,14 @@ def _parts_json(explanation: Explanation) -> dict[str, Any]:
                 "factor": match.factor,
                 "contribution": match.contribution,
                 "floored": match.floored,
+                "where": match.where,
                 "runner_ups": [
                     {
                         "token": other.token,
                         "span": other.span,
                         "similarity": other.similarity,
                         "fit": other.fit,
+                        "where": other.where,
                     }
                     for other in match.runner_ups
                 ],

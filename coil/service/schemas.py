@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
 from coil.hits.paging import MOST_OFFSET
+from coil.tokens.contexts import Where
 from coil.tokens.profile import By
 
 Span = tuple[int, int]
@@ -144,6 +145,7 @@ class RunnerUpOut(BaseModel):
     span: Span
     similarity: float
     fit: float = Field(description="how well its context fits")
+    where: Where = Field(description="as in a match")
 
 
 class MatchOut(BaseModel):
@@ -161,6 +163,10 @@ class MatchOut(BaseModel):
     factor: float = Field(description="what count adds up to, given the length of the text")
     contribution: float
     floored: bool = Field(description="whether fit was below 0 and counts as 0")
+    where: Where = Field(
+        description="text, or the path, title or heading that the chunk was read with; document_span is then "
+        "[0, 0] if the text does not have that"
+    )
     runner_ups: list[RunnerUpOut]
 
 
@@ -183,6 +189,9 @@ class HitOut(BaseModel):
     text: str
     fields: dict[str, Any]
     chunk: Span
+    context: str = Field(
+        description="path, title and headings that the chunk is below, those that it does not have itself"
+    )
     duplicates: list[str] | None = Field(None, description="folded ids, only with `fold_duplicates`")
     sentence: float | None = None
     matches: list[MatchOut] | None = None

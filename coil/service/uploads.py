@@ -9,7 +9,7 @@ from typing import IO
 
 from coil.errors import BadLine
 from coil.service.problems import Problem
-from coil.texts.corpora import make_document
+from coil.texts.columns import make_document
 from coil.texts.opening import BYTE_ORDER_MARK, check_values, decode, is_utf8, read_object
 from coil.texts.values import Document
 

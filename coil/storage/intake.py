@@ -11,6 +11,7 @@ from hashlib import blake2b
 from typing import Any, Literal, Protocol, get_args
 
 from coil.errors import ChangedCorpus, DuplicateId, InputError, how_many
+from coil.texts.columns import USUAL, Columns
 from coil.texts.values import Document
 
 OnDuplicate = Literal["error", "update", "skip"]
@@ -60,9 +61,11 @@ class Consumed:
     on_duplicate: OnDuplicate = "error"
     finished: bool = False
     empty: int = 0
+    columns: Columns = USUAL  # that were named for the corpus
 
     def to_json(self) -> dict[str, Any]:
-        """As the manifest keeps it."""
+        """As the manifest keeps it; columns only where some were named."""
+        columns = {"columns": self.columns.to_json()} if self.columns.named else {}
         return {
             "documents": self.documents,
             "digest": self.digest.hex(),
@@ -70,11 +73,14 @@ class Consumed:
             "on_duplicate": self.on_duplicate,
             "finished": self.finished,
             "empty": self.empty,
+            **columns,
         }
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Consumed:
         """Back from the manifest; a ValueError, KeyError or TypeError where it cannot be."""
+        value = dict(value)
+        columns = Columns.from_json(value.pop("columns", {}))
         if value.keys() != cls().to_json().keys():
             raise ValueError("it has other keys than it should")
         starts = tuple((number, ordinal) for number, ordinal in value["starts"])
@@ -91,7 +97,13 @@ class Consumed:
         ):
             raise ValueError("its parts contradict each other")
         return cls(
-            value["documents"], digest, starts, value["on_duplicate"], value["finished"], value["empty"]
+            value["documents"],
+            digest,
+            starts,
+            value["on_duplicate"],
+            value["finished"],
+            value["empty"],
+            columns,
         )
 
 

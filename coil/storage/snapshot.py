@@ -80,6 +80,11 @@ class Snapshot:
             self.release()
             raise
 
+    @property
+    def context(self) -> int:
+        """Tokens of context that rows may begin with; an index made before there was any has none."""
+        return int(self.manifest.settings.get("context", 0))
+
     @classmethod
     def open(
         cls, folder: Folder, manifest: Manifest | None = None, earlier: Snapshot | None = None

@@ -102,9 +102,11 @@ class IndexWriter:
         precision: Precision,
         long: Long,
         plan: MemoryPlan,
+        context: int,
     ) -> None:
+        """`context`: tokens of a document's title and headings that each of its rows may begin with."""
         self._folder, self._holder, self._given_encoder = folder, holder, encoder
-        self._precision, self._long, self._plan = precision, long, plan
+        self._precision, self._long, self._plan, self._context = precision, long, plan, context
         self._window = LEAST_WINDOW  # texts of the next one
         self._publisher = Publisher(folder, holder)
         self._publisher.remove_strays()
@@ -261,8 +263,8 @@ class IndexWriter:
 
     def _encode(self, window: list[Arrival], go_on: GoOn | None) -> Iterator[tuple[Arrival, Rows]]:
         """Each document with its rows; the time that it takes decides how many come next."""
-        given = ((arrival, arrival.document.text, arrival.spans) for arrival in window)
-        encoded = encode_spans(self._encoder, given, go_on)
+        given = ((arrival, arrival.document, arrival.spans) for arrival in window)
+        encoded = encode_spans(self._encoder, given, self._context, go_on)
         seconds = 0.0
         while True:
             began = time.monotonic()
@@ -275,7 +277,7 @@ class IndexWriter:
         self._window = max(LEAST_WINDOW, int(texts * WINDOW_SECONDS / max(seconds, 1e-6)))
 
     def _spans(self, go_on: GoOn | None, document: Document, place: Callable[[Document], str]) -> list[Span]:
-        spans = row_spans(self._encoder, document, self._long, place, go_on)
+        spans = row_spans(self._encoder, document, self._long, self._context, place, go_on)
         config = self._encoder.config
         size = sum({"int8": 1, "fp16": 2, "fp32": 4}[form] for form in self._precision.split("+"))
         needed = len(spans) * (config.profile.document_length * (config.n_t * size + 10) + _ROW_BYTES)

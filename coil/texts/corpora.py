@@ -1,63 +1,55 @@
 """Documents, from every kind of corpus.
 
-A source is a file of records (see `records`), a .txt or .md file, a folder of such files, a BEIR folder (one
-that holds corpus.jsonl, plain or compressed), `irds:NAME`, or `-` for JSON lines on standard input.
+A source is a file of records (see `records`), a file that is one document or a folder of such (see `files`),
+a BEIR folder (one that holds corpus.jsonl, plain or compressed), `irds:NAME`, `-` for JSON lines on standard
+input, or a table that a program has (see `tables`).
 
-Of a record, the id is the first of `_id`, `id`, `doc_id`, `docno`, `pid`; the text is `title`, `text`,
-`contents` and `body`, those that are there and not empty, in this order, with a line feed between; everything
-else, and the title once more, is kept in the fields. Ids are compared as they stand: case and Unicode form
-matter.
+What of a record is the id, the title and the text is told in `columns`. Ids are compared as they stand: case
+and Unicode form matter.
 
-A text file is one document, its id the name of the file. Of a folder, each text is one document, its id the
-path below the folder with forward slashes; names that begin with a dot are passed over, and files that are
-not text are left out and named in a warning of the logger `coil.texts`.
+A file that is one document has its name as its id.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from coil.errors import BadLine, DuplicateId, InputError
-from coil.texts.decompression import COMPRESSIONS
+from coil.errors import DuplicateId, InputError
+from coil.texts.columns import USUAL, Columns, Unseen, make_document, name_columns
+from coil.texts.files import (
+    PROSE,
+    Skipped,
+    check_folder,
+    check_kind,
+    is_one_text,
+    read_file,
+    read_folder,
+    readable_files,
+)
 from coil.texts.opening import (
-    BYTE_ORDER_MARK,
     STANDARD_INPUT,
     Gauge,
     Source,
     check_readable,
     name_of,
-    read_text,
 )
 from coil.texts.records import (
-    Keys,
     Record,
     check_records,
     find_in_folder,
     is_irds,
     iterate_irds,
     load_irds,
-    plain_value,
     read_records,
-    take_id,
-    take_texts,
 )
+from coil.texts.tables import Table, as_table
 from coil.texts.values import Document, clean
 
-ID_KEYS = ("_id", "id", "doc_id", "docno", "pid")
-TEXT_KEYS = ("title", "text", "contents", "body")
-KEYS = Keys(ID_KEYS, TEXT_KEYS)
-TITLE_KEY = "title"
-TEXT_KINDS = (".txt", ".md")
-TEXT_FILES = tuple(f"{kind}{compression}" for kind in TEXT_KINDS for compression in ("", *COMPRESSIONS))
 CORPUS_FILE = "corpus.jsonl"
 
-_log = logging.getLogger("coil.texts")
-_SNIFFED = 8192
 _STRING_BYTES = 100  # around the characters
 _LINE_BITS = 40  # a trillion lines a file
 
@@ -67,10 +59,12 @@ Located = tuple[str, int, Document]  # file or folder, line (0 for a file of the
 class Documents(Iterator[Document]):
     """The documents of some sources, read as they are asked for; `place` says where the last one stands."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[Source | Table], columns: Columns = USUAL) -> None:
         self._sources = sources
+        self.columns = columns  # may be set until the first document is read
         self.gauge = Gauge()
-        self._located = (located for source in sources for located in _locate(source, self.gauge))
+        self._skipped = Skipped()
+        self._located = (located for source in sources for located in self._locate(source))
         self._paths: list[str] = []
         self._line = 0
         self._doc_id = ""
@@ -82,6 +76,7 @@ class Documents(Iterator[Document]):
             if not self._ended:
                 self._ended = True
                 self.gauge.warn()
+                self._skipped.warn()
             raise StopIteration
         path, self._line, document = located
         if not self._paths or self._paths[-1] != path:
@@ -96,11 +91,15 @@ class Documents(Iterator[Document]):
             )
         return document
 
+    def _locate(self, source: Source | Table) -> Iterator[Located]:
+        return _locate(source, self.gauge, self._skipped, self.columns)
+
     @property
     def are_files(self) -> bool:
         """Whether all sources can be read at any time and again: not standard input or a pipe."""
         return not any(
-            str(source) == STANDARD_INPUT
+            isinstance(source, Table)
+            or str(source) == STANDARD_INPUT
             or is_irds(source)
             or not (Path(source).is_file() or Path(source).is_dir())
             for source in self._sources
@@ -110,7 +109,8 @@ class Documents(Iterator[Document]):
         """What `gauge.bytes_read` will be at the end, None where that cannot be known."""
         if not self.are_files:
             return None
-        return sum(path.stat().st_size for source in self._sources for path in _files(Path(source)))
+        files = (path for s in self._sources if not isinstance(s, Table) for path in _files(Path(s)))
+        return sum(path.stat().st_size for path in files)
 
     @property
     def mark(self) -> int:
@@ -128,15 +128,36 @@ class Documents(Iterator[Document]):
         return self.place_of(self.mark, self._doc_id)
 
 
-def read_documents(*sources: Source) -> Documents:
-    """The documents of the sources, one after the other.
+def read_documents(
+    *sources: Any,
+    id_column: str | None = None,
+    text_column: str | Sequence[str] | None = None,
+    title_column: str | None = None,
+) -> Documents:
+    """The documents of the sources, one after the other: paths, `-`, or tables.
+
+    The columns say where records have their id, text and title, if not under the usual keys; several text
+    columns are joined. Files that are one text each have no columns: naming some for nothing but those is an
+    error.
 
     That every source is there, and of a known kind, is checked at once; what is in it only as it is read. Ids
     are not compared: see `unique`. An empty file gives no documents.
     """
+    columns = name_columns(id_column, text_column, title_column)
+    found: list[Source | Table] = []
     for source in sources:
-        _check(source)
-    return Documents(sources)
+        table = as_table(source)
+        if table is not None:
+            table.check(columns.named)
+        else:
+            _check(source)
+        found.append(source if table is None else table)
+    if columns.named and found and not any(_has_records(source) for source in found):
+        raise InputError(
+            f"{name_of(sources[0])} has no columns, but {columns} was given",
+            "name columns only for .jsonl, .tsv, .csv or .parquet files",
+        )
+    return Documents(found, columns)
 
 
 def unique(documents: Iterable[Document]) -> Iterator[Document]:
@@ -160,94 +181,65 @@ def unique(documents: Iterable[Document]) -> Iterator[Document]:
         yield document
 
 
-def make_document(record: Record, where: str = "record", line: int = 1, text: str | None = None) -> Document:
-    """The document of a record; `where` and `line` are named if it has no id or no text.
-
-    `text` is given where the source says itself what the text of the record is.
-    """
-    key, doc_id = take_id(record, ID_KEYS, where, line)
-    if text is None:
-        text = "\n".join(take_texts(record, TEXT_KEYS, where, line))
-    dropped = {key, *TEXT_KEYS} - {TITLE_KEY}
-    fields = {name: value for name, value in record.items() if name not in dropped}
-    return Document(doc_id, clean(text), _plain_fields(fields, where, line))
-
-
-def check_document(document: Document, where: str, line: int) -> Document:
-    """A document that a program made: as one that was read, or an error that says what is wrong with it."""
-    if document.doc_id == "":
-        raise BadLine(where, line, "the id is empty; expected a string", "give each document its own id")
-    parts: list[tuple[str, object, type]] = [
-        ("id", document.doc_id, str),
-        ("text", document.text, str),
-        ("fields", document.fields, dict),
-    ]
-    for name, value, kind in parts:
-        if not isinstance(value, kind):
-            reason = f"{name} is a {type(value).__name__}; expected a {kind.__name__}"
-            raise BadLine(where, line, reason, f"convert it to a {kind.__name__}")
-    fields = _plain_fields(document.fields, where, line)
-    return Document(clean(document.doc_id), clean(document.text), fields)
-
-
-def _plain_fields(fields: dict[str, Any], where: str, line: int) -> dict[str, Any]:
-    try:
-        return {clean(str(name)): plain_value(value) for name, value in fields.items()}
-    except RecursionError as error:
-        raise BadLine(where, line, "the fields are nested too deeply", "flatten them") from error
-    except ValueError as error:
-        reason = f"the fields cannot be stored: {error}"
-        raise BadLine(where, line, reason, "write such a number as a string") from error
-
-
 def _check(source: Source) -> None:
     if is_irds(source):
         load_irds(source)
     elif Path(source).is_dir():
         folder = Path(source)
-        if find_in_folder(folder, CORPUS_FILE) is None and next(_text_files(folder), None) is None:
+        if find_in_folder(folder, CORPUS_FILE) is None and not check_folder(folder):
             raise InputError(
-                f"the folder {name_of(folder)} contains neither {CORPUS_FILE} nor any .txt or .md file",
-                "name a folder with texts, or a .jsonl, .tsv, .csv or .parquet file",
+                f"the folder {name_of(folder)} contains neither {CORPUS_FILE} nor any file of a known kind",
+                f"name a file of records such as .jsonl or .csv, or a folder with {', '.join(PROSE)} files",
             )
-    elif _is_text(source):
+    elif is_one_text(source):
         check_readable(source)
+        check_kind(source)
     else:
-        check_records(source, TEXT_KINDS)
+        check_records(source, PROSE)
 
 
-def _is_text(source: Source) -> bool:
-    """Whether the name is that of one text, rather than of a file of records."""
-    return str(source).lower().endswith(TEXT_FILES)
+def _has_records(source: Source | Table) -> bool:
+    """Whether a source has records, rather than files that are one text each."""
+    if isinstance(source, Table):
+        return True
+    if not is_irds(source) and Path(source).is_dir():
+        return find_in_folder(Path(source), CORPUS_FILE) is not None
+    return is_irds(source) or not is_one_text(source)
 
 
-def _locate(source: Source, gauge: Gauge) -> Iterator[Located]:
-    if is_irds(source):
+def _locate(source: Source | Table, gauge: Gauge, skipped: Skipped, columns: Columns) -> Iterator[Located]:
+    unseen = Unseen(columns)
+    records: Iterator[tuple[int, Record]]
+    if isinstance(source, Table):
+        records, where = enumerate(source.rows(), start=1), f"the {source.name}"
+    elif is_irds(source):
         where = str(source)
         for line, record, text in iterate_irds(source, "docs"):
-            yield where, line, make_document(record, where, line, text)
+            unseen.note(record)
+            yield where, line, make_document(record, where, line, None if columns.named else text, columns)
+        unseen.check(where)
         return
-    if Path(source).is_dir():
+    elif Path(source).is_dir():
         corpus = find_in_folder(Path(source), CORPUS_FILE)
         if corpus is None:
-            yield from _read_folder(Path(source), gauge)
+            where = name_of(source)
+            yield from ((where, 0, document) for document in read_folder(Path(source), gauge, skipped))
             return
-        records, where = read_records(corpus, KEYS, gauge), name_of(corpus)
-    elif _is_text(source):
+        records, where = read_records(corpus, columns.keys, gauge), name_of(corpus)
+    elif is_one_text(source):
         path = Path(source)
-        text = _read_text(path, gauge)
-        if text is None:
-            raise InputError(f"{name_of(path)} is not a text file", "convert it to text")
-        yield name_of(path.parent), 0, Document(clean(path.name), text)
+        yield name_of(path.parent), 0, read_file(path, clean(path.name), gauge)
         return
     else:
-        records, where = read_records(source, KEYS, gauge), name_of(source)
+        records, where = read_records(source, columns.keys, gauge), name_of(source)
 
     def locate(numbered: tuple[int, Record]) -> Located:
         line, record = numbered
-        return where, line, make_document(record, where, line)
+        unseen.note(record)
+        return where, line, make_document(record, where, line, columns=columns)
 
     yield from map(locate, records)  # a loop would keep each record while its document is indexed
+    unseen.check(where)
 
 
 def _files(source: Path) -> Iterator[Path]:
@@ -257,39 +249,4 @@ def _files(source: Path) -> Iterator[Path]:
     elif (corpus := find_in_folder(source, CORPUS_FILE)) is not None:
         yield corpus
     else:
-        yield from (path for path in _text_files(source) if path.is_file())
-
-
-def _text_files(folder: Path) -> Iterator[Path]:
-    """The text files below a folder, in the same order on every machine."""
-
-    def stop(error: OSError) -> None:
-        raise InputError(
-            f"{error.filename} cannot be read: {error.strerror}", "check the permissions of the folder"
-        )
-
-    for parent, folders, files in os.walk(folder, onerror=stop):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            if name.lower().endswith(TEXT_FILES) and not name.startswith("."):
-                yield Path(parent, name)
-
-
-def _read_folder(folder: Path, gauge: Gauge) -> Iterator[Located]:
-    for path in _text_files(folder):
-        if not path.is_file():  # a pipe, or a link to nowhere
-            _log.warning("skipped %s: not a file", name_of(path))
-            continue
-        text = _read_text(path, gauge)
-        if text is None:
-            _log.warning("skipped %s: not a text file", name_of(path))
-            continue
-        yield name_of(folder), 0, Document(clean(path.relative_to(folder).as_posix()), text)
-
-
-def _read_text(path: Path, gauge: Gauge) -> str | None:
-    """The text of a file, None where it is none."""
-    data = read_text(path, gauge)
-    if b"\0" in data[:_SNIFFED]:  # as git decides
-        return None
-    return gauge.decode(data.removeprefix(BYTE_ORDER_MARK), path)
+        yield from readable_files(source)

@@ -1,4 +1,4 @@
-"""Documents from whatever a program has: `Document`s, dicts, or what `read_documents` gives."""
+"""Documents from whatever a program has: `Document`s, dicts, tables, or what `read_documents` gives."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from os import PathLike
 from typing import Any
 
 from coil.errors import InputError
-from coil.texts.corpora import Documents, check_document, make_document
+from coil.texts.columns import USUAL, Columns, Unseen, check_document, make_document
+from coil.texts.corpora import Documents
+from coil.texts.tables import as_table
 from coil.texts.values import Document, clean
 
-Texts = Iterable[Document | Mapping[str, Any]]
+Texts = Iterable[Document | Mapping[str, Any]] | Any
+"""Documents, dicts, or a table: DataFrames are not iterables of their rows, so that the type says nothing."""
 
 _REMEDY = 'pass a list of documents, such as [{"id": "a", "text": "..."}]'
 
@@ -18,25 +21,45 @@ _REMEDY = 'pass a list of documents, such as [{"id": "a", "text": "..."}]'
 class GivenDocuments(Iterator[Document]):
     """Documents from whatever was given, each with the place it came from."""
 
-    def __init__(self, given: Texts) -> None:
+    def __init__(self, given: Texts, columns: Columns = USUAL) -> None:
+        table = as_table(given)
+        if table is not None:
+            table.check(columns.named)
+            given = Documents([table], columns)
+        elif columns.named and isinstance(given, Documents):
+            raise InputError(
+                f"{columns} was given for documents that are read already", "name columns in read_documents"
+            )
+        self._columns, self._unseen = columns, Unseen(columns)
         self._reading = given if isinstance(given, Documents) else None
         self.are_files = self._reading is not None and self._reading.are_files
         self._stream = _iterate(given)
         self._number = 0
 
     def __next__(self) -> Document:
-        found = next(self._stream)
+        try:
+            found = next(self._stream)
+        except StopIteration:
+            if self._reading is None:
+                self._unseen.check("the list of documents")
+            raise
         self._number += 1
         if self._reading is None:  # in a file, names are text already
             self._check_names(found.fields if isinstance(found, Document) else found)
         if isinstance(found, Document):
+            if self._columns.named and self._reading is None:
+                raise InputError(
+                    f"document {self._number} is a Document, but {self._columns} was given",
+                    "name columns for dicts and tables only",
+                )
             return check_document(found, "the documents given", self._number)
         if not isinstance(found, Mapping):
             raise InputError(
                 f"document {self._number} is a {type(found).__name__}; expected a dict",
                 _REMEDY,
             )
-        return make_document(dict(found), "documents", self._number)
+        self._unseen.note(found)
+        return make_document(dict(found), "documents", self._number, columns=self._columns)
 
     def _check_names(self, fields: object) -> None:
         """Names become text; two that become the same would leave one value."""

@@ -306,10 +306,10 @@ def split_columns(line: str, *counts: int) -> list[str]:
     return at_tabs if len(at_tabs) in counts else [part for part in _WHITE_SPACE.split(line) if part]
 
 
-def shorten(text: str) -> str:
+def shorten(text: str, most: int = _SHOWN) -> str:
     """The start of a text, quoted for a message."""
     text = text[:_SHOWN_FROM].strip()
-    return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "...")
+    return repr(text if len(text) <= most else text[: most - 3] + "...")
 
 
 class _CountedFile(io.FileIO):

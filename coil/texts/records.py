@@ -48,10 +48,14 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Keys:
-    """Under which names ids and texts stand, the first to be preferred."""
+    """Under which names ids and texts stand, the first to be preferred.
+
+    A table must have all columns in `named`, and a .tsv then has a header.
+    """
 
     ids: tuple[str, ...]
     texts: tuple[str, ...]
+    named: tuple[str, ...] = ()
 
 
 Reader = Callable[[Source, Keys, Gauge | None], Iterator[tuple[int, Record]]]
@@ -60,6 +64,7 @@ IRDS = "irds:"
 MOST_DIGITS = 4300  # of a whole number: more are refused by Python where it reads JSON
 _LARGEST = 10**MOST_DIGITS
 _CSV_COST = 4
+_SHOWN_COLUMNS = 400  # characters
 
 
 def read_records(source: Source, keys: Keys, gauge: Gauge | None = None) -> Iterator[tuple[int, Record]]:
@@ -150,6 +155,8 @@ def plain_value(value: Any) -> Any:
         return value
     if isinstance(value, dict):
         return {_field_text(str(key)): plain_value(inner) for key, inner in value.items()}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
     if isinstance(value, list | tuple):
         return [plain_value(inner) for inner in value]
     if isinstance(value, bytes):
@@ -222,9 +229,9 @@ def _read_tsv(source: Source, keys: Keys, gauge: Gauge | None) -> Iterator[tuple
         if first or header is not None:
             check_values(line, "\t", longest, name_of(source), number)
             row = line.rstrip("\r\n").split("\t")
-        if first and row[0] in keys.ids and not set(keys.texts).isdisjoint(row[1:]):
+        if first and (keys.named or (row[0] in keys.ids and not set(keys.texts).isdisjoint(row[1:]))):
             header = row
-            _check_header(header, source, number)
+            _check_header(header, source, number, keys)
         elif header is not None:
             remedy = "use a .csv or .jsonl file for texts that contain tabs, or two columns without a header"
             yield number, _name_cells(header, row, source, number, remedy)
@@ -236,7 +243,7 @@ def _read_tsv(source: Source, keys: Keys, gauge: Gauge | None) -> Iterator[tuple
         first = False
 
 
-def _read_csv(source: Source, _: Keys, gauge: Gauge | None) -> Iterator[tuple[int, Record]]:
+def _read_csv(source: Source, keys: Keys, gauge: Gauge | None) -> Iterator[tuple[int, Record]]:
     # The limit is the csv module's own global, 128 kB, and there is no other way to read longer texts.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
     # The module takes four bytes a character, and twice that while a cell grows.
@@ -277,7 +284,7 @@ def _read_csv(source: Source, _: Keys, gauge: Gauge | None) -> Iterator[tuple[in
             continue
         if header is None:
             header = row
-            _check_header(header, source, line)
+            _check_header(header, source, line, keys)
         else:
             yield (
                 line,
@@ -285,10 +292,21 @@ def _read_csv(source: Source, _: Keys, gauge: Gauge | None) -> Iterator[tuple[in
             )
 
 
-def _check_header(header: Sequence[str], source: Source, line: int) -> None:
+def _check_header(header: Sequence[str], source: Source, line: int, keys: Keys) -> None:
     if len(set(header)) < len(header):
         shown = shorten(",".join(header))
         raise BadLine(name_of(source), line, f"two columns have the same name: {shown}", "rename one of them")
+    check_columns(name_of(source), header, keys.named)
+
+
+def check_columns(where: str, there: Sequence[str], named: Sequence[str]) -> None:
+    """A column that was named and is not there is an InputError with those that are."""
+    for name in named:
+        if name not in there:
+            shown = shorten(", ".join(there), _SHOWN_COLUMNS)
+            raise InputError(
+                f"{where} has no column {name!r:.80}; its columns are {shown}", "name one of those"
+            )
 
 
 def _name_cells(header: Sequence[str], row: Sequence[str], source: Source, line: int, remedy: str) -> Record:
@@ -298,8 +316,13 @@ def _name_cells(header: Sequence[str], row: Sequence[str], source: Source, line:
     return dict(zip(header, row, strict=True))
 
 
-def _read_parquet(source: Source, _: Keys, gauge: Gauge | None) -> Iterator[tuple[int, Record]]:
-    return read_parquet(source, gauge)
+def _read_parquet(source: Source, keys: Keys, gauge: Gauge | None) -> Iterator[tuple[int, Record]]:
+    def check(numbered: tuple[int, Record]) -> tuple[int, Record]:
+        if numbered[0] == 1:
+            check_columns(name_of(source), list(numbered[1]), keys.named)
+        return numbered
+
+    return map(check, read_parquet(source, gauge))
 
 
 def _shown_keys(record: Record) -> str:

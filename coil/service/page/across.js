@@ -4,7 +4,7 @@ import { make, number, plural, unseen } from "./dom.js";
 import { nameOf } from "./hits.js";
 import { markedText } from "./marks.js";
 import { figuresOf, fitOf } from "./systems.js";
-import { Text, placesOf, snippetOf } from "./text.js";
+import { Text, mentionSnippet, placesOf } from "./text.js";
 import { hueClass } from "./tokens.js";
 
 const AROUND = 70;
@@ -56,9 +56,10 @@ export function acrossHits(token, view, back) {
 
 function line(hit, match, { value, most, name }, view) {
   const text = new Text(hit.text);
-  const { before, after } = snippetOf(text, match.document_span, AROUND);
+  const { before, token, after } = mentionSnippet(text, match, AROUND);
   const places = placesOf([{ ...match, runner_ups: [] }], view.tokens);
-  const marked = markedText(text, places, match.document_span, { ...view, choose: null, live: false });
+  const shown = markedText(text, places, match.document_span, { ...view, choose: null, live: false });
+  const marked = shown.length ? shown : token; // a title that the text does not have
   return make(
     "li",
     { "data-doc": hit.doc_id },

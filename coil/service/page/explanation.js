@@ -6,7 +6,7 @@ import { OF_OWN, legend, nameOf, partsOf, scoreBar } from "./hits.js";
 import { markedText, ofTexts, rove } from "./marks.js";
 import { problemCard, waiting } from "./states.js";
 import { figuresOf, fitOf, nameOfSystem } from "./systems.js";
-import { Text, placesOf, snippetOf } from "./text.js";
+import { Text, mentionSnippet, placesOf } from "./text.js";
 import { hueClass } from "./tokens.js";
 
 const SENTENCES = 8; // that are listed; what the others add is summed
@@ -151,7 +151,7 @@ function mentionsTable(mine, hit, view) {
   const rows = mine.matches.flatMap((match) => {
     const token = view.tokens.at(match.query_span);
     return [
-      row(match, token, snippet(snippetOf(text, match.document_span), token), figures, gain, view),
+      row(match, token, snippet(mentionSnippet(text, match), token), figures, gain, view),
       ...(match.runner_ups.length ? [runnerUps(match, token, text, figures, names.length)] : []),
     ];
   });
@@ -214,7 +214,7 @@ function runnerUps(match, token, text, figures, columns) {
       "li",
       {},
       make("span", { class: "figure" }, figures.fit ? number(fitOf(mention, figures.fit)) : "·"),
-      snippet(snippetOf(text, mention.span), token, true),
+      snippet(mentionSnippet(text, mention), token, true),
     ),
   );
   return make(

@@ -43,6 +43,16 @@ export function snippetOf(text, [start, end], around = 48) {
   };
 }
 
+/** A mention in the text around it. One in the path, title or heading that the chunk was read with says so. */
+export function mentionSnippet(text, mention, around) {
+  const span = mention.document_span ?? mention.span;
+  const where = mention.where ?? "text";
+  if (where === "text") return snippetOf(text, span, around);
+  if (span[0] === span[1]) return { before: `${where}: `, token: mention.document_token ?? mention.token, after: "" };
+  const found = snippetOf(text, span, around);
+  return { ...found, before: `${where}: ${found.before}` };
+}
+
 /**
  * Every place of a hit's text where a query word stands; one entry a place, its strongest first. What a word adds is
  * told at its best mention; `weight`, which the shade is made of, is that by how well the mention fits beside the best.
@@ -50,6 +60,7 @@ export function snippetOf(text, [start, end], around = 48) {
 export function placesOf(matches, tokens) {
   const places = new Map();
   const add = (span, mention) => {
+    if (span[0] === span[1]) return; // in a title or path that the text does not have
     const key = span.join("-");
     if (!places.has(key)) places.set(key, { span, mentions: [] });
     places.get(key).mentions.push(mention);

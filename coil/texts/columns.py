@@ -1,0 +1,182 @@
+"""Columns: which values of a record are the id, the title and the text of a document.
+
+Unless a column is named, the id is the first of `_id`, `id`, `doc_id`, `docno`, `pid`; the title is `title`;
+the text is `text`, `contents` and `body`. A document's text is its title and its texts, those that are there
+and not empty, in this order, with a line feed between. Everything else, and the title once more, is kept in
+the fields; a title that was named is kept there as `title`.
+
+A table must have every column that was named. Records that need not have the same keys (JSON lines, dicts)
+must each have an id and one of the texts, and among them all every column that was named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coil.errors import BadLine, InputError
+from coil.texts.records import Keys, Record, check_columns, plain_value, take_id, take_texts
+from coil.texts.values import Document, clean
+
+ID_KEYS = ("_id", "id", "doc_id", "docno", "pid")
+TEXT_KEYS = ("text", "contents", "body")
+TITLE_KEY = "title"
+
+_SHOWN_KEYS = 50
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that were named; None or nothing stands for the usual ones."""
+
+    id: str | None = None
+    texts: tuple[str, ...] = ()
+    title: str | None = None
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """All names that were given, each once."""
+        given = (self.id, *self.texts, self.title)
+        return tuple(dict.fromkeys(name for name in given if name is not None))
+
+    @property
+    def id_keys(self) -> tuple[str, ...]:
+        """Where the id may be, the first to be preferred."""
+        return ID_KEYS if self.id is None else (self.id,)
+
+    @property
+    def title_key(self) -> str:
+        """Where the title is, if there is one."""
+        return TITLE_KEY if self.title is None else self.title
+
+    @property
+    def text_keys(self) -> tuple[str, ...]:
+        """Title and texts, in the order in which they are joined; a title among the texts stays there."""
+        texts = self.texts or TEXT_KEYS
+        return texts if self.title_key in texts else (self.title_key, *texts)
+
+    @property
+    def keys(self) -> Keys:
+        """What readers of files need to know."""
+        return Keys(self.id_keys, self.text_keys, self.named)
+
+    def to_json(self) -> dict[str, Any]:
+        """As the manifest keeps it: only what was named."""
+        value = {"id": self.id, "text": list(self.texts), "title": self.title}
+        return {name: given for name, given in value.items() if given}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Columns:
+        """Back from the manifest; a ValueError where it cannot be."""
+        if not isinstance(value, dict) or not value.keys() <= {"id", "text", "title"}:
+            raise ValueError("the columns are none")
+        texts = value.get("text", [])
+        names = [value.get("id"), value.get("title")]
+        if not isinstance(texts, list) or not all(isinstance(n, str) for n in texts):
+            raise ValueError("the text columns are no names")
+        if not all(name is None or isinstance(name, str) for name in names):
+            raise ValueError("a column is no name")
+        return cls(value.get("id"), tuple(texts), value.get("title"))
+
+    def __str__(self) -> str:
+        """As the options of the command line."""
+        parts = [f"--id-column {self.id}"] if self.id is not None else []
+        parts += [f"--text-column {name}" for name in self.texts]
+        parts += [f"--title-column {self.title}"] if self.title is not None else []
+        return " ".join(parts) or "no named columns"
+
+
+USUAL = Columns()
+
+
+def name_columns(
+    id_column: object = None, text_column: object = None, title_column: object = None
+) -> Columns:
+    """The columns that a caller names: a text column may be one name or several."""
+    if text_column is None:
+        texts: tuple[Any, ...] = ()
+    elif isinstance(text_column, str) or not isinstance(text_column, Iterable):
+        texts = (text_column,)
+    else:
+        texts = tuple(text_column)
+    names = [_check_name("text_column", name) for name in texts]
+    if len(set(names)) < len(names):
+        raise InputError(f"a text column is named twice: {', '.join(names)}", "name each column once")
+    return Columns(
+        None if id_column is None else _check_name("id_column", id_column),
+        tuple(names),
+        None if title_column is None else _check_name("title_column", title_column),
+    )
+
+
+def _check_name(option: str, name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise InputError(f"{option} is {name!r:.80}; expected the name of a column", "name a column")
+    return name
+
+
+class Unseen:
+    """The named columns that no record has had so far."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._missing = dict.fromkeys(columns.named)
+        self._keys: dict[str, None] = {}
+
+    def note(self, record: Mapping[str, Any]) -> None:
+        """A record was read."""
+        if self._missing:
+            if len(self._keys) < _SHOWN_KEYS:
+                self._keys.update(dict.fromkeys(str(key) for key in record))
+            for key in [key for key in self._missing if key in record]:
+                del self._missing[key]
+
+    def check(self, where: str) -> None:
+        """After the last record: a column that none had is an InputError."""
+        if self._missing and self._keys:
+            check_columns(where, list(self._keys), list(self._missing))
+
+
+def make_document(
+    record: Record, where: str = "record", line: int = 1, text: str | None = None, columns: Columns = USUAL
+) -> Document:
+    """The document of a record; `where` and `line` are named if it has no id or no text.
+
+    `text` is given where the source says itself what the text of the record is.
+    """
+    key, doc_id = take_id(record, columns.id_keys, where, line)
+    texts = columns.text_keys
+    if text is None:
+        text = "\n".join(take_texts(record, texts, where, line))
+    dropped = {key, *texts} - {TITLE_KEY}
+    fields = {name: value for name, value in record.items() if name not in dropped}
+    if columns.title is not None and columns.title in record:
+        fields[TITLE_KEY] = record[columns.title]
+    return Document(doc_id, clean(text), _plain_fields(fields, where, line))
+
+
+def check_document(document: Document, where: str, line: int) -> Document:
+    """A document that a program made: as one that was read, or an error that says what is wrong with it."""
+    if document.doc_id == "":
+        raise BadLine(where, line, "the id is empty; expected a string", "give each document its own id")
+    parts: list[tuple[str, object, type]] = [
+        ("id", document.doc_id, str),
+        ("text", document.text, str),
+        ("fields", document.fields, dict),
+    ]
+    for name, value, kind in parts:
+        if not isinstance(value, kind):
+            reason = f"{name} is a {type(value).__name__}; expected a {kind.__name__}"
+            raise BadLine(where, line, reason, f"convert it to a {kind.__name__}")
+    fields = _plain_fields(document.fields, where, line)
+    return Document(clean(document.doc_id), clean(document.text), fields)
+
+
+def _plain_fields(fields: dict[str, Any], where: str, line: int) -> dict[str, Any]:
+    try:
+        return {clean(str(name)): plain_value(value) for name, value in fields.items()}
+    except RecursionError as error:
+        raise BadLine(where, line, "the fields are nested too deeply", "flatten them") from error
+    except ValueError as error:
+        reason = f"the fields cannot be stored: {error}"
+        raise BadLine(where, line, reason, "write such a number as a string") from error

@@ -1,0 +1,129 @@
+"""Headings and front matter of texts in Markdown and reStructuredText.
+
+HTML and .docx files are read into Markdown's headings (see `files`), so their texts count as Markdown. Which
+of the two a text is in, its id says: it ends as the name of the file did.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from coil.texts.decompression import COMPRESSIONS
+
+Markup = Literal["markdown", "rst"]
+
+MARKDOWN_KINDS = (".md", ".markdown", ".html", ".htm", ".docx")
+RST_KINDS = (".rst",)
+
+_LINE = re.compile(r"[^\n]*\n?")
+_ATX = re.compile(r" {0,3}(#{1,6})[ \t]+(\S.*?)(?:[ \t]+#+)?[ \t]*\r?\n?")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_UNDERLINE = re.compile(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*\r?\n?")
+_FIELD = re.compile(r"([A-Za-z_][\w-]{0,99}):(?:[ \t]+(.*))?")
+_MOST_LINES = 200  # of front matter
+_LONGEST_HEADING = 300  # characters; a longer line is none
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading: its characters in the text, its level from 1, and its words."""
+
+    start: int
+    end: int
+    level: int
+    text: str
+
+
+def markup_of(name: str) -> Markup | None:
+    """What the text of a file of this name is written in; None where its lines are no headings."""
+    lowered = name.lower()
+    for compression in COMPRESSIONS:
+        lowered = lowered.removesuffix(compression)
+    if lowered.endswith(MARKDOWN_KINDS):
+        return "markdown"
+    return "rst" if lowered.endswith(RST_KINDS) else None
+
+
+def find_headings(text: str, markup: Markup | None) -> list[Heading]:
+    """The headings of a text, in order."""
+    if markup is None:
+        return []
+    return _markdown_headings(text) if markup == "markdown" else _rst_headings(text)
+
+
+def _markdown_headings(text: str) -> list[Heading]:
+    found: list[Heading] = []
+    fence = ""
+    for line in _LINE.finditer(text, read_front_matter(text)[1]):
+        marks = _FENCE.match(line[0])
+        if marks is not None:
+            if not fence:
+                fence = marks[1]
+            elif marks[1].startswith(fence) and not line[0][marks.end() :].strip():
+                fence = ""
+        elif not fence and len(line[0]) <= _LONGEST_HEADING and (heading := _ATX.fullmatch(line[0])):
+            found.append(Heading(line.start(), line.end(), len(heading[1]), heading[2]))
+    return found
+
+
+def _rst_headings(text: str) -> list[Heading]:
+    """Lines with a line of punctuation below that is as long; the level is the order of first use."""
+    found: list[Heading] = []
+    styles: list[tuple[str, bool]] = []
+    before = above = ""  # the last line, and the one above it
+    start = start_above = 0
+    for line in _LINE.finditer(text):
+        words, over = before.strip(), above.strip()
+        underline = _UNDERLINE.fullmatch(line[0])
+        is_title = 0 < len(words) <= len(line[0].rstrip()) and len(words) <= _LONGEST_HEADING
+        if underline and is_title and not _UNDERLINE.fullmatch(before):
+            has_over = over == line[0].strip()
+            style = underline[1], has_over
+            if style not in styles:
+                styles.append(style)
+            begin = start_above if has_over else start
+            found.append(Heading(begin, line.end(), styles.index(style) + 1, words))
+        above, before = before, line[0]
+        start_above, start = start, line.start()
+    return found
+
+
+def read_front_matter(text: str) -> tuple[dict[str, Any], int]:
+    """The fields between two lines of `---` at the start of a Markdown text, and where the text goes on.
+
+    Of YAML, only `name: value` and lists of plain values are read; other lines are passed over.
+    """
+    lines = _LINE.finditer(text)
+    first = next(lines)
+    if first[0].rstrip() != "---":
+        return {}, 0
+    fields: dict[str, Any] = {}
+    name = ""
+    for number, line in enumerate(lines):
+        content = line[0].rstrip()
+        if number == _MOST_LINES:
+            break
+        if content in ("---", "..."):
+            return {key: value for key, value in fields.items() if value is not None}, line.end()
+        field = _FIELD.fullmatch(content)
+        if field is not None:
+            name = field[1]
+            fields[name] = _value(field[2] or "")
+        elif name and content.lstrip().startswith("- ") and not isinstance(fields[name], str):
+            fields[name] = [*(fields[name] or []), _plain(content.lstrip()[2:])]
+    return {}, 0
+
+
+def _value(written: str) -> Any:
+    written = written.strip()
+    if written.startswith("[") and written.endswith("]"):
+        return [_plain(part) for part in written[1:-1].split(",") if part.strip()]
+    return _plain(written) if written and written[0] not in "|>&*!{" else None
+
+
+def _plain(written: str) -> str:
+    written = written.strip()
+    quoted = len(written) > 1 and written[0] == written[-1] and written[0] in "\"'"
+    return written[1:-1] if quoted else written

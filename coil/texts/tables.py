@@ -1,0 +1,112 @@
+"""Tables that a program has in memory: their rows as records.
+
+pandas and polars DataFrames, pyarrow Tables, RecordBatches and readers of them, and `datasets.Dataset`s. They
+are known by the names of their classes, so none of these packages is imported here. A pandas index that has a
+name is a column, too; missing values are None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from coil.errors import InputError
+from coil.texts.records import Record, check_columns
+from coil.texts.values import clean
+
+_AT_ONCE = 1024  # rows that become Python objects together
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of a table, and the names of its columns where they are known before the first row."""
+
+    name: str
+    columns: tuple[str, ...] | None
+    rows: Callable[[], Iterator[Record]]
+
+    def check(self, named: Sequence[str]) -> None:
+        """Refuse a table with two columns of one name, or without one that was named."""
+        if self.columns is None:
+            return
+        if len(set(self.columns)) < len(self.columns):
+            twice = next(name for name in self.columns if self.columns.count(name) > 1)
+            raise InputError(f"two columns of the {self.name} are named {twice!r:.80}", "rename one of them")
+        check_columns(f"the {self.name}", self.columns, named)
+
+
+def as_table(value: Any) -> Table | None:
+    """What was given as a table; None where it is none."""
+    for kind in type(value).__mro__:
+        reader = _KINDS.get((kind.__module__.split(".")[0], kind.__name__))
+        if reader is not None:
+            return reader(value)
+    return None
+
+
+def _pandas(frame: Any) -> Table:
+    named = [name for name in frame.index.names if name is not None and name not in frame.columns]
+    columns = tuple(clean(str(name)) for name in [*named, *frame.columns])
+
+    def rows() -> Iterator[Record]:
+        for begin in range(0, len(frame), _AT_ONCE):
+            block = frame.iloc[begin : begin + _AT_ONCE]
+            levels = [block.index.get_level_values(name) for name in named]
+            series = [*levels, *(block.iloc[:, place] for place in range(block.shape[1]))]
+            cells = [one.astype(object).where(one.notna(), None).tolist() for one in series]
+            yield from (dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True))
+
+    return Table("DataFrame", columns, rows)
+
+
+def _polars(frame: Any) -> Table:
+    def rows() -> Iterator[Record]:
+        found: Iterator[Record] = frame.iter_rows(named=True, buffer_size=_AT_ONCE)
+        return found
+
+    return Table("DataFrame", tuple(frame.columns), rows)
+
+
+def _arrow(table: Any) -> Table:
+    def rows() -> Iterator[Record]:
+        for begin in range(0, table.num_rows, _AT_ONCE):
+            yield from table.slice(begin, _AT_ONCE).to_pylist()
+
+    return Table(type(table).__name__, tuple(table.schema.names), rows)
+
+
+def _arrow_reader(reader: Any) -> Table:
+    def rows() -> Iterator[Record]:
+        for batch in reader:
+            yield from _arrow(batch).rows()
+
+    return Table("RecordBatchReader", tuple(reader.schema.names), rows)
+
+
+def _dataset(dataset: Any) -> Table:
+    names = dataset.column_names
+    return Table(type(dataset).__name__, None if names is None else tuple(names), lambda: iter(dataset))
+
+
+def _refuse(remedy: str) -> Callable[[Any], Table]:
+    def refuse(value: Any) -> Table:
+        raise InputError(f"got a {type(value).__name__}; expected a table of documents", remedy)
+
+    return refuse
+
+
+_KINDS: dict[tuple[str, str], Callable[[Any], Table]] = {
+    ("pandas", "DataFrame"): _pandas,
+    ("pandas", "Series"): _refuse("give a DataFrame, such as series.to_frame()"),
+    ("polars", "DataFrame"): _polars,
+    ("polars", "LazyFrame"): _refuse("call its collect() first"),
+    ("polars", "Series"): _refuse("give a DataFrame, such as series.to_frame()"),
+    ("pyarrow", "Table"): _arrow,
+    ("pyarrow", "RecordBatch"): _arrow,
+    ("pyarrow", "RecordBatchReader"): _arrow_reader,
+    ("datasets", "Dataset"): _dataset,
+    ("datasets", "IterableDataset"): _dataset,
+    ("datasets", "DatasetDict"): _refuse('choose a split, such as data["train"]'),
+    ("datasets", "IterableDatasetDict"): _refuse('choose a split, such as data["train"]'),
+}

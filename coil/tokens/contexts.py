@@ -1,0 +1,193 @@
+"""Context: the title, file name and headings of a document, which every row of it is encoded with.
+
+A row is a span of the document's text. What the model reads is the context, a line feed, and the span:
+
+    git › Branches › Deleting a branch
+    Use the option -d ...
+
+The context has the path of the file (unless the title has the words of its name), the title, and the headings
+that the span is below; not what the span has itself. It is made from the document alone, so that writer,
+explanation and reranker always agree on it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from coil.texts.files import KINDS, kind_of
+from coil.texts.markup import Heading, find_headings, markup_of
+from coil.texts.opening import split_name
+from coil.texts.values import Document
+from coil.tokens.tokenizer import Tokenizer
+
+Span = tuple[int, int]
+Where = Literal["text", "path", "title", "heading"]
+
+MOST_TOKENS = 48
+SEPARATOR = " › "
+_LEAST_SHARE = 4  # of what the model takes, the context has at most one in so many
+_JOINTS = 2  # tokens that a line feed between context and span may be
+_LONGEST = 400  # characters of a title
+_SEARCHED = 4096  # characters at the start of a text in which its title is looked for
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A path, title or heading: its words, and where the document's text has them, if it does."""
+
+    where: Where
+    text: str
+    start: int | None
+
+    def is_within(self, span: Span) -> bool:
+        """Whether a span of the text has it."""
+        return self.start is not None and span[0] <= self.start < span[1]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a token of a row is: `around[at]`, and in the document's text, if it is there, `span`."""
+
+    where: Where
+    span: Span
+    around: str
+    at: Span
+
+
+@dataclass(frozen=True)
+class RowText:
+    """What the model reads of a row."""
+
+    document: Document
+    span: Span
+    context: str = ""
+    parts: tuple[tuple[int, Part], ...] = ()  # with the place of each in the context
+
+    @property
+    def before(self) -> str:
+        """What stands before the span."""
+        return f"{self.context}\n" if self.context else ""
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return self.before + self.document.text[slice(*self.span)]
+
+    def place(self, span: Span) -> Place:
+        """Where the characters of the row's text come from."""
+        start, end = span
+        shift = self.span[0] - len(self.before)
+        if start >= len(self.before):
+            found = start + shift, end + shift
+            return Place("text", found, self.document.text, found)
+        begin, part = next(pair for pair in reversed(self.parts) if pair[0] <= start)
+        at = start - begin, end - begin
+        if at[1] > len(part.text):  # the sign between two parts
+            return Place(part.where, (0, 0), self.context, span)
+        if part.start is None:
+            return Place(part.where, (0, 0), part.text, at)
+        found = part.start + at[0], part.start + at[1]
+        return Place(part.where, found, self.document.text, found)
+
+
+def context_room(tokenizer: Tokenizer, length: int, most: int) -> int:
+    """How many tokens a context may have where the model takes `length`."""
+    return min(most, (length - len(tokenizer.prefix) - len(tokenizer.suffix)) // _LEAST_SHARE)
+
+
+class Outline:
+    """The title, path and headings of a document."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self.headings: list[Heading] = find_headings(document.text, markup_of(document.doc_id))
+        self._named = _named(document)
+
+    def parts(self, span: Span) -> list[Part]:
+        """What a span of the document belongs to and does not have itself, the outermost first."""
+        text = self._document.text
+        above: list[Heading] = []
+        for heading in self.headings:
+            inside = heading.start >= span[0]
+            if inside and text[span[0] : heading.start].strip():
+                break
+            while above and above[-1].level >= heading.level:
+                above.pop()
+            if inside:
+                break
+            above.append(heading)
+        found = [part for part in self._named if not part.is_within(span)]
+        known = {part.text.casefold() for part in self._named}
+        for heading in above:
+            if heading.text.casefold() not in known:
+                start = text.index(heading.text, heading.start)
+                found.append(Part("heading", heading.text, start))
+        return found
+
+    def trail(self, span: Span) -> str:
+        """The same in words."""
+        return SEPARATOR.join(part.text for part in self.parts(span))
+
+    def row(self, tokenizer: Tokenizer, span: Span, most: int) -> RowText:
+        """What is read for a span, with a context of at most so many tokens."""
+        parts: list[tuple[int, Part]] = []
+        context = ""
+        for part in self.parts(span) if most > 0 else ():
+            context += SEPARATOR if parts else ""
+            parts.append((len(context), part))
+            context += part.text
+        context = _cut(tokenizer, context, most)
+        kept = tuple((begin, part) for begin, part in parts if begin < len(context))
+        return RowText(self._document, span, context, kept)
+
+    def reserved(self, tokenizer: Tokenizer, most: int) -> tuple[int, int]:
+        """Tokens to keep free for the context: of a text that is one row, and of each row of several."""
+        if most <= 0 or not (self._named or self.headings):
+            return 0, 0
+        whole = self.row(tokenizer, (0, len(self._document.text)), most)
+        if self.headings:
+            return _count(tokenizer, whole), most + _JOINTS
+        return _count(tokenizer, whole), _count(tokenizer, self.row(tokenizer, (0, 0), most))
+
+
+def _count(tokenizer: Tokenizer, row: RowText) -> int:
+    if not row.context:
+        return 0
+    [tokens] = tokenizer.cut([row.context], 2**31)
+    return len(tokens.spans) + _JOINTS
+
+
+def _named(document: Document) -> list[Part]:
+    """The path of a file and the title of a document."""
+    parts: list[Part] = []
+    given = document.fields.get("title")
+    words = given[:_LONGEST].split() if isinstance(given, str) else []
+    if isinstance(given, str) and len(given) > _LONGEST:
+        words = words[:-1]  # it may be cut
+    if kind_of(document.doc_id) in KINDS:
+        path = document.doc_id[: -len("".join(split_name(document.doc_id)[1:]))]
+        name = _WORD.findall(path.rpartition("/")[2].casefold())
+        if not set(name) <= set(_WORD.findall(" ".join(words).casefold())):
+            parts.append(Part("path", path[-_LONGEST:], None))
+    if words:
+        pattern = r"\s+".join(map(re.escape, words))
+        found = re.compile(rf"(?<!\w){pattern}(?!\w)").search(document.text, 0, _SEARCHED)
+        if found is not None:
+            parts.append(Part("title", found[0], found.start()))
+        else:
+            parts.append(Part("title", " ".join(words), None))
+    return parts
+
+
+def _cut(tokenizer: Tokenizer, context: str, most: int) -> str:
+    """As many whole words of a context as fit."""
+    if not context:
+        return ""
+    [tokens] = tokenizer.cut([context], most + len(tokenizer.prefix) + len(tokenizer.suffix))
+    if not tokens.dropped:
+        return context
+    words = tokens.words()[1][:-1]  # the last one may be cut
+    return context[: int(words[-1, 1])].rstrip(SEPARATOR) if len(words) else ""

@@ -1,0 +1,190 @@
+"""Tables that a program has: DataFrames and Arrow tables in, hits out as a DataFrame."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import coil
+from coil.errors import DuplicateId, InputError, MissingExtra
+from coil.indexes.opening import create
+from coil.texts.corpora import read_documents
+from coil.texts.values import Document
+from tests.files import put
+from tests.hash_encoder import HashEncoder
+
+COLUMNS = {
+    "id": [f"d{i}" for i in range(2500)],
+    "text": [None if i == 1 else f"river {i}" for i in range(2500)],
+    "year": [None if i == 2 else 2000 + i for i in range(2500)],
+    "tags": [["a", str(i)] for i in range(2500)],
+}
+EXPECTED = [
+    Document(d, t or "", {"year": y, "tags": tags}) for d, t, y, tags in zip(*COLUMNS.values(), strict=True)
+]
+
+
+def _pandas(columns: dict[str, Any]) -> Any:
+    return pytest.importorskip("pandas").DataFrame(columns)
+
+
+def _polars(columns: dict[str, Any]) -> Any:
+    return pytest.importorskip("polars").DataFrame(columns)
+
+
+def _arrow(columns: dict[str, Any]) -> Any:
+    return pytest.importorskip("pyarrow").table(columns)
+
+
+def _batch(columns: dict[str, Any]) -> Any:
+    return pytest.importorskip("pyarrow").RecordBatch.from_pydict(columns)
+
+
+def _reader(columns: dict[str, Any]) -> Any:
+    return _arrow(columns).to_reader(max_chunksize=700)
+
+
+class Dataset:
+    """As `datasets.Dataset` shows itself, for machines without it."""
+
+    def __init__(self, columns: dict[str, Any]) -> None:
+        self.column_names = list(columns)
+        self._columns = columns
+
+    def __iter__(self) -> Any:
+        rows = zip(*self._columns.values(), strict=True)
+        return (dict(zip(self.column_names, row, strict=True)) for row in rows)
+
+
+Dataset.__module__ = "datasets.arrow_dataset"
+
+
+def _real_dataset(columns: dict[str, Any]) -> Any:
+    return pytest.importorskip("datasets").Dataset.from_dict(columns)
+
+
+KINDS = [_pandas, _polars, _arrow, _batch, _reader, Dataset, _real_dataset]
+Make = Callable[[dict[str, Any]], Any]
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_every_kind_of_table_is_read(make: Make) -> None:
+    assert list(read_documents(make(COLUMNS))) == EXPECTED
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_every_kind_of_table_goes_into_an_index(tmp_path: Path, make: Make) -> None:
+    columns = {"url": [1, 2], "q": ["river", "otter"], "a": ["bank", None], "head": ["One", "Two"]}
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        with pytest.raises(InputError, match="has no column 'Q'; its columns are 'url, q, a, head'"):
+            index.add(make(columns), id_column="url", text_column="Q")
+        assert len(index) == 0
+        named: dict[str, Any] = {"id_column": "url", "text_column": ["q", "a"], "title_column": "head"}
+        assert index.add(make(columns), **named) == 2
+        assert index.document("1") == Document("1", "One\nriver\nbank", {"title": "One"})
+        assert index.document("2").text == "Two\notter"
+        with pytest.raises(DuplicateId, match="line 1"):
+            index.add(make(columns), **named)
+        assert index.update(make(columns), **named) == 2
+
+
+def test_a_pandas_index_with_a_name_is_a_column() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"id": ["a", "b"], "text": ["x", "y"]}, index=[7, 8])
+    assert [d.doc_id for d in read_documents(frame)] == ["a", "b"]
+    assert list(read_documents(frame.set_index("id"))) == [Document("a", "x"), Document("b", "y")]
+    deep = frame.set_index(["id", "text"])
+    assert [(d.doc_id, d.text) for d in read_documents(deep)] == [("a", "x"), ("b", "y")]
+
+
+def test_values_of_pandas_become_plain() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {
+            "id": np.arange(2),
+            "text": pandas.Categorical(["x", None]),
+            "when": [datetime(2020, 1, 2), pandas.NaT],
+            "n": pandas.array([1, None], dtype="Int64"),
+            "f": [0.5, np.nan],
+            "v": [np.array([1, 2]), np.array([])],
+        }
+    )
+    assert list(read_documents(frame)) == [
+        Document("0", "x", {"when": "2020-01-02 00:00:00", "n": 1, "f": 0.5, "v": [1, 2]}),
+        Document("1", "", {"when": None, "n": None, "f": None, "v": []}),
+    ]
+
+
+def test_what_is_no_table_of_documents_is_refused(tmp_path: Path) -> None:
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    twice = pandas.DataFrame([["a", "b", "c"]], columns=["id", "text", "text"])
+    numbers = pandas.DataFrame([["a", "b", "c", "d"]], columns=["id", "text", 1, "1"])
+    dictionary = type("DatasetDict", (dict,), {"__module__": "datasets.dataset_dict"})
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        for wrong, reason, remedy in (
+            (twice, "two columns of the DataFrame are named 'text'", "rename"),
+            (numbers, "two columns of the DataFrame are named '1'", "rename"),
+            (polars.LazyFrame({"id": ["a"]}), "got a LazyFrame", "collect"),
+            (pandas.Series(["a"]), "got a Series", "to_frame"),
+            (dictionary(), "got a DatasetDict", "split"),
+            (pandas.DataFrame({"id": ["a"], "words": ["x"]}), "the DataFrame, line 1: no text found", "text"),
+        ):
+            with pytest.raises(InputError, match=reason) as caught:
+                index.add(wrong)
+            assert remedy in caught.value.remedy
+        assert index.add(pandas.DataFrame({"id": [], "text": []})) == 0
+        assert len(index) == 0
+
+
+def test_columns_of_dicts(tmp_path: Path) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        assert index.add([{"url": "u", "q": "river"}], id_column="url", text_column="q") == 1
+        with pytest.raises(InputError, match="has no column 'Q'; its columns are 'id, text'"):
+            index.update([{"id": "a", "text": "x"}], title_column="Q")
+        with pytest.raises(InputError, match="is a Document, but --text-column q was given"):
+            index.add([Document("a", "x")], text_column="q")
+        read = read_documents(put(tmp_path / "t.csv", "id,q\n1,x\n"), text_column="q")
+        with pytest.raises(InputError, match="read already"):
+            index.add(read, text_column="q")
+        assert len(index) == 1
+
+
+def test_no_package_is_imported_to_look_at_what_is_given() -> None:
+    code = (
+        "import sys\n"
+        "from coil.texts.corpora import read_documents\n"
+        "from coil.texts.given import GivenDocuments\n"
+        "list(GivenDocuments([{'id': 1, 'text': 'x'}]))\n"
+        "print([m for m in ('pandas', 'polars', 'pyarrow', 'datasets') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_hits_become_a_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pandas")
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": "a", "text": "river", "score": 3}, {"id": "b", "text": "river bank", "year": 2020}])
+        hits = index.search("river", k=5)
+        frame = coil.to_frame(hits)
+        assert list(frame.columns)[:5] == ["rank", "doc_id", "score", "share", "text"]
+        assert set(frame.columns[5:]) == {"fields.score", "year"}
+        assert frame["doc_id"].tolist() == [hit.doc_id for hit in hits]
+        assert frame["score"].tolist() == [hit.score for hit in hits]
+        assert frame.set_index("doc_id").loc["a", "fields.score"] == 3
+        assert frame.set_index("doc_id").loc["b", "text"] == "river bank"
+        assert list(coil.to_frame([]).columns) == ["rank", "doc_id", "score", "share", "text"]
+        for wrong, reason in ((hits[0], "single hit"), ([hits], "a list among the hits")):
+            with pytest.raises(InputError, match=reason):
+                coil.to_frame(wrong)  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, "pandas", None)
+        with pytest.raises(MissingExtra) as caught:
+            coil.to_frame(hits)
+        assert caught.value.remedy == "pip install 'coil-ir[pandas]'"
