@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coil.arrays import distinct, is_among
-from coil.errors import DamagedManifest, IndexLocked, IndexProblem, InputError
+from coil.errors import DamagedManifest, DamagedSegment, IndexLocked, IndexProblem, InputError
 from coil.indexes.opening import create, open_index
 from coil.storage import publishing, writer
 from coil.storage.disk import Folder
@@ -496,3 +496,17 @@ def test_a_process_ends_while_daemon_threads_write_and_search(tmp_path: Path) ->
         assert ended.returncode == 0, ended.stderr[-2000:]
     with open_index(tmp_path / "a.coil", encoder=HashEncoder()) as index:
         index.verify()
+
+
+@pytest.mark.parametrize("text", [b"documents", b"CREATE TABLE", b"doc_id TEXT", b"autoindex"])
+def test_a_schema_that_is_no_text_is_damage(tmp_path: Path, text: bytes) -> None:
+    folder = tmp_path / "a.coil"
+    with create(folder, encoder=HashEncoder()) as index:
+        index.add([{"id": "a", "text": "river"}])
+    [documents] = (folder / "segments").glob("*.documents")
+    whole = documents.read_bytes()
+    for place in range(len(text)):
+        at = whole.index(text) + place
+        documents.write_bytes(whole[:at] + b"\xff" + whole[at + 1 :])
+        with pytest.raises(DamagedSegment):
+            open_index(folder, encoder=HashEncoder())

@@ -400,6 +400,8 @@ class DocumentReader:
             yield
         except (sqlite3.OperationalError, sqlite3.ProgrammingError):
             raise
+        except UnicodeDecodeError as error:  # of SQLite's own message about a name that is no text
+            raise self._damaged("it holds bytes that are not UTF-8") from error
         except sqlite3.DatabaseError as error:
             raise self._damaged(str(error)) from error
 
