@@ -45,11 +45,11 @@ const of = (index) => `v1/indexes/${encodeURIComponent(index)}`;
 export const listIndexes = (signal) => ask("v1/indexes", {}, signal);
 export const describeIndex = (index, signal) => ask(of(index), {}, signal);
 
-/** What a system finds; `by` is its name. */
-export const search = (state, by, signal) =>
+/** What a system finds; `by` is its name, `offset` how many of its hits are known already. */
+export const search = (state, by, signal, offset = 0) =>
   ask(
     `${of(state.index)}/search`,
-    { q: state.q, k: state.k, filter: state.filter, by, stats: true, matches: true },
+    { q: state.q, k: state.k, filter: state.filter, by, offset: offset || null, stats: true, matches: true },
     signal,
   );
 

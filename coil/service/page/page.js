@@ -8,6 +8,7 @@ import { hideExplanation, showExplanation } from "./explanation.js";
 import { costStrip, showAbout } from "./facts.js";
 import { hitCard } from "./hits.js";
 import { watchMarks } from "./marks.js";
+import { fetchMore, offerMore, toldMore } from "./more.js";
 import { CHOICES_OF_K, addressOf, readState, sameSearch } from "./state.js";
 import { findExamples, nothingFound, problemCard, waiting, welcome } from "./states.js";
 import { SYSTEMS, canAnswer, readsWords } from "./systems.js";
@@ -104,6 +105,7 @@ const settle = () => {
 async function search() {
   if (!indexes.length) return; // the page has just begun; `start` will search
   running?.abort();
+  shown?.more?.abort();
   const mine = new AbortController();
   running = mine;
   const asked = state;
@@ -142,6 +144,8 @@ function viewOf(answer, tokens, facts) {
     by: answer.by,
     rows: facts?.rows ?? null,
     tokens,
+    offset: answer.hits.length, // where the next page begins
+    lastPage: answer.hits.length, // how many hits the last page had
     strongest: Math.max(0, ...matches.map((match) => match.contribution)),
     own,
     whole: own ?? Math.max(1e-9, ...answer.hits.map((hit) => hit.score)),
@@ -153,6 +157,27 @@ function viewOf(answer, tokens, facts) {
 
 const narrower = (filter, written) =>
   !filter.trim() ? written : filter.includes(written) ? filter : `(${filter.trim()}) and ${written}`;
+
+/** The next hits, after those shown. Whoever reads goes on at the first of them. */
+async function more() {
+  const mine = shown;
+  if (!mine || mine.more) return;
+  const before = mine.views.map((view) => view.answer.hits.length);
+  try {
+    const added = await fetchMore(mine);
+    if (shown !== mine || state.token !== null) return;
+    drawMore(before);
+    byId("status").textContent = toldMore(added, mine);
+    const lists = [...results.querySelectorAll(".hits")];
+    const [first] = lists.flatMap((list, at) => [...list.children].slice(before[at], before[at] + 1));
+    (first ?? [...results.querySelectorAll(".hit")].at(-1))?.querySelector(".title").focus({ preventScroll: true });
+  } catch (error) {
+    if (error.name === "AbortError" || shown !== mine) return;
+    offerMore(mine, true);
+    byId("more-problem").textContent = `${error.detail ?? error.message} ${error.remedy ?? ""}`;
+    byId("more-problem").hidden = false;
+  }
+}
 
 function say(answer) {
   const cost = answer.stats?.total_ms === undefined ? "" : ` in ${milliseconds(answer.stats.total_ms)}`;
@@ -204,12 +229,24 @@ function draw() {
   else if (beside) results.replaceChildren(sideBySide(view, beside));
   else if (!answer.hits.length) results.replaceChildren(nothingFound(state, change));
   else results.replaceChildren(make("ol", { class: "hits" }, answer.hits.map((hit) => hitCard(hit, view))));
+  byId("after").hidden = Boolean(token?.compared) || !views.some((one) => one.answer.hits.length);
+  offerMore(shown, !token?.compared);
   // Whoever works with the keyboard goes on near the place where they were.
   const chip = atChip ?? (atResults && drawn.shown === shown ? drawn.token : null);
   if (token && atResults) byId("across-back")?.focus();
   else if (chip !== null) chips.querySelector(`[data-token="${chip}"]`)?.focus();
   else if (atDoc !== undefined) [...results.querySelectorAll(".hit .title")].find((title) => title.dataset.doc === atDoc)?.focus();
   drawn = { shown, token: state.token };
+}
+
+/** The hits after the first `before` of each system; the cards of one system's earlier hits stay as they are. */
+function drawMore([before]) {
+  const [view, beside] = shown.views;
+  if (beside) return void draw();
+  results.querySelector(".hits").append(...view.answer.hits.slice(before).map((hit) => hitCard(hit, view)));
+  byId("query").replaceChildren(showTokens(view.tokens, state.token, view.choose));
+  offerMore(shown, true);
+  return undefined;
 }
 
 function closeSheet() {
@@ -221,6 +258,7 @@ function closeSheet() {
 function clearAround() {
   drawn = { shown: null, token: null };
   byId("query").hidden = true;
+  byId("after").hidden = true;
   byId("strip").hidden = true;
   document.body.classList.remove("wide");
 }
@@ -296,6 +334,7 @@ function listen() {
   fields.by.addEventListener("change", () => change({ by: fields.by.value }));
   fields.beside.addEventListener("change", () => change({ beside: fields.beside.value || null }));
   byId("index").addEventListener("change", (event) => change({ index: event.target.value }));
+  byId("more").addEventListener("click", more);
   byId("filter-open").addEventListener("click", () => {
     openFilter(byId("filter-box").hidden);
     if (!byId("filter-box").hidden) fields.filter.focus();

@@ -1,0 +1,105 @@
+"""Asking on the page: more hits, suggestions, duplicates, operators and what is wrong with a query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+import coil
+from coil.indexes.opening import create
+from tests import page_browser
+from tests.page_browser import QUERY, Opener, Page, expect
+from tests.page_documents import DOCUMENTS
+from tests.serving import Running, running
+from tests.summing_encoder import SummingEncoder
+from tests.tiny import WEIGHED
+
+browser, index, visit = page_browser.browser, page_browser.index, page_browser.visit
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    encoder = SummingEncoder(profile=replace(WEIGHED, query_length=128, document_length=512))
+    folder = tmp_path_factory.mktemp("asking")
+    with create(folder / "senses.coil", encoder=encoder) as made:
+        made.add(DOCUMENTS)
+    with running([folder / "senses.coil"], encoder=encoder) as server:
+        yield server
+
+
+def shown(page: Page, which: str = ".hit") -> list[str]:
+    """The ids of the hits, in order."""
+    ids: list[str] = page.locator(which).evaluate_all("hits => hits.map((hit) => hit.dataset.doc)")
+    return ids
+
+
+# ---- more hits
+
+
+def test_more_hits_come_below_those_shown(visit: Opener, index: coil.Index) -> None:
+    page = visit(f"/?q={QUERY}&k=20")
+    more = page.get_by_role("button", name="Show 20 more")
+    expect(more).to_be_visible()
+    address = page.url
+    everything = [found.doc_id for found in index.search(QUERY, k=100, fold_duplicates=True)]
+    assert shown(page) == everything[:20]
+    page.locator(".hit .title").nth(19).focus()
+    reached = None
+    while reached != "more":  # with the keyboard alone
+        page.keyboard.press("Tab")
+        reached = page.evaluate("document.activeElement.id || document.activeElement.tagName")
+        assert reached != "BODY"
+    page.keyboard.press("Enter")
+    expect(page.locator("#status")).to_have_text(
+        f"{len(everything) - 20} more hits, {len(everything)} in all"
+    )
+    assert shown(page) == everything
+    assert len(everything) < 40, "the second page is the last"
+    expect(page.locator("#more")).to_be_hidden()
+    assert page.url == address
+    expect(page.locator(".hit .title").nth(20)).to_be_focused()
+    page.keyboard.press("Enter")
+    sheet = page.get_by_role("dialog")
+    expect(sheet.locator(".over")).to_have_text("Why is this hit number 21 by COIL?")
+    expect(sheet.locator(".text.whole")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(sheet).to_be_hidden()
+    assert shown(page) == everything
+    # One word across all hits, and back: they are all still there.
+    page.locator("#query").get_by_role("button", name="current").click()
+    expect(page.locator("#more")).to_be_hidden()
+    page.locator("#across-back").click()
+    assert shown(page) == everything
+
+
+def test_more_hits_of_two_systems(visit: Opener, index: coil.Index) -> None:
+    page = visit(f"/?q={QUERY}&k=5&beside=dense")
+    page.get_by_role("button", name="Show 5 more").click()
+    expect(page.locator("#status")).to_have_text("10 more hits, 20 in all")
+    for by in ("coil", "dense"):
+        ids = page.locator(f'[data-system="{by}"] .hit').evaluate_all(
+            "all => all.map((one) => one.dataset.doc)"
+        )
+        assert ids == [found.doc_id for found in index.search(QUERY, k=10, by=by, fold_duplicates=True)]
+
+
+def test_more_hits_that_do_not_come(visit: Opener) -> None:
+    page = visit(f"/?q={QUERY}&k=5")
+    page.route("**/search?*offset=5*", lambda route: route.abort())
+    button = page.get_by_role("button", name="Show 5 more")
+    button.click()
+    expect(page.get_by_role("alert")).to_contain_text("No connection could be made")
+    assert len(shown(page)) == 5
+    page.unroute("**/search?*offset=5*")
+    button.click()
+    expect(page.locator(".hit")).to_have_count(10)
+    expect(page.get_by_role("alert")).to_be_hidden()
+    # A page that is full may have been the last one.
+    page.route(
+        "**/search?*offset=10*", lambda route: route.fulfill(json={**route.fetch().json(), "hits": []})
+    )
+    button.click()
+    expect(page.locator("#status")).to_have_text("No more hits.")
+    expect(page.locator("#more")).to_be_hidden()
