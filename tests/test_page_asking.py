@@ -10,7 +10,7 @@ import pytest
 import coil
 from coil.indexes.opening import create
 from tests import page_browser
-from tests.page_browser import QUERY, Opener, Page, expect
+from tests.page_browser import QUERY, Opener, Page, address_has, ask, expect, hit
 from tests.page_documents import DOCUMENTS
 from tests.serving import Running, running
 from tests.summing_encoder import SummingEncoder
@@ -103,3 +103,35 @@ def test_more_hits_that_do_not_come(visit: Opener) -> None:
     button.click()
     expect(page.locator("#status")).to_have_text("No more hits.")
     expect(page.locator("#more")).to_be_hidden()
+
+
+# ---- did you mean
+
+
+def test_a_word_that_no_document_has_is_corrected(visit: Opener) -> None:
+    page = visit()
+    page.get_by_role("searchbox").fill("🦜 swiming against the curent of +rivr banks")
+    line = page.locator("#meant")
+    expect(line).to_contain_text("No document has “curent”. Did you mean current?")
+    line.get_by_role("button", name="current").click()
+    expect(page.get_by_role("searchbox")).to_have_value("🦜 swiming against the current of +rivr banks")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    address_has(page, "the+current+of+%2Brivr")
+    expect(line).not_to_contain_text("curent")
+    line.get_by_role("button", name="river").click()
+    expect(page.get_by_role("searchbox")).to_have_value("🦜 swiming against the current of +river banks")
+    expect(page.locator(".hit").first).to_be_visible()
+    expect(line).to_be_hidden()
+
+
+def test_a_word_that_is_being_typed_is_no_mistake_yet(visit: Opener) -> None:
+    page = visit()
+    ask(page, "against the curren")
+    line = page.locator("#meant")
+    expect(hit(page, "current-water")).to_be_visible()
+    expect(line).to_be_hidden()
+    page.keyboard.press("Enter")
+    expect(line).to_contain_text("Did you mean current?")
+    page.get_by_role("searchbox").fill("")
+    expect(page.locator(".welcome")).to_be_visible()
+    expect(line).to_be_hidden()

@@ -8,6 +8,7 @@ import { hideExplanation, showExplanation } from "./explanation.js";
 import { costStrip, showAbout } from "./facts.js";
 import { hitCard } from "./hits.js";
 import { watchMarks } from "./marks.js";
+import { hideMeant, showMeant } from "./meant.js";
 import { fetchMore, offerMore, toldMore } from "./more.js";
 import { CHOICES_OF_K, addressOf, readState, sameSearch } from "./state.js";
 import { findExamples, nothingFound, problemCard, waiting, welcome } from "./states.js";
@@ -98,6 +99,7 @@ const stopTyping = () => {
 const settle = () => {
   drafting = false;
   clearTimeout(settling);
+  drawMeant();
 };
 
 // ---- searching
@@ -237,6 +239,7 @@ function draw() {
   else if (chip !== null) chips.querySelector(`[data-token="${chip}"]`)?.focus();
   else if (atDoc !== undefined) [...results.querySelectorAll(".hit .title")].find((title) => title.dataset.doc === atDoc)?.focus();
   drawn = { shown, token: state.token };
+  drawMeant();
 }
 
 /** The hits after the first `before` of each system; the cards of one system's earlier hits stay as they are. */
@@ -249,6 +252,16 @@ function drawMore([before]) {
   return undefined;
 }
 
+function drawMeant() {
+  if (!drawn.shown || !sameSearch(drawn.shown.state, state)) return;
+  const unfinished = drafting && document.activeElement === fields.q;
+  showMeant(drawn.shown.views[0].answer, unfinished, (q) => {
+    settle();
+    fields.q.focus();
+    change({ q });
+  });
+}
+
 function closeSheet() {
   // Opening the sheet made an entry in the history; closing it goes back to the one before.
   if (history.state?.overlay) history.back();
@@ -258,6 +271,7 @@ function closeSheet() {
 function clearAround() {
   drawn = { shown: null, token: null };
   byId("query").hidden = true;
+  hideMeant();
   byId("after").hidden = true;
   byId("strip").hidden = true;
   document.body.classList.remove("wide");
