@@ -19,12 +19,16 @@ from tests.tiny import WEIGHED
 browser, index, visit = page_browser.browser, page_browser.index, page_browser.visit
 
 
+SAME = "A heron waits at the weir for the eels of the evening."
+COPIES = [{"id": f"heron-{number}", "text": SAME} for number in range(3)]
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     encoder = SummingEncoder(profile=replace(WEIGHED, query_length=128, document_length=512))
     folder = tmp_path_factory.mktemp("asking")
     with create(folder / "senses.coil", encoder=encoder) as made:
-        made.add(DOCUMENTS)
+        made.add([*DOCUMENTS, *COPIES])
     with running([folder / "senses.coil"], encoder=encoder) as server:
         yield server
 
@@ -135,3 +139,30 @@ def test_a_word_that_is_being_typed_is_no_mistake_yet(visit: Opener) -> None:
     page.get_by_role("searchbox").fill("")
     expect(page.locator(".welcome")).to_be_visible()
     expect(line).to_be_hidden()
+
+
+# ---- duplicates
+
+
+def test_duplicates_are_folded_into_one_hit(visit: Opener) -> None:
+    page = visit()
+    ask(page, "a heron at the weir")
+    expect(page.locator(".hit").first).to_have_attribute("data-doc", "heron-0")
+    assert "heron-1" not in shown(page)
+    folded = hit(page, "heron-0").locator(".duplicates")
+    assert folded.inner_text() == "and 2 duplicates"
+    folded.locator("summary").focus()
+    page.keyboard.press("Enter")
+    expect(folded.get_by_role("listitem")).to_have_text(["heron-1", "heron-2"])
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    folded.get_by_role("button", name="heron-2").click()
+    sheet = page.get_by_role("dialog", name="heron-2")
+    expect(sheet.locator(".over")).to_have_text("A duplicate of hit number 1")
+    expect(sheet.locator(".text.whole")).to_have_text(SAME)
+    expect(sheet.locator(".versus")).to_have_count(0)
+    page.keyboard.press("Escape")
+    expect(folded.get_by_role("button", name="heron-2")).to_be_focused()
+    # All documents are shown, though not each as a hit: nothing more is offered.
+    page.get_by_label("Hits").select_option("50")
+    expect(page.locator(".hit")).to_have_count(len(DOCUMENTS) + 1)
+    expect(page.locator("#more")).to_be_hidden()

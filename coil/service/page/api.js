@@ -49,7 +49,17 @@ export const describeIndex = (index, signal) => ask(of(index), {}, signal);
 export const search = (state, by, signal, offset = 0) =>
   ask(
     `${of(state.index)}/search`,
-    { q: state.q, k: state.k, filter: state.filter, by, offset: offset || null, suggest: !offset, stats: true, matches: true },
+    {
+      q: state.q,
+      k: state.k,
+      filter: state.filter,
+      by,
+      offset: offset || null,
+      suggest: !offset,
+      fold_duplicates: true,
+      stats: true,
+      matches: true,
+    },
     signal,
   );
 

@@ -32,7 +32,8 @@ export async function showExplanation(state, view, close, go) {
     if (sheet.open) (same || top.querySelector("h2")).focus();
   };
   // Against the next one; the last hit has only one before it, and what is no hit stands below them all.
-  const rival = (at >= 0 ? (hits[at + 1] ?? hits[at - 1]) : hits.at(-1)) ?? null;
+  const folded = hits.some((hit) => hit.duplicates?.includes(state.doc)); // it scores what its original scores
+  const rival = folded ? null : ((at >= 0 ? (hits[at + 1] ?? hits[at - 1]) : hits.at(-1)) ?? null);
   const opened = !sheet.open;
   const unknown = { doc_id: state.doc };
   if (at >= 0) fill(hits[at], content(hits[at], hits[at], rival, view));
@@ -94,7 +95,7 @@ function head(hit, view, close, go, at) {
       make(
         "p",
         { class: "over" },
-        at >= 0 ? `Why is this hit number ${at + 1} by ${system}?` : `Not among the hits by ${system}. Why?`,
+        at >= 0 ? `Why is this hit number ${at + 1} by ${system}?` : notAmong(hit.doc_id, hits, system),
       ),
       make("h2", { id: "explanation-title", tabindex: -1, autofocus: true }, nameOf(hit)),
     ),
@@ -106,6 +107,12 @@ function head(hit, view, close, go, at) {
       make("button", { type: "button", class: "quiet icon", "aria-label": "Close", on: { click: close } }, "✕"),
     ),
   );
+}
+
+/** What a document that is no hit is: the duplicate of one, or something else. */
+function notAmong(id, hits, system) {
+  const original = hits.find((hit) => hit.duplicates?.includes(id));
+  return original ? `A duplicate of hit number ${original.rank}` : `Not among the hits by ${system}. Why?`;
 }
 
 /** `mine` and `rival` have the parts of two scores; `hit` is what is known of the document. */

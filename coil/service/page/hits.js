@@ -1,6 +1,6 @@
 // Hits as cards: the text with its matches, and a bar that takes the score apart.
 
-import { make, number, share, unseen } from "./dom.js";
+import { make, number, plural, share, unseen } from "./dom.js";
 import { markedText, rove } from "./marks.js";
 import { Text, WHOLE, excerpt, placesOf } from "./text.js";
 import { hueClass } from "./tokens.js";
@@ -110,11 +110,12 @@ export function hitCard(hit, view) {
       parts.length > 0 && scoreBar(parts, view.whole, hasShare ? Math.max(0, hit.share) : null),
       parts.length > 0 && legend(parts),
       body(hit, view),
+      duplicates(hit, view),
       foot(hit, view, name),
     ),
   );
   card.addEventListener("click", (event) => {
-    const busy = event.target.closest("button, a, [role=button]") || String(getSelection());
+    const busy = event.target.closest("button, a, summary, [role=button]") || String(getSelection());
     if (!busy) view.open(hit.doc_id);
   });
   return card;
@@ -147,6 +148,20 @@ function body(hit, view) {
   };
   show(false);
   return holder;
+}
+
+/** Documents with the same text, which are no hits of their own; their ids on demand. */
+function duplicates(hit, view) {
+  const ids = hit.duplicates ?? [];
+  if (!ids.length) return null;
+  const line = (id) =>
+    make("li", {}, make("button", { type: "button", class: "copy", title: id, on: { click: () => view.open(id) } }, id));
+  return make(
+    "details",
+    { class: "duplicates" },
+    make("summary", {}, `and ${plural(ids.length, "duplicate")}`),
+    make("ul", {}, ids.map(line)),
+  );
 }
 
 function foot(hit, view, name) {
