@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -132,7 +133,6 @@ def test_a_word_that_is_being_typed_is_no_mistake_yet(visit: Opener) -> None:
     page = visit()
     ask(page, "against the curren")
     line = page.locator("#meant")
-    expect(hit(page, "current-water")).to_be_visible()
     expect(line).to_be_hidden()
     page.keyboard.press("Enter")
     expect(line).to_contain_text("Did you mean current?")
@@ -166,3 +166,59 @@ def test_duplicates_are_folded_into_one_hit(visit: Opener) -> None:
     page.get_by_label("Hits").select_option("50")
     expect(page.locator(".hit")).to_have_count(len(DOCUMENTS) + 1)
     expect(page.locator("#more")).to_be_hidden()
+
+
+# ---- operators
+
+
+def test_the_page_tells_how_to_ask(visit: Opener, index: coil.Index) -> None:
+    page = visit()
+    button, box = page.get_by_role("button", name="How to ask"), page.locator("#help")
+    expect(box).to_be_hidden()
+    button.press("Enter")
+    expect(button).to_have_attribute("aria-expanded", "true")
+    expect(box).to_contain_text("must have the phrase, word for word")
+    for query in ("river +bank -money", 'river "bank of the river"', "bank year:2016"):
+        page.get_by_role("searchbox").fill(query)
+        expected = [found.doc_id for found in index.search(query, k=10)]
+        assert 0 < len(expected) < 10
+        expect(page.locator(".hit")).to_have_count(len(expected))
+        assert shown(page) == expected
+    button.click()
+    expect(box).to_be_hidden()
+
+
+def test_a_query_with_a_mistake_leaves_the_hits_alone(visit: Opener) -> None:
+    page = visit()
+    ask(page, "river")
+    before, first = shown(page), page.locator(".hit .title").first
+    box, line = page.get_by_role("searchbox"), page.locator("#query-problem")
+    box.fill("-money")
+    expect(line).to_have_text(
+        "the query only says what to leave out: add what to look for, such as: river -money. "
+        "The hits below are those of “river”."
+    )
+    expect(box).to_have_attribute("aria-invalid", "true")
+    expect(box).to_be_focused()
+    expect(page.get_by_role("alert")).to_be_hidden()
+    assert shown(page) == before
+    # They are still hits of their query, and opening one goes back to it.
+    first.click()
+    expect(page.get_by_role("dialog").locator(".over")).to_have_text("Why is this hit number 1 by COIL?")
+    address_has(page, "q=river&")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    expect(box).to_have_value("-money")
+    expect(line).to_be_visible()
+    box.fill("river -money")
+    expect(line).to_be_hidden()
+    expect(page.locator("#status")).to_have_text(re.compile("hits? in"))
+    assert box.get_attribute("aria-invalid") is None
+    # Without hits there is only the line.
+    page.goto("/?q=%2Bthe+river")
+    expect(line).to_contain_text("+the has only stop words")
+    expect(page.locator("#results")).to_be_empty()
+    # What is not about the query is told as before.
+    page.goto("/?q=river&k=1000&by=coil&filter=year+%3E%3E+3")
+    expect(page.get_by_role("alert")).to_contain_text("has > at character 7")
+    expect(line).to_be_hidden()

@@ -50,6 +50,7 @@ function change(changes, { replace = false, overlay = false } = {}) {
 /** Bring the page in line with a state that has just changed. */
 function follow(before) {
   fill();
+  if (state.doc === null) hideExplanation();
   if (!sameSearch(before, state)) return void search();
   show();
   return undefined;
@@ -126,12 +127,14 @@ async function search() {
     shown = { state: asked, facts, views: answers.map((one) => viewOf(one, tokens, facts)) };
     busy(false);
     problemInFilter(null);
+    problemInQuery(null);
     say(answer);
     show();
   } catch (error) {
     if (running !== mine || error.name === "AbortError") return;
-    shown = null;
     busy(false);
+    if (isAboutQuery(error, asked)) return void showQueryProblem(error);
+    shown = null;
     hideExplanation();
     showProblem(error, asked);
   }
@@ -151,10 +154,17 @@ function viewOf(answer, tokens, facts) {
     strongest: Math.max(0, ...matches.map((match) => match.contribution)),
     own,
     whole: own ?? Math.max(1e-9, ...answer.hits.map((hit) => hit.score)),
-    choose: (token) => change({ token, doc: null }),
-    open: (doc) => change({ doc, docBy: answer.by }, { overlay: true }),
+    choose: (token) => change({ ...ofHits(), token, doc: null }),
+    open: (doc) => change({ ...ofHits(), doc, docBy: answer.by }, { overlay: true }),
     narrow: (written) => change({ filter: narrower(state.filter, written) }),
   };
+}
+
+/** What the hits on the page are an answer to, which need not be what is in the box: a query with a mistake has no hits. */
+function ofHits() {
+  if (!shown || sameSearch(shown.state, state)) return {};
+  const { index, q, k, filter, by, beside } = shown.state;
+  return { index, q, k, filter, by, beside };
 }
 
 const narrower = (filter, written) =>
@@ -277,10 +287,15 @@ function clearAround() {
   document.body.classList.remove("wide");
 }
 
+const isAboutFilter = ({ status, detail }, asked) =>
+  Boolean(asked.filter) && status >= 400 && status < 500 && /filter/i.test(detail ?? "");
+const isAboutQuery = (problem, asked) =>
+  problem.status === 422 && !isAboutFilter(problem, asked) && /\b(query|operators?)\b/.test(`${problem.detail} ${problem.remedy}`);
+
 function showProblem(problem, asked) {
   clearAround();
-  const inFilter = asked.filter && problem.status >= 400 && problem.status < 500 && /filter/i.test(problem.detail ?? "");
-  problemInFilter(inFilter ? problem : null);
+  problemInFilter(isAboutFilter(problem, asked) ? problem : null);
+  problemInQuery(null);
   byId("status").textContent = "";
   results.replaceChildren(problemCard(problem, () => (indexes.length ? search() : start())));
 }
@@ -293,12 +308,35 @@ function problemInFilter(problem) {
   else fields.filter.removeAttribute("aria-invalid");
 }
 
+/** Beside the box and nowhere else: somebody may still be writing, so the hits of the query before stay. */
+function showQueryProblem(problem) {
+  problemInFilter(null);
+  problemInQuery(problem);
+  byId("status").textContent = "";
+  hideMeant();
+  if (shown) return;
+  clearAround();
+  hideExplanation();
+  results.replaceChildren();
+}
+
+function problemInQuery(problem) {
+  const line = byId("query-problem");
+  line.hidden = !problem;
+  const remedy = problem?.remedy ? `: ${problem.remedy}` : "";
+  const left = shown?.state.q.trim() ? ` The hits below are those of “${shown.state.q.trim()}”.` : "";
+  line.textContent = problem ? `${problem.detail}${remedy}.${left}` : "";
+  if (problem) fields.q.setAttribute("aria-invalid", "true");
+  else fields.q.removeAttribute("aria-invalid");
+}
+
 async function showWelcome(mine) {
   shown = null;
   busy(false);
   clearAround();
   hideExplanation();
   problemInFilter(null);
+  problemInQuery(null);
   byId("status").textContent = "";
   const ask = (q) => {
     settle();
@@ -325,6 +363,11 @@ function openFilter(open) {
   byId("filter-open").setAttribute("aria-expanded", String(open));
 }
 
+function openHelp(open) {
+  byId("help").hidden = !open;
+  byId("help-open").setAttribute("aria-expanded", String(open));
+}
+
 function listen() {
   fields.q.addEventListener("input", () => {
     clearTimeout(typing);
@@ -349,6 +392,7 @@ function listen() {
   fields.beside.addEventListener("change", () => change({ beside: fields.beside.value || null }));
   byId("index").addEventListener("change", (event) => change({ index: event.target.value }));
   byId("more").addEventListener("click", more);
+  byId("help-open").addEventListener("click", () => openHelp(byId("help").hidden));
   byId("filter-open").addEventListener("click", () => {
     openFilter(byId("filter-box").hidden);
     if (!byId("filter-box").hidden) fields.filter.focus();
