@@ -2,7 +2,7 @@
 
 import { byId, bytes, count, make, milliseconds, number, plural, share } from "./dom.js";
 
-/** The strip under the query: time by part, mentions scored and skipped. */
+/** What a search cost, folded below the hits: time by part, mentions scored and skipped. */
 export function costStrip(stats, hits, own, facts) {
   const named = [
     ["encode", stats.encode_ms],
@@ -15,10 +15,10 @@ export function costStrip(stats, hits, own, facts) {
   const looked = stats.mentions_scored ?? 0;
   const ofAll = facts?.mentions ? ` (${share(looked / facts.mentions)} of the index)` : "";
   return [
+    make("summary", {}, `${plural(hits, "hit")} in ${milliseconds(total)}`),
     make(
       "div",
       { class: "times" },
-      make("b", {}, `${plural(hits, "hit")} in ${milliseconds(total)}`),
       make(
         "span",
         { class: "time-bar", "aria-hidden": "true" },

@@ -5,6 +5,7 @@ import * as api from "./api.js";
 import { sideBySide } from "./compare.js";
 import { byId, make, milliseconds, plural } from "./dom.js";
 import { hideExplanation, showExplanation } from "./explanation.js";
+import { asCsv, asJson, copyText, download, fileName } from "./export.js";
 import { costStrip, showAbout } from "./facts.js";
 import { hitCard } from "./hits.js";
 import { watchMarks } from "./marks.js";
@@ -259,6 +260,8 @@ function drawMore([before]) {
   results.querySelector(".hits").append(...view.answer.hits.slice(before).map((hit) => hitCard(hit, view)));
   byId("query").replaceChildren(showTokens(view.tokens, state.token, view.choose));
   offerMore(shown, true);
+  const cost = byId("strip").querySelector("summary"); // that of the first page
+  if (cost && !cost.textContent.startsWith("First")) cost.textContent = `First ${cost.textContent}`;
   return undefined;
 }
 
@@ -358,6 +361,15 @@ async function showWelcome(mine) {
 
 // ---- hands
 
+async function copyLink() {
+  const button = byId("copy-link");
+  const done = await copyText(location.href);
+  button.focus();
+  byId("status").textContent = done ? "Link copied" : "The browser does not allow copying; take the address from its bar";
+  button.textContent = done ? "Link copied" : "Cannot copy";
+  setTimeout(() => (button.textContent = "Copy link"), 2000);
+}
+
 function openFilter(open) {
   byId("filter-box").hidden = !open;
   byId("filter-open").setAttribute("aria-expanded", String(open));
@@ -392,6 +404,9 @@ function listen() {
   fields.beside.addEventListener("change", () => change({ beside: fields.beside.value || null }));
   byId("index").addEventListener("change", (event) => change({ index: event.target.value }));
   byId("more").addEventListener("click", more);
+  byId("copy-link").addEventListener("click", copyLink);
+  byId("export-json").addEventListener("click", () => download(asJson(shown), fileName(shown, "json"), "application/json"));
+  byId("export-csv").addEventListener("click", () => download(asCsv(shown), fileName(shown, "csv"), "text/csv"));
   byId("help-open").addEventListener("click", () => openHelp(byId("help").hidden));
   byId("filter-open").addEventListener("click", () => {
     openFilter(byId("filter-box").hidden);

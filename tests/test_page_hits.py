@@ -1,0 +1,115 @@
+"""The hits on the page: files made of them, their texts, links and fields, and where there are none."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import coil
+from coil.indexes.opening import create
+from tests import page_browser
+from tests.page_browser import QUERY, Opener, Page, expect
+from tests.page_documents import DOCUMENTS, HOSTILE_ID
+from tests.serving import Running, running
+from tests.summing_encoder import SummingEncoder
+from tests.tiny import WEIGHED
+
+browser, index, visit = page_browser.browser, page_browser.index, page_browser.visit
+
+FORMULA = {"id": "=1+2", "text": 'A "quoted" formula, with a comma.', "tags": ["x", "y"], "rank": 7}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    encoder = SummingEncoder(profile=replace(WEIGHED, query_length=128, document_length=512))
+    folder = tmp_path_factory.mktemp("hits")
+    with create(folder / "senses.coil", encoder=encoder) as made:
+        made.add([*DOCUMENTS, FORMULA])
+    with running([folder / "senses.coil"], encoder=encoder) as server:
+        yield server
+
+
+# ---- what a search took
+
+
+def test_what_a_search_took_is_folded_below_the_hits(visit: Opener) -> None:
+    page = visit(f"/?q={QUERY}")
+    strip = page.locator("#strip")
+    expect(strip.locator("summary")).to_contain_text("10 hits in")
+    expect(strip.locator(".times")).to_be_hidden()
+    below = "document.querySelector('#strip').getBoundingClientRect().top"
+    assert page.evaluate(below) > page.evaluate("[...document.querySelectorAll('.hit')].at(-1).offsetTop")
+    strip.locator("summary").click()
+    expect(strip.locator(".times")).to_be_visible()
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        paint = "all => all.map((one) => getComputedStyle(one).backgroundColor)"
+        times = strip.locator(".time-name i").evaluate_all(paint)
+        probe = """() => [0, 1, 2, 3, 4, 5, 6, 7].map((hue) => {
+            const one = document.body.appendChild(document.createElement("i"));
+            one.className = `part t${hue}`;
+            return getComputedStyle(one).backgroundColor;
+        })"""
+        words = page.evaluate(probe)
+        assert len(set(words)) == 8
+        assert len(set(times)) == len(times) >= 2
+        assert not set(times) & set(words)
+
+
+# ---- links and files
+
+
+def test_the_link_is_copied(visit: Opener) -> None:
+    page = visit(f"/?q={QUERY}", permissions=["clipboard-read", "clipboard-write"])
+    button = page.get_by_role("button", name="Copy link")
+    button.click()
+    expect(page.locator("#status")).to_have_text("Link copied")
+    assert page.evaluate("navigator.clipboard.readText()") == page.url
+    page.evaluate("navigator.clipboard.writeText('')")
+    page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('forbidden')); }")
+    expect(button).to_have_text("Copy link")
+    button.click()
+    expect(page.locator("#status")).to_have_text("Link copied")
+    expect(page.locator("#copy-link")).to_be_focused()
+    assert page.evaluate("navigator.clipboard.readText()") == page.url
+
+
+def saved(page: Page, kind: str, folder: Path) -> Path:
+    with page.expect_download() as started:
+        page.get_by_role("button", name=f"Export {kind}").click()
+    path = folder / started.value.suggested_filename
+    started.value.save_as(path)
+    return path
+
+
+def test_the_hits_shown_are_exported(visit: Opener, index: coil.Index, tmp_path: Path) -> None:
+    page = visit("/?q=a+quoted+formula&k=20&filter=not+year+%3D+1")
+    page.get_by_role("button", name="Show 20 more").click()
+    expected = index.search("a quoted formula", k=100)
+    expect(page.locator(".hit")).to_have_count(len(expected))
+    path = saved(page, "JSON", tmp_path)
+    assert path.name == "coil-a-quoted-formula.json"
+    made = json.loads(path.read_text(encoding="utf-8"))
+    assert (made["index"], made["query"], made["filter"]) == ("senses", "a quoted formula", "not year = 1")
+    for got, found in zip(made["hits"], expected, strict=True):
+        assert (got["by"], got["rank"], got["doc_id"]) == ("coil", found.rank, found.doc_id)
+        assert (got["score"], got["text"], got["fields"]) == (found.score, found.text, found.fields)
+    with saved(page, "CSV", tmp_path).open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [int(row["rank"]) for row in rows] == [found.rank for found in expected]
+    # A spreadsheet must not take an id for a formula.
+    assert [row["doc_id"].removeprefix("'") for row in rows] == [found.doc_id for found in expected]
+    odd = next(row for row in rows if row["doc_id"] == "'=1+2")
+    assert (odd["text"], odd["tags"], odd["fields.rank"]) == (FORMULA["text"], '["x","y"]', "7")
+    assert any(row["doc_id"] == HOSTILE_ID for row in rows)
+
+
+def test_two_systems_are_exported_together(visit: Opener, tmp_path: Path) -> None:
+    page = visit(f"/?q={QUERY}&k=5&beside=dense")
+    made = json.loads(saved(page, "JSON", tmp_path).read_text(encoding="utf-8"))
+    assert [one["by"] for one in made["hits"]] == ["coil"] * 5 + ["dense"] * 5
