@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import coil
 from coil.indexes.opening import create
 from tests import page_browser
-from tests.page_browser import QUERY, Opener, Page, expect
+from tests.page_browser import QUERY, Opener, Page, ask, expect, hit
 from tests.page_documents import DOCUMENTS, HOSTILE_ID
 from tests.serving import Running, running
 from tests.summing_encoder import SummingEncoder
@@ -23,13 +24,24 @@ browser, index, visit = page_browser.browser, page_browser.index, page_browser.v
 
 FORMULA = {"id": "=1+2", "text": 'A "quoted" formula, with a comma.', "tags": ["x", "y"], "rank": 7}
 
+MANUAL = {
+    "id": "manual",
+    "text": (
+        "🦜 A manual of the pump begins with a long sentence that was broken at a width that someone chose\n"
+        "long ago.\n\n    pump --start\n\tpump --stop\n\n- See https://example.org/pump_(old)/x?a=1&b=2.\n"
+        "- (or http://example.org/valve), not javascript:alert(1) or ftp://example.org/ or https://."
+    ),
+    "url": "https://www.example.org/manuals/pump/",
+    "home": "javascript:window.attacked=1",
+}
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     encoder = SummingEncoder(profile=replace(WEIGHED, query_length=128, document_length=512))
     folder = tmp_path_factory.mktemp("hits")
     with create(folder / "senses.coil", encoder=encoder) as made:
-        made.add([*DOCUMENTS, FORMULA])
+        made.add([*DOCUMENTS, FORMULA, MANUAL])
     with running([folder / "senses.coil"], encoder=encoder) as server:
         yield server
 
@@ -113,3 +125,37 @@ def test_two_systems_are_exported_together(visit: Opener, tmp_path: Path) -> Non
     page = visit(f"/?q={QUERY}&k=5&beside=dense")
     made = json.loads(saved(page, "JSON", tmp_path).read_text(encoding="utf-8"))
     assert [one["by"] for one in made["hits"]] == ["coil"] * 5 + ["dense"] * 5
+
+
+# ---- texts and links
+
+
+def test_line_breaks_and_links_of_a_text(visit: Opener) -> None:
+    page = visit()
+    ask(page, "manual of the pump and its valve")
+    card = hit(page, "manual")
+    shown = card.locator(".text").inner_text()
+    assert "someone chose long ago." in shown  # prose flows
+    assert "\n    pump" in re.sub(r"\n+", "\n", re.sub(r"\d\.\d\d", "", shown))  # code does not
+    assert re.search(r"\n- \(or http", shown)
+    links = card.locator(".text a")
+    addresses = links.evaluate_all("all => all.map((a) => [a.getAttribute('href'), a.target, a.rel])")
+    assert {tuple(one) for one in addresses} == {
+        ("https://example.org/pump_(old)/x?a=1&b=2", "_blank", "noopener noreferrer"),
+        ("http://example.org/valve", "_blank", "noopener noreferrer"),
+    }
+    written = "".join(links.evaluate_all("all => all.map((a) => a.textContent)"))
+    assert written.startswith("https://example.org/")
+    assert not written.endswith((")", "."))
+    source = card.locator(".field-link")
+    assert source.inner_text() == "url example.org/manuals/pump"
+    expect(source.locator("a")).to_have_attribute("href", "https://www.example.org/manuals/pump/")
+    assert card.locator("a[href^=javascript]").count() == 0
+    links.first.evaluate("a => a.addEventListener('click', (event) => event.preventDefault())")
+    links.first.click()
+    expect(page.get_by_role("dialog")).to_be_hidden()  # a link is not a click on the hit
+    card.locator(".title").click()
+    whole = page.get_by_role("dialog").locator(".text.whole")
+    expect(whole.locator("a").first).to_have_attribute("href", "https://example.org/pump_(old)/x?a=1&b=2")
+    assert whole.evaluate("text => text.textContent") == MANUAL["text"]
+    assert whole.evaluate("text => getComputedStyle(text).whiteSpace") == "pre-wrap"

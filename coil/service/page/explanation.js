@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { byId, count, make, number, plural, share, signed, unseen } from "./dom.js";
 import { OF_OWN, legend, nameOf, partsOf, scoreBar } from "./hits.js";
-import { markedText, ofTexts, rove } from "./marks.js";
+import { markedText, ofTexts, rove, unmarked } from "./marks.js";
 import { problemCard, waiting } from "./states.js";
 import { figuresOf, fitOf, nameOfSystem } from "./systems.js";
 import { Text, placesOf, snippetOf } from "./text.js";
@@ -233,7 +233,7 @@ function runnerUps(match, token, text, figures, columns) {
       make(
         "details",
         { open: match.runner_ups.length <= 4 },
-        make("summary", {}, plural(match.runner_ups.length, "other mention"), figures.fit ? " that fits less well" : ""),
+        make("summary", {}, plural(match.runner_ups.length, "other mention"), figures.fit ? ` that ${match.runner_ups.length === 1 ? "fits" : "fit"} less well` : ""),
         make("ol", {}, items),
       ),
     ),
@@ -423,9 +423,9 @@ function wholeText(hit, mine, view, sentences = []) {
   const paragraph = make(
     "p",
     { class: "text whole" },
-    start > 0 && make("span", { class: "outside" }, text.slice(0, start)),
+    start > 0 && make("span", { class: "outside" }, unmarked(text, 0, start)),
     nodes,
-    end < text.length && make("span", { class: "outside" }, text.slice(end, text.length)),
+    end < text.length && make("span", { class: "outside" }, unmarked(text, end, text.length)),
   );
   rove(paragraph);
   return make("section", { class: "whole-text" }, make("h3", {}, "The text"), paragraph);

@@ -1,8 +1,9 @@
 // Hits as cards: the text with its matches, and a bar that takes the score apart.
 
 import { make, number, plural, share, unseen } from "./dom.js";
+import { hrefOf, linkTo } from "./links.js";
 import { markedText, rove } from "./marks.js";
-import { Text, WHOLE, excerpt, placesOf } from "./text.js";
+import { Text, WHOLE, excerpt, flowing, placesOf } from "./text.js";
 import { hueClass } from "./tokens.js";
 
 /** The parts that a score is the sum of: the query's tokens in order, then the sentence. */
@@ -122,7 +123,8 @@ export function hitCard(hit, view) {
 }
 
 function body(hit, view) {
-  const text = new Text(hit.text);
+  const text = new Text(flowing(hit.text));
+  const kept = hit.text.includes("\n") ? "text kept" : "text";
   const places = placesOf(hit.matches, view.tokens);
   const long = text.length > WHOLE;
   const holder = make("div", { class: "body" });
@@ -133,7 +135,7 @@ function body(hit, view) {
       ...markedText(text, places, span, view),
       at === windows.length - 1 && span[1] < text.length ? " …" : "",
     ]);
-    const paragraph = make("p", { class: "text" }, shown);
+    const paragraph = make("p", { class: kept }, shown);
     rove(paragraph);
     holder.replaceChildren(paragraph, ...(long ? [more(all)] : []));
   };
@@ -168,8 +170,9 @@ function foot(hit, view, name) {
   const [start, end] = hit.chunk ?? [0, 0];
   const partly = end > 0 && (start > 0 || end < new Text(hit.text).length);
   const facts = Object.entries(hit.fields ?? {})
-    .map(([field, value]) => [field, value, condition(field, value)])
+    .map(([field, value]) => [field, value, hrefOf(value) ? null : condition(field, value)])
     .filter(([, , written]) => written !== null);
+  const links = Object.entries(hit.fields ?? {}).filter(([, value]) => hrefOf(value));
   const items = [
     name !== hit.doc_id && make("code", { class: "id" }, hit.doc_id),
     ...facts.map(([field, value, written]) =>
@@ -180,9 +183,16 @@ function foot(hit, view, name) {
         ` ${value}`,
       ),
     ),
+    ...links.map(([field, value]) => make("span", { class: "field-link" }, `${field} `, linkTo(hrefOf(value), shortAddress(value)))),
     partly && make("span", { class: "aside" }, `characters ${start}–${end} scored`),
   ].filter(Boolean);
   return items.length ? make("footer", {}, items) : null;
+}
+
+/** An address without what goes without saying, cut where it is long. */
+function shortAddress(address) {
+  const short = address.trim().replace(/^https?:\/\/(?:www\.)?/i, "").replace(/\/$/, "");
+  return short.length > 48 ? `${short.slice(0, 47)}…` : short;
 }
 
 /** A field as a filter, where it is short enough to be a choice; null where it is not. */
