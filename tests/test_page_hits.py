@@ -14,7 +14,7 @@ import pytest
 import coil
 from coil.indexes.opening import create
 from tests import page_browser
-from tests.page_browser import QUERY, Opener, Page, ask, expect, hit
+from tests.page_browser import PHONE, QUERY, Opener, Page, ask, expect, hit
 from tests.page_documents import DOCUMENTS, HOSTILE_ID
 from tests.serving import Running, running
 from tests.summing_encoder import SummingEncoder
@@ -24,6 +24,7 @@ browser, index, visit = page_browser.browser, page_browser.index, page_browser.v
 
 FORMULA = {"id": "=1+2", "text": 'A "quoted" formula, with a comma.', "tags": ["x", "y"], "rank": 7}
 
+LONG_ID = "archive/2021/" + "a-very-long-name-of-a-folder/" * 4 + "herons.md"
 MANUAL = {
     "id": "manual",
     "text": (
@@ -41,8 +42,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     encoder = SummingEncoder(profile=replace(WEIGHED, query_length=128, document_length=512))
     folder = tmp_path_factory.mktemp("hits")
     with create(folder / "senses.coil", encoder=encoder) as made:
-        made.add([*DOCUMENTS, FORMULA, MANUAL])
-    with running([folder / "senses.coil"], encoder=encoder) as server:
+        made.add([*DOCUMENTS, FORMULA, MANUAL, {"id": LONG_ID, "text": "An archive of herons."}])
+    create(folder / "empty.coil", encoder=encoder).close()
+    with running([folder / "senses.coil", folder / "empty.coil"], encoder=encoder) as server:
         yield server
 
 
@@ -159,3 +161,82 @@ def test_line_breaks_and_links_of_a_text(visit: Opener) -> None:
     expect(whole.locator("a").first).to_have_attribute("href", "https://example.org/pump_(old)/x?a=1&b=2")
     assert whole.evaluate("text => text.textContent") == MANUAL["text"]
     assert whole.evaluate("text => getComputedStyle(text).whiteSpace") == "pre-wrap"
+
+
+def test_a_long_text_opens_at_its_best_match(visit: Opener) -> None:
+    page = visit()
+    ask(page, "a telescope to look at Saturn")
+    hit(page, "long").get_by_role("button", name="scored").click()
+    sheet = page.get_by_role("dialog")
+    best = sheet.locator(".whole .mark.best:focus")
+    expect(best).to_be_visible()
+    expect(sheet.locator(".sentence-list li").first).to_be_visible()  # they came later, above the text
+    expect(best).to_be_in_viewport()
+    adds = sheet.locator(".whole .mark.best").evaluate_all(
+        "all => all.map((one) => Number(one.dataset.adds))"
+    )
+    assert float(best.get_attribute("data-adds") or 0) == max(adds)
+    # A click on the title begins at the top, and a button goes there.
+    page.keyboard.press("Escape")
+    hit(page, "long").locator(".title").click()
+    expect(sheet.locator(".sentence-list li").first).to_be_visible()
+    assert sheet.locator(".sheet-body").evaluate("body => body.scrollTop") == 0
+    sheet.get_by_role("button", name="Go to the best match in the text").click()
+    expect(best).to_be_in_viewport()
+    # By the sentence alone there are no words to go to.
+    page.goto("/?q=a+telescope+to+look+at+Saturn&by=dense&doc=long")
+    expect(sheet.locator(".sentence-list li").first).to_be_visible()
+    sheet.get_by_role("button", name="Go to the best match in the text").click()
+    expect(sheet.locator(".spoken:focus")).to_be_in_viewport()
+
+
+# ---- fields
+
+
+def test_fields_with_few_values_are_counted(visit: Opener) -> None:
+    page = visit(f"/?q={QUERY}")
+    counts: dict[str, int] = {}
+    expect(page.locator(".hit")).to_have_count(10)
+    for card in page.locator(".hit").all():
+        for field in card.locator("footer .field", has_text="topic").all_inner_texts():
+            counts[field.removeprefix("topic ")] = counts.get(field.removeprefix("topic "), 0) + 1
+    group = page.get_by_role("group", name="topic", exact=True)
+
+    def told() -> dict[str, int]:
+        parts = (text.rsplit(" ", 1) for text in group.get_by_role("button").all_inner_texts())
+        return {value: int(number) for value, number in parts}
+
+    before = told()
+    assert before == counts
+    assert list(before.values()) == sorted(counts.values(), reverse=True)
+    page.get_by_role("button", name="Show 10 more").click()
+    expect(page.locator(".hit")).to_have_count(20)
+    assert sum(told().values()) > sum(before.values())
+    group.get_by_role("button", name="nature").click()
+    expect(page.get_by_label("Only documents whose fields fit")).to_have_value('topic = "nature"')
+    expect(group).to_have_count(0)  # only one value is left
+    page.goto(f"/?q={QUERY}&beside=bm25")
+    expect(page.locator(".hit").first).to_be_visible()
+    expect(page.locator("#facets")).to_be_hidden()
+
+
+def test_an_empty_index_is_said_to_be_empty(visit: Opener) -> None:
+    page = visit("/?index=empty")
+    expect(page.get_by_role("heading", name="This index is empty")).to_be_visible()
+    expect(page.locator("#results")).to_contain_text("coil add empty.coil FILE")
+    page.get_by_role("searchbox").fill("river")
+    expect(page.locator("#status")).to_contain_text("0 hits")
+    expect(page.get_by_role("heading", name="This index is empty")).to_be_visible()
+    page.get_by_label("Index", exact=True).select_option("senses")
+    expect(page.locator(".hit").first).to_be_visible()
+
+
+def test_long_ids_are_cut_on_a_phone(visit: Opener) -> None:
+    page = visit("/?q=an+archive+of+herons", viewport=PHONE)
+    title = hit(page, LONG_ID).locator(".title")
+    expect(title).to_have_attribute("title", f"{LONG_ID}: why this hit?")
+    assert title.evaluate("title => title.scrollWidth > title.clientWidth")
+    assert title.evaluate("title => title.clientHeight") < 40
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    page.set_viewport_size({"width": 1100, "height": 800})
+    assert title.evaluate("title => title.scrollWidth <= title.clientWidth")

@@ -6,7 +6,7 @@ import { OF_OWN, legend, nameOf, partsOf, scoreBar } from "./hits.js";
 import { markedText, ofTexts, rove, unmarked } from "./marks.js";
 import { problemCard, waiting } from "./states.js";
 import { figuresOf, fitOf, nameOfSystem } from "./systems.js";
-import { Text, placesOf, snippetOf } from "./text.js";
+import { Text, WHOLE, placesOf, snippetOf } from "./text.js";
 import { hueClass } from "./tokens.js";
 
 const SENTENCES = 8; // that are listed; what the others add is summed
@@ -15,9 +15,10 @@ let asked = null;
 
 /**
  * Show why a document scores what it scores. A hit came with its words, and the server is asked for its sentences; what
- * is no hit (of a shared address) is asked for as a whole. `view` is that of the hits of one system.
+ * is no hit (of a shared address) is asked for as a whole. `view` is that of the hits of one system. With `jump`, the
+ * sheet opens at the best match in the text.
  */
-export async function showExplanation(state, view, close, go) {
+export async function showExplanation(state, view, close, go, jump = false) {
   const sheet = byId("explanation");
   asked?.abort();
   asked = new AbortController();
@@ -40,19 +41,22 @@ export async function showExplanation(state, view, close, go) {
   else fill(unknown, waiting("Taking the score apart"));
   if (opened) sheet.showModal();
   sheet.querySelector(".sheet-body")?.scrollTo(0, 0);
+  if (jump) goToBest(sheet);
   try {
     if (at >= 0) {
       if (hits[at].sentence === null) return;
       const told = await api.explain(state, view.by, state.doc, null, signal);
+      const there = jump && sheet.querySelector(".whole")?.contains(document.activeElement);
       showSentences(sheet, told, hits[at], view);
+      if (there) goToBest(sheet); // the sentences take room above it
       return;
     }
-    const [told, document] = await Promise.all([
+    const [told, read] = await Promise.all([
       api.explain(state, view.by, state.doc, rival?.doc_id ?? null, signal),
       api.readDocument(state.index, state.doc, signal),
     ]);
     const mine = told.first ?? told;
-    const hit = { ...document, chunk: mine.chunk, rank: null };
+    const hit = { ...read, chunk: mine.chunk, rank: null };
     fill(hit, content(mine, hit, told.second ? { ...rival, ...told.second } : null, view));
     showSentences(sheet, mine, hit, view);
   } catch (error) {
@@ -133,11 +137,35 @@ function content(mine, hit, rival, view) {
     scoreBar(parts, own || Math.max(mine.score, 1e-9), ofOwn),
     legend(parts),
     mentionsTable(mine, hit, view),
+    new Text(hit.text).length > WHOLE && jumpButton(),
     leftOver(mine),
     typeof mine.sentence === "number" && make("section", { class: "sentences", "aria-live": "polite" }),
     rival && versus(mine, rival, hit, view),
     wholeText(hit, mine, view),
   );
+}
+
+const jumpButton = () =>
+  make(
+    "button",
+    { type: "button", class: "plain jump", on: { click: (event) => goToBest(event.target.closest("dialog")) } },
+    "Go to the best match in the text",
+  );
+
+/** To the word in the text that adds most; without words, to the sentence that does, or to what was scored. */
+function goToBest(sheet) {
+  const strongest = (which, value) => [...sheet.querySelectorAll(`.whole ${which}`)].sort((a, b) => value(b) - value(a))[0];
+  const target =
+    strongest(".mark.best", (mark) => Number(mark.dataset.adds.replace("−", "-"))) ??
+    strongest(".spoken", (sentence) => Number(sentence.style.getPropertyValue("--strength"))) ??
+    sheet.querySelector(".whole .begin");
+  if (!target) return;
+  if (!target.hasAttribute("tabindex")) target.tabIndex = -1;
+  target.focus({ preventScroll: true });
+  // Not scrollIntoView, which would scroll the sheet as well, with its head.
+  const body = sheet.querySelector(".sheet-body");
+  const [place, room] = [target.getBoundingClientRect(), body.getBoundingClientRect()];
+  body.scrollTop += place.top - room.top - Math.max(0, (room.height - Math.min(place.height, room.height)) / 2);
 }
 
 /** What each word found, and the numbers behind what it adds; a column that says nothing is left out. */
@@ -424,6 +452,7 @@ function wholeText(hit, mine, view, sentences = []) {
     "p",
     { class: "text whole" },
     start > 0 && make("span", { class: "outside" }, unmarked(text, 0, start)),
+    make("span", { class: "begin" }),
     nodes,
     end < text.length && make("span", { class: "outside" }, unmarked(text, end, text.length)),
   );

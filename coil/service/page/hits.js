@@ -84,7 +84,12 @@ export function hitCard(hit, view) {
   const hasShare = hit.share !== null && hit.share !== undefined;
   const title = make(
     "button",
-    { type: "button", class: "title", "data-doc": hit.doc_id, title: "Why this hit?" },
+    {
+      type: "button",
+      class: name === hit.doc_id ? "title is-id" : "title",
+      "data-doc": hit.doc_id,
+      title: name === hit.doc_id ? `${hit.doc_id}: why this hit?` : "Why this hit?",
+    },
     name,
     unseen(", why?"),
   );
@@ -131,7 +136,7 @@ function body(hit, view) {
   const show = (all) => {
     const windows = all ? [[0, text.length]] : excerpt(text, places, hit.chunk);
     const shown = windows.flatMap((span, at) => [
-      at || span[0] > 0 ? " … " : "",
+      at ? " … " : span[0] > 0 ? "… " : "",
       ...markedText(text, places, span, view),
       at === windows.length - 1 && span[1] < text.length ? " …" : "",
     ]);
@@ -174,7 +179,7 @@ function foot(hit, view, name) {
     .filter(([, , written]) => written !== null);
   const links = Object.entries(hit.fields ?? {}).filter(([, value]) => hrefOf(value));
   const items = [
-    name !== hit.doc_id && make("code", { class: "id" }, hit.doc_id),
+    name !== hit.doc_id && make("code", { class: "id", title: hit.doc_id }, hit.doc_id),
     ...facts.map(([field, value, written]) =>
       make(
         "button",
@@ -184,7 +189,12 @@ function foot(hit, view, name) {
       ),
     ),
     ...links.map(([field, value]) => make("span", { class: "field-link" }, `${field} `, linkTo(hrefOf(value), shortAddress(value)))),
-    partly && make("span", { class: "aside" }, `characters ${start}–${end} scored`),
+    partly &&
+      make(
+        "button",
+        { type: "button", class: "where", title: "Show it in the whole text", on: { click: () => view.open(hit.doc_id, true) } },
+        `characters ${start}–${end} scored`,
+      ),
   ].filter(Boolean);
   return items.length ? make("footer", {}, items) : null;
 }
@@ -196,7 +206,7 @@ function shortAddress(address) {
 }
 
 /** A field as a filter, where it is short enough to be a choice; null where it is not. */
-function condition(field, value) {
+export function condition(field, value) {
   if (!/^[^\W\d][\w.-]*$/u.test(field) || field === "title") return null;
   if (typeof value === "number" || typeof value === "boolean") return `${field} = ${value}`;
   if (typeof value !== "string" || !value || value.length > 32 || /["\\\n]/.test(value)) return null;

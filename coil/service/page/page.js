@@ -6,13 +6,14 @@ import { sideBySide } from "./compare.js";
 import { byId, make, milliseconds, plural } from "./dom.js";
 import { hideExplanation, showExplanation } from "./explanation.js";
 import { asCsv, asJson, copyText, download, fileName } from "./export.js";
+import { showFacets } from "./facets.js";
 import { costStrip, showAbout } from "./facts.js";
 import { hitCard } from "./hits.js";
 import { watchMarks } from "./marks.js";
 import { hideMeant, showMeant } from "./meant.js";
 import { fetchMore, offerMore, toldMore } from "./more.js";
 import { CHOICES_OF_K, addressOf, readState, sameSearch } from "./state.js";
-import { findExamples, nothingFound, problemCard, waiting, welcome } from "./states.js";
+import { emptyIndex, findExamples, nothingFound, problemCard, waiting, welcome } from "./states.js";
 import { SYSTEMS, canAnswer, readsWords } from "./systems.js";
 import { Tokens, showTokens } from "./tokens.js";
 
@@ -22,6 +23,7 @@ const SETTLED_MS = 2500; // after that long without a letter, the back button re
 let state = readState(location.search);
 let shown = null; // the last answer: { state, facts, views }, a view for each system that answered
 let drawn = { shown: null, token: null }; // what stands on the page
+let jump = false; // whether the explanation is to open at the best match in the text
 let running = null; // the AbortController of the search under way
 let typing = 0; // the timer that runs while someone types, else 0
 let settling = 0;
@@ -156,8 +158,11 @@ function viewOf(answer, tokens, facts) {
     own,
     whole: own ?? Math.max(1e-9, ...answer.hits.map((hit) => hit.score)),
     choose: (token) => change({ ...ofHits(), token, doc: null }),
-    open: (doc) => change({ ...ofHits(), doc, docBy: answer.by }, { overlay: true }),
-    narrow: (written) => change({ filter: narrower(state.filter, written) }),
+    open: (doc, atBest = false) => {
+      jump = atBest;
+      change({ ...ofHits(), doc, docBy: answer.by }, { overlay: true });
+    },
+    narrow: (written) => change({ ...ofHits(), filter: narrower((shown?.state ?? state).filter, written) }),
   };
 }
 
@@ -218,8 +223,9 @@ function show() {
   if (drawn.shown !== shown || drawn.token !== state.token) draw();
   const view = shown.views.find(({ by }) => by === state.docBy) ?? shown.views[0];
   const go = (doc) => change({ doc }, { replace: true });
-  if (state.doc !== null) showExplanation(state, view, closeSheet, go);
+  if (state.doc !== null) showExplanation(state, view, closeSheet, go, jump);
   else hideExplanation();
+  jump = false;
 }
 
 /** The query, the cost and the results, anew. Not for every change: whoever is at a hit stays there. */
@@ -240,8 +246,10 @@ function draw() {
   const wordy = views.find(({ by }) => readsWords(by)) ?? view;
   if (token?.compared) results.replaceChildren(acrossHits(token, wordy, () => change({ token: null })));
   else if (beside) results.replaceChildren(sideBySide(view, beside));
+  else if (facts?.documents === 0) results.replaceChildren(emptyIndex(facts));
   else if (!answer.hits.length) results.replaceChildren(nothingFound(state, change));
   else results.replaceChildren(make("ol", { class: "hits" }, answer.hits.map((hit) => hitCard(hit, view))));
+  showFacets(token?.compared || beside ? [] : answer.hits, view.narrow);
   byId("after").hidden = Boolean(token?.compared) || !views.some((one) => one.answer.hits.length);
   offerMore(shown, !token?.compared);
   // Whoever works with the keyboard goes on near the place where they were.
@@ -259,6 +267,7 @@ function drawMore([before]) {
   if (beside) return void draw();
   results.querySelector(".hits").append(...view.answer.hits.slice(before).map((hit) => hitCard(hit, view)));
   byId("query").replaceChildren(showTokens(view.tokens, state.token, view.choose));
+  showFacets(view.answer.hits, view.narrow);
   offerMore(shown, true);
   const cost = byId("strip").querySelector("summary"); // that of the first page
   if (cost && !cost.textContent.startsWith("First")) cost.textContent = `First ${cost.textContent}`;
@@ -286,6 +295,7 @@ function clearAround() {
   byId("query").hidden = true;
   hideMeant();
   byId("after").hidden = true;
+  byId("facets").hidden = true;
   byId("strip").hidden = true;
   document.body.classList.remove("wide");
 }
@@ -347,13 +357,15 @@ async function showWelcome(mine) {
     fields.q.focus();
   };
   const index = state.index;
-  results.replaceChildren(welcome(null, examplesOf.get(index) ?? [], ask));
-  if (examplesOf.has(index)) return;
+  const known = examplesOf.get(index);
+  if (known?.length) return void results.replaceChildren(welcome(known, ask));
+  results.replaceChildren(waiting("Opening the index"));
   try {
     const facts = await knowIndex(index);
     const examples = facts.documents ? await findExamples(index, facts) : [];
     examplesOf.set(index, examples);
-    if (running === mine) results.replaceChildren(welcome(facts, examples, ask));
+    if (running !== mine) return;
+    results.replaceChildren(facts.documents ? welcome(examples, ask) : emptyIndex(facts));
   } catch (error) {
     if (running === mine) showProblem(error, state);
   }
