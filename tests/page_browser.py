@@ -30,7 +30,7 @@ if CHROMIUM is None:
         allow_module_level=True,
     )
 
-__all__ = ["Axe", "Browser", "Locator", "Page", "Route", "address_has", "ask", "expect", "hit"]
+__all__ = ["Browser", "Locator", "Page", "Route", "address_has", "ask", "check_axe", "expect", "hit"]
 
 # The current of a river, of a wire, and of affairs: one word, and in each text it fits differently.
 QUERY = "swimming against the current"
@@ -109,3 +109,19 @@ def hit(page: Page, doc_id: str) -> Locator:
 
 def address_has(page: Page, part: str) -> None:
     expect(page).to_have_url(re.compile(re.escape(part)))
+
+
+def check_axe(page: Page, name: str) -> None:
+    """All rules in light; in dark those about colours, nothing else is another there."""
+    page.emulate_media(color_scheme="light")
+    light = Axe().run(page).response
+    page.emulate_media(color_scheme="dark")
+    dark = page.evaluate("axe.run(document, { runOnly: ['color-contrast'] })")
+    for scheme, found in (("light", light), ("dark", dark)):
+        assert found["passes"], "axe looked at nothing"
+        bad = [
+            f"{name}, {scheme}: {rule['id']} {[node['html'][:120] for node in rule['nodes']]}"
+            for rule in found["violations"]
+            if rule["impact"] in ("serious", "critical")
+        ]
+        assert bad == []

@@ -20,13 +20,12 @@ from tests.page_browser import (
     QUERY,
     WATER,
     WIRE,
-    Axe,
     Browser,
     Opener,
-    Page,
     Route,
     address_has,
     ask,
+    check_axe,
     expect,
     hit,
 )
@@ -628,23 +627,7 @@ def test_axe_finds_nothing_serious(visit: Opener) -> None:
     for name in ("hits", "token", "explanation", "dense", "beside", "sentences", "problem", "welcome"):
         page.goto(VIEWS[name])
         expect(page.locator(READY).first).to_be_visible()
-        _check(page, name)
+        check_axe(page, name)
     page.get_by_role("button", name="About", exact=True).click()
     expect(page.get_by_role("dialog")).to_be_visible()
-    _check(page, "about")
-
-
-def _check(page: Page, name: str) -> None:
-    """All rules in light; in dark those about colours, nothing else is another there."""
-    page.emulate_media(color_scheme="light")
-    light = Axe().run(page).response
-    page.emulate_media(color_scheme="dark")
-    dark = page.evaluate("axe.run(document, { runOnly: ['color-contrast'] })")
-    for scheme, found in (("light", light), ("dark", dark)):
-        assert found["passes"], "axe looked at nothing"
-        bad = [
-            f"{name}, {scheme}: {rule['id']} {[node['html'][:120] for node in rule['nodes']]}"
-            for rule in found["violations"]
-            if rule["impact"] in ("serious", "critical")
-        ]
-        assert bad == []
+    check_axe(page, "about")

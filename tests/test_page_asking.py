@@ -11,7 +11,7 @@ import pytest
 import coil
 from coil.indexes.opening import create
 from tests import page_browser
-from tests.page_browser import QUERY, Opener, Page, address_has, ask, expect, hit
+from tests.page_browser import PHONE, QUERY, Opener, Page, address_has, ask, check_axe, expect, hit
 from tests.page_documents import DOCUMENTS
 from tests.serving import Running, running
 from tests.summing_encoder import SummingEncoder
@@ -222,3 +222,23 @@ def test_a_query_with_a_mistake_leaves_the_hits_alone(visit: Opener) -> None:
     page.goto("/?q=river&k=1000&by=coil&filter=year+%3E%3E+3")
     expect(page.get_by_role("alert")).to_contain_text("has > at character 7")
     expect(line).to_be_hidden()
+
+
+# ---- for everyone
+
+
+def test_everything_unfolded_is_accessible_and_fits_a_phone(visit: Opener) -> None:
+    page = visit("/?q=a+heron+at+the+weir+and+curent+affairs&k=5", reduced_motion="reduce")
+    expect(page.locator("#meant")).to_be_visible()
+    page.locator("#help-open").click()
+    page.locator(".duplicates summary").click()
+    page.locator("#strip summary").click()
+    page.get_by_role("button", name="Show 5 more").click()
+    expect(page.locator(".hit")).to_have_count(10)
+    check_axe(page, "unfolded")
+    page.get_by_role("searchbox").fill("-heron")
+    expect(page.locator("#query-problem")).to_be_visible()
+    check_axe(page, "query with a mistake")
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    wide, room = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    assert wide <= room

@@ -69,3 +69,25 @@ export const explain = (state, by, docId, versus, signal) =>
 // Not as a part of the path, where a browser takes ".." for the folder above.
 export const readDocument = (index, docId, signal) =>
   ask(`${of(index)}/documents`, { doc_id: docId }, signal);
+
+/** Add documents, a file of JSON lines. `sent` is told which share of it the server has. */
+export function sendDocuments(index, file, token, sent) {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest(); // fetch does not tell how far it is
+    request.open("POST", new URL(`${of(index)}/documents`, document.baseURI));
+    request.responseType = "json";
+    // Headers are bytes.
+    request.setRequestHeader("Authorization", `Bearer ${String.fromCharCode(...new TextEncoder().encode(token))}`);
+    request.setRequestHeader("Content-Type", "application/x-ndjson");
+    request.upload.addEventListener("progress", ({ loaded, total }) => sent(total ? loaded / total : 0));
+    request.addEventListener("load", () => {
+      const { status, response } = request;
+      if (status >= 200 && status < 300 && response) resolve(response);
+      else reject(new Problem({ title: `The server answers ${status}`, status, ...(response ?? {}) }));
+    });
+    request.addEventListener("error", () =>
+      reject(new Problem({ detail: "The connection broke", remedy: "the file may exceed what the server accepts, or the server has stopped" })),
+    );
+    request.send(file);
+  });
+}

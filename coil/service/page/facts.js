@@ -1,6 +1,7 @@
 // What a search cost, and what the index and its model are.
 
 import { byId, bytes, count, make, milliseconds, number, plural, share } from "./dom.js";
+import { uploadForm } from "./upload.js";
 
 /** What a search cost, folded below the hits: time by part, mentions scored and skipped. */
 export function costStrip(stats, hits, own, facts) {
@@ -61,8 +62,8 @@ const NAMES = {
   bytes_a_mention: "Bytes a mention",
 };
 
-/** The sheet with the facts of an index. */
-export function showAbout(name, facts, close) {
+/** The sheet with the facts of an index; where it can be changed, with a form for more documents. */
+export function showAbout(name, facts, close, added) {
   const sheet = byId("about");
   const model = facts.model ?? {};
   const config = model.config ?? {};
@@ -94,6 +95,7 @@ export function showAbout(name, facts, close) {
         ...flat(config).map(([key, said]) => [make("code", {}, key), String(said)]),
       ]),
       longest(facts.longest_lists ?? []),
+      facts.writable && uploadForm(name, added),
     ),
   );
   sheet.showModal();

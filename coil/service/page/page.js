@@ -439,7 +439,12 @@ function listen() {
   });
   byId("about-open").addEventListener("click", async () => {
     try {
-      showAbout(state.index, await knowIndex(state.index), () => byId("about").close());
+      const { index } = state;
+      showAbout(index, await knowIndex(index), () => byId("about").close(), () => {
+        factsOf.delete(index); // it has changed
+        examplesOf.delete(index);
+        if (state.index === index) search();
+      });
     } catch (error) {
       showProblem(error, state);
     }
