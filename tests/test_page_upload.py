@@ -70,6 +70,8 @@ def test_documents_are_uploaded_with_the_token(visit: Opener, tmp_path: Path) ->
     )
     page.reload()
     page.get_by_role("button", name="About", exact=True).click()
+    expect(token).to_be_hidden()  # folded, where there are documents
+    sheet.get_by_text("Add documents").click()
     expect(token).to_have_value("")
 
 

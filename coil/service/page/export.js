@@ -1,6 +1,6 @@
 // The hits shown as a file, made in the browser, and the address of what is shown.
 
-import { make } from "./dom.js";
+import { byId, make } from "./dom.js";
 
 /** What a file has of each hit; with two systems, the hits of one after those of the other. */
 const hitsOf = ({ views }) =>
@@ -57,7 +57,7 @@ export const fileName = ({ state }, ending) => {
 };
 
 /** Copy a text; where the browser allows no clipboard (a page without TLS from elsewhere), by way of a field. */
-export async function copyText(text) {
+async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
     return true;
@@ -70,4 +70,14 @@ export async function copyText(text) {
     field.remove();
     return done;
   }
+}
+
+/** Copy the address of what is shown, and say so. */
+export async function copyLink() {
+  const button = byId("copy-link");
+  const done = await copyText(location.href);
+  button.focus();
+  byId("status").textContent = done ? "Link copied" : "The browser does not allow copying; take the address from its bar";
+  button.textContent = done ? "Link copied" : "Cannot copy";
+  setTimeout(() => (button.textContent = "Copy link"), 2000);
 }

@@ -87,6 +87,7 @@ export function showAbout(name, facts, close, added) {
     make(
       "div",
       { class: "sheet-body", tabindex: 0 },
+      facts.writable && uploadForm(name, added, !facts.documents),
       pairs(known.map(([key, label]) => [label, value(key)])),
       make("h3", {}, "Model"),
       pairs([
@@ -95,7 +96,6 @@ export function showAbout(name, facts, close, added) {
         ...flat(config).map(([key, said]) => [make("code", {}, key), String(said)]),
       ]),
       longest(facts.longest_lists ?? []),
-      facts.writable && uploadForm(name, added),
     ),
   );
   sheet.showModal();

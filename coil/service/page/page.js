@@ -5,13 +5,16 @@ import * as api from "./api.js";
 import { sideBySide } from "./compare.js";
 import { byId, make, milliseconds, plural } from "./dom.js";
 import { hideExplanation, showExplanation } from "./explanation.js";
-import { asCsv, asJson, copyText, download, fileName } from "./export.js";
+import { asCsv, asJson, copyLink, download, fileName } from "./export.js";
 import { showFacets } from "./facets.js";
 import { costStrip, showAbout } from "./facts.js";
 import { hitCard } from "./hits.js";
+import { watchKeys } from "./keys.js";
+import { listenToTheme } from "./light.js";
 import { watchMarks } from "./marks.js";
 import { hideMeant, showMeant } from "./meant.js";
 import { fetchMore, offerMore, toldMore } from "./more.js";
+import { isAboutFilter, isAboutQuery, problemInFilter, problemInQuery } from "./problems.js";
 import { CHOICES_OF_K, addressOf, readState, sameSearch } from "./state.js";
 import { emptyIndex, findExamples, nothingFound, problemCard, waiting, welcome } from "./states.js";
 import { SYSTEMS, canAnswer, readsWords } from "./systems.js";
@@ -300,11 +303,6 @@ function clearAround() {
   document.body.classList.remove("wide");
 }
 
-const isAboutFilter = ({ status, detail }, asked) =>
-  Boolean(asked.filter) && status >= 400 && status < 500 && /filter/i.test(detail ?? "");
-const isAboutQuery = (problem, asked) =>
-  problem.status === 422 && !isAboutFilter(problem, asked) && /\b(query|operators?)\b/.test(`${problem.detail} ${problem.remedy}`);
-
 function showProblem(problem, asked) {
   clearAround();
   problemInFilter(isAboutFilter(problem, asked) ? problem : null);
@@ -313,34 +311,16 @@ function showProblem(problem, asked) {
   results.replaceChildren(problemCard(problem, () => (indexes.length ? search() : start())));
 }
 
-function problemInFilter(problem) {
-  const line = byId("filter-problem");
-  line.hidden = !problem;
-  line.textContent = problem ? problem.detail : "";
-  if (problem) fields.filter.setAttribute("aria-invalid", "true");
-  else fields.filter.removeAttribute("aria-invalid");
-}
-
 /** Beside the box and nowhere else: somebody may still be writing, so the hits of the query before stay. */
 function showQueryProblem(problem) {
   problemInFilter(null);
-  problemInQuery(problem);
+  problemInQuery(problem, shown?.state.q.trim());
   byId("status").textContent = "";
   hideMeant();
   if (shown) return;
   clearAround();
   hideExplanation();
   results.replaceChildren();
-}
-
-function problemInQuery(problem) {
-  const line = byId("query-problem");
-  line.hidden = !problem;
-  const remedy = problem?.remedy ? `: ${problem.remedy}` : "";
-  const left = shown?.state.q.trim() ? ` The hits below are those of “${shown.state.q.trim()}”.` : "";
-  line.textContent = problem ? `${problem.detail}${remedy}.${left}` : "";
-  if (problem) fields.q.setAttribute("aria-invalid", "true");
-  else fields.q.removeAttribute("aria-invalid");
 }
 
 async function showWelcome(mine) {
@@ -372,15 +352,6 @@ async function showWelcome(mine) {
 }
 
 // ---- hands
-
-async function copyLink() {
-  const button = byId("copy-link");
-  const done = await copyText(location.href);
-  button.focus();
-  byId("status").textContent = done ? "Link copied" : "The browser does not allow copying; take the address from its bar";
-  button.textContent = done ? "Link copied" : "Cannot copy";
-  setTimeout(() => (button.textContent = "Copy link"), 2000);
-}
 
 function openFilter(open) {
   byId("filter-box").hidden = !open;
@@ -467,57 +438,12 @@ function listen() {
     if (!state.index) state.index = before.index;
     follow(before);
   });
-  document.addEventListener("keydown", onKey);
-  listenToTheme();
-}
-
-function onKey(event) {
-  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (document.querySelector("dialog[open]")) return;
-  const target = event.target;
-  const writes = target.matches("input:not([type=checkbox]), select, textarea");
-  if (event.key === "/" && !writes) {
-    event.preventDefault();
-    fields.q.focus();
-    fields.q.select();
-  } else if (event.key === "Escape" && state.token !== null) {
-    event.preventDefault();
+  watchKeys(() => {
+    if (state.token === null) return false;
     change({ token: null });
-  } else if ((event.key === "ArrowDown" || event.key === "ArrowUp") && (target === fields.q || target.closest(".hit"))) {
-    step(target, event.key === "ArrowDown" ? 1 : -1, event);
-  }
-}
-
-/** From the search box to the hits and back, title by title. */
-function step(target, by, event) {
-  const titles = [...results.querySelectorAll(".hit .title")];
-  const at = titles.findIndex((title) => title.closest(".hit") === target.closest?.(".hit"));
-  const next = at + by;
-  if (!titles.length || next >= titles.length || (target === fields.q && by < 0)) return;
-  event.preventDefault();
-  (next < 0 ? fields.q : titles[next]).focus();
-}
-
-function listenToTheme() {
-  const button = byId("theme");
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  const isDark = () => {
-    const chosen = document.documentElement.dataset.theme;
-    return chosen ? chosen === "dark" : system.matches;
-  };
-  const tell = () => button.setAttribute("aria-pressed", String(isDark()));
-  button.addEventListener("click", () => {
-    const next = isDark() ? "light" : "dark";
-    document.documentElement.dataset.theme = next;
-    try {
-      localStorage.setItem("coil-theme", next);
-    } catch {
-      // Where storage is forbidden the choice lasts as long as the page.
-    }
-    tell();
+    return true;
   });
-  system.addEventListener("change", tell);
-  tell();
+  listenToTheme();
 }
 
 // ---- the beginning

@@ -6,7 +6,7 @@ import { bytes, make, plural } from "./dom.js";
 let token = ""; // as long as the page is open, and nowhere else
 
 /** A form that adds documents to an index; `added` is called when the index has changed. */
-export function uploadForm(index, added) {
+export function uploadForm(index, added, open = false) {
   const file = make("input", { id: "upload-file", type: "file", accept: ".jsonl,.ndjson,.json,application/x-ndjson", required: true });
   const secret = make("input", { id: "upload-token", type: "password", autocomplete: "off", spellcheck: "false", required: true });
   const send = make("button", { type: "submit", class: "load" }, "Upload");
@@ -16,7 +16,6 @@ export function uploadForm(index, added) {
   const form = make(
     "form",
     { class: "upload" },
-    make("h3", {}, "Add documents"),
     make(
       "p",
       { class: "aside" },
@@ -58,7 +57,7 @@ export function uploadForm(index, added) {
       send.setAttribute("aria-disabled", "false");
     }
   });
-  return form;
+  return make("details", { class: "adding", open }, make("summary", {}, "Add documents"), form);
 }
 
 function result({ added, empty, documents }) {
