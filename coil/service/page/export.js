@@ -34,7 +34,7 @@ export function asCsv(shown) {
   return [header, ...rows].map((row) => `${row.map(cell).join(",")}\r\n`).join("");
 }
 
-/** A cell as RFC 4180 has it. A text that a spreadsheet would take for a formula gets an apostrophe, which it hides. */
+/** A cell as RFC 4180 has it. A text that a spreadsheet would take for a formula gets an apostrophe in front. */
 function cell(value) {
   if (value === null || value === undefined) return "";
   if (typeof value === "number" || typeof value === "boolean") return String(value);
