@@ -45,11 +45,21 @@ const of = (index) => `v1/indexes/${encodeURIComponent(index)}`;
 export const listIndexes = (signal) => ask("v1/indexes", {}, signal);
 export const describeIndex = (index, signal) => ask(of(index), {}, signal);
 
-/** What a system finds; `by` is its name. */
-export const search = (state, by, signal) =>
+/** What a system finds; `by` is its name, `offset` how many of its hits are known already. */
+export const search = (state, by, signal, offset = 0) =>
   ask(
     `${of(state.index)}/search`,
-    { q: state.q, k: state.k, filter: state.filter, by, stats: true, matches: true },
+    {
+      q: state.q,
+      k: state.k,
+      filter: state.filter,
+      by,
+      offset: offset || null,
+      suggest: !offset,
+      fold_duplicates: true,
+      stats: true,
+      matches: true,
+    },
     signal,
   );
 
@@ -59,3 +69,25 @@ export const explain = (state, by, docId, versus, signal) =>
 // Not as a part of the path, where a browser takes ".." for the folder above.
 export const readDocument = (index, docId, signal) =>
   ask(`${of(index)}/documents`, { doc_id: docId }, signal);
+
+/** Add documents, a file of JSON lines. `sent` is told which share of it the server has. */
+export function sendDocuments(index, file, token, sent) {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest(); // fetch does not tell how far it is
+    request.open("POST", new URL(`${of(index)}/documents`, document.baseURI));
+    request.responseType = "json";
+    // Headers are bytes.
+    request.setRequestHeader("Authorization", `Bearer ${String.fromCharCode(...new TextEncoder().encode(token))}`);
+    request.setRequestHeader("Content-Type", "application/x-ndjson");
+    request.upload.addEventListener("progress", ({ loaded, total }) => sent(total ? loaded / total : 0));
+    request.addEventListener("load", () => {
+      const { status, response } = request;
+      if (status >= 200 && status < 300 && response) resolve(response);
+      else reject(new Problem({ title: `The server answers ${status}`, status, ...(response ?? {}) }));
+    });
+    request.addEventListener("error", () =>
+      reject(new Problem({ detail: "The connection broke", remedy: "the file may exceed what the server accepts, or the server has stopped" })),
+    );
+    request.send(file);
+  });
+}

@@ -1,13 +1,14 @@
 // The sheet that answers "why": every part of a score, every mention behind it, and why above the next one.
 
 import * as api from "./api.js";
-import { byId, count, make, number, plural, share, signed, unseen } from "./dom.js";
+import { byId, count, make, number, plural, share, unseen } from "./dom.js";
 import { OF_OWN, legend, nameOf, partsOf, scoreBar } from "./hits.js";
-import { markedText, ofTexts, rove } from "./marks.js";
+import { markedText, ofTexts, rove, unmarked } from "./marks.js";
 import { problemCard, waiting } from "./states.js";
 import { figuresOf, fitOf, nameOfSystem } from "./systems.js";
-import { Text, mentionSnippet, placesOf } from "./text.js";
+import { Text, WHOLE, mentionSnippet, placesOf } from "./text.js";
 import { hueClass } from "./tokens.js";
+import { versus } from "./versus.js";
 
 const SENTENCES = 8; // that are listed; what the others add is summed
 
@@ -15,9 +16,10 @@ let asked = null;
 
 /**
  * Show why a document scores what it scores. A hit came with its words, and the server is asked for its sentences; what
- * is no hit (of a shared address) is asked for as a whole. `view` is that of the hits of one system.
+ * is no hit (of a shared address) is asked for as a whole. `view` is that of the hits of one system. With `jump`, the
+ * sheet opens at the best match in the text.
  */
-export async function showExplanation(state, view, close, go) {
+export async function showExplanation(state, view, close, go, jump = false) {
   const sheet = byId("explanation");
   asked?.abort();
   asked = new AbortController();
@@ -32,26 +34,30 @@ export async function showExplanation(state, view, close, go) {
     if (sheet.open) (same || top.querySelector("h2")).focus();
   };
   // Against the next one; the last hit has only one before it, and what is no hit stands below them all.
-  const rival = (at >= 0 ? (hits[at + 1] ?? hits[at - 1]) : hits.at(-1)) ?? null;
+  const folded = hits.some((hit) => hit.duplicates?.includes(state.doc)); // it scores what its original scores
+  const rival = folded ? null : ((at >= 0 ? (hits[at + 1] ?? hits[at - 1]) : hits.at(-1)) ?? null);
   const opened = !sheet.open;
   const unknown = { doc_id: state.doc };
   if (at >= 0) fill(hits[at], content(hits[at], hits[at], rival, view));
   else fill(unknown, waiting("Taking the score apart"));
   if (opened) sheet.showModal();
   sheet.querySelector(".sheet-body")?.scrollTo(0, 0);
+  if (jump) goToBest(sheet);
   try {
     if (at >= 0) {
       if (hits[at].sentence === null) return;
       const told = await api.explain(state, view.by, state.doc, null, signal);
+      const there = jump && sheet.querySelector(".whole")?.contains(document.activeElement);
       showSentences(sheet, told, hits[at], view);
+      if (there) goToBest(sheet); // the sentences take room above it
       return;
     }
-    const [told, document] = await Promise.all([
+    const [told, read] = await Promise.all([
       api.explain(state, view.by, state.doc, rival?.doc_id ?? null, signal),
       api.readDocument(state.index, state.doc, signal),
     ]);
     const mine = told.first ?? told;
-    const hit = { ...document, chunk: mine.chunk, rank: null };
+    const hit = { ...read, chunk: mine.chunk, rank: null };
     fill(hit, content(mine, hit, told.second ? { ...rival, ...told.second } : null, view));
     showSentences(sheet, mine, hit, view);
   } catch (error) {
@@ -94,7 +100,7 @@ function head(hit, view, close, go, at) {
       make(
         "p",
         { class: "over" },
-        at >= 0 ? `Why is this hit number ${at + 1} by ${system}?` : `Not among the hits by ${system}. Why?`,
+        at >= 0 ? `Why is this hit number ${at + 1} by ${system}?` : notAmong(hit.doc_id, hits, system),
       ),
       make("h2", { id: "explanation-title", tabindex: -1, autofocus: true }, nameOf(hit)),
     ),
@@ -106,6 +112,12 @@ function head(hit, view, close, go, at) {
       make("button", { type: "button", class: "quiet icon", "aria-label": "Close", on: { click: close } }, "✕"),
     ),
   );
+}
+
+/** What a document that is no hit is: the duplicate of one, or something else. */
+function notAmong(id, hits, system) {
+  const original = hits.find((hit) => hit.duplicates?.includes(id));
+  return original ? `A duplicate of hit number ${original.rank}` : `Not among the hits by ${system}. Why?`;
 }
 
 /** `mine` and `rival` have the parts of two scores; `hit` is what is known of the document. */
@@ -126,11 +138,35 @@ function content(mine, hit, rival, view) {
     scoreBar(parts, own || Math.max(mine.score, 1e-9), ofOwn),
     legend(parts),
     mentionsTable(mine, hit, view),
+    new Text(hit.text).length > WHOLE && jumpButton(),
     leftOver(mine),
     typeof mine.sentence === "number" && make("section", { class: "sentences", "aria-live": "polite" }),
     rival && versus(mine, rival, hit, view),
     wholeText(hit, mine, view),
   );
+}
+
+const jumpButton = () =>
+  make(
+    "button",
+    { type: "button", class: "plain jump", on: { click: (event) => goToBest(event.target.closest("dialog")) } },
+    "Go to the best match in the text",
+  );
+
+/** To the word in the text that adds most; without words, to the sentence that does, or to what was scored. */
+function goToBest(sheet) {
+  const strongest = (which, value) => [...sheet.querySelectorAll(`.whole ${which}`)].sort((a, b) => value(b) - value(a))[0];
+  const target =
+    strongest(".mark.best", (mark) => Number(mark.dataset.adds.replace("−", "-"))) ??
+    strongest(".spoken", (sentence) => Number(sentence.style.getPropertyValue("--strength"))) ??
+    sheet.querySelector(".whole .begin");
+  if (!target) return;
+  if (!target.hasAttribute("tabindex")) target.tabIndex = -1;
+  target.focus({ preventScroll: true });
+  // Not scrollIntoView, which would scroll the sheet as well, with its head.
+  const body = sheet.querySelector(".sheet-body");
+  const [place, room] = [target.getBoundingClientRect(), body.getBoundingClientRect()];
+  body.scrollTop += place.top - room.top - Math.max(0, (room.height - Math.min(place.height, room.height)) / 2);
 }
 
 /** What each word found, and the numbers behind what it adds; a column that says nothing is left out. */
@@ -226,7 +262,7 @@ function runnerUps(match, token, text, figures, columns) {
       make(
         "details",
         { open: match.runner_ups.length <= 4 },
-        make("summary", {}, plural(match.runner_ups.length, "other mention"), figures.fit ? " that fits less well" : ""),
+        make("summary", {}, plural(match.runner_ups.length, "other mention"), figures.fit ? ` that ${match.runner_ups.length === 1 ? "fits" : "fit"} less well` : ""),
         make("ol", {}, items),
       ),
     ),
@@ -302,91 +338,6 @@ function leftOver(mine) {
   );
 }
 
-/** Part by part against another hit: what decides comes first. */
-function versus(mine, rival, hit, view) {
-  const above = hit?.rank ? hit.rank < rival.rank : false;
-  const spans = new Map();
-  const put = (told, side) => {
-    for (const part of partsOf(told, view.tokens)) {
-      const key = part.token ? part.token.place : "sentence";
-      if (!spans.has(key)) spans.set(key, { ...part, values: [null, null] });
-      spans.get(key).values[side] = part.value;
-    }
-  };
-  put(mine, 0);
-  put(rival, 1);
-  const parts = [...spans.values()]
-    .map((part) => ({ ...part, difference: (part.values[0] ?? 0) - (part.values[1] ?? 0) }))
-    .sort((a, b) => Math.abs(b.difference) - Math.abs(a.difference));
-  const widest = Math.max(...parts.map((part) => Math.abs(part.difference)), 1e-9);
-  const cell = (value) => (value === null ? make("span", { class: "aside" }, "–", unseen("no match")) : number(value));
-  const line = (part) =>
-    make(
-      "tr",
-      { class: hueClass(part.token) },
-      make("th", { scope: "row" }, make("span", { class: "dot", "aria-hidden": "true" }), part.name),
-      part.values.map((value) => make("td", { class: "figure" }, cell(value))),
-      make(
-        "td",
-        { class: `figure lead ${part.difference >= 0 ? "for" : "against"}` },
-        make("b", {}, signed(part.difference)),
-        make("span", {
-          class: "lean",
-          "aria-hidden": "true",
-          vars: { width: `${((50 * Math.abs(part.difference)) / widest).toFixed(1)}%` },
-        }),
-      ),
-    );
-  const total = mine.score - rival.score;
-  return make(
-    "section",
-    { class: "versus" },
-    make("h3", {}, above ? "Why above the next one?" : hit?.rank ? "Why below the one before?" : "Why below the last hit?"),
-    make(
-      "p",
-      {},
-      reason(parts, above),
-      " ",
-      make("span", { class: "aside" }, `Compared with number ${rival.rank}, ${nameOf(rival)}.`),
-    ),
-    make(
-      "table",
-      {},
-      make(
-        "thead",
-        {},
-        make(
-          "tr",
-          {},
-          make("th", { scope: "col" }, "Part"),
-          [hit?.rank ? `Number ${hit.rank}` : "This one", `Number ${rival.rank}`, "Difference"].map((name) =>
-            make("th", { scope: "col", class: "figure" }, name),
-          ),
-        ),
-      ),
-      make("tbody", {}, parts.map(line)),
-      make(
-        "tfoot",
-        {},
-        make(
-          "tr",
-          {},
-          make("th", { scope: "row" }, "Score"),
-          [number(mine.score), number(rival.score)].map((value) => make("td", { class: "figure" }, value)),
-          make("td", { class: "figure lead" }, make("b", {}, signed(total))),
-        ),
-      ),
-    ),
-  );
-}
-
-function reason(parts, above) {
-  const [most] = parts.filter((part) => (above ? part.difference > 0 : part.difference < 0));
-  if (!most) return "They score the same; the one that was added first stands first.";
-  const what = most.token ? `“${most.name}”` : "The text as a whole";
-  return `${what} decides most: ${signed(most.difference)}.`;
-}
-
 /** All of the text; `sentences` are shaded by what they add. */
 function wholeText(hit, mine, view, sentences = []) {
   const text = new Text(hit.text);
@@ -416,9 +367,10 @@ function wholeText(hit, mine, view, sentences = []) {
   const paragraph = make(
     "p",
     { class: "text whole" },
-    start > 0 && make("span", { class: "outside" }, text.slice(0, start)),
+    start > 0 && make("span", { class: "outside" }, unmarked(text, 0, start)),
+    make("span", { class: "begin" }),
     nodes,
-    end < text.length && make("span", { class: "outside" }, text.slice(end, text.length)),
+    end < text.length && make("span", { class: "outside" }, unmarked(text, end, text.length)),
   );
   rove(paragraph);
   return make("section", { class: "whole-text" }, make("h3", {}, "The text"), paragraph);

@@ -1,8 +1,9 @@
 // What a search cost, and what the index and its model are.
 
 import { byId, bytes, count, make, milliseconds, number, plural, share } from "./dom.js";
+import { uploadForm } from "./upload.js";
 
-/** The strip under the query: time by part, mentions scored and skipped. */
+/** What a search cost, folded below the hits: time by part, mentions scored and skipped. */
 export function costStrip(stats, hits, own, facts) {
   const named = [
     ["encode", stats.encode_ms],
@@ -15,10 +16,10 @@ export function costStrip(stats, hits, own, facts) {
   const looked = stats.mentions_scored ?? 0;
   const ofAll = facts?.mentions ? ` (${share(looked / facts.mentions)} of the index)` : "";
   return [
+    make("summary", {}, `${plural(hits, "hit")} in ${milliseconds(total)}`),
     make(
       "div",
       { class: "times" },
-      make("b", {}, `${plural(hits, "hit")} in ${milliseconds(total)}`),
       make(
         "span",
         { class: "time-bar", "aria-hidden": "true" },
@@ -61,8 +62,8 @@ const NAMES = {
   bytes_a_mention: "Bytes a mention",
 };
 
-/** The sheet with the facts of an index. */
-export function showAbout(name, facts, close) {
+/** The sheet with the facts of an index; where it can be changed, with a form for more documents. */
+export function showAbout(name, facts, close, added) {
   const sheet = byId("about");
   const model = facts.model ?? {};
   const config = model.config ?? {};
@@ -86,6 +87,7 @@ export function showAbout(name, facts, close) {
     make(
       "div",
       { class: "sheet-body", tabindex: 0 },
+      facts.writable && uploadForm(name, added, !facts.documents),
       pairs(known.map(([key, label]) => [label, value(key)])),
       make("h3", {}, "Model"),
       pairs([

@@ -1,8 +1,9 @@
 // Hits as cards: the text with its matches, and a bar that takes the score apart.
 
-import { make, number, share, unseen } from "./dom.js";
+import { make, number, plural, share, unseen } from "./dom.js";
+import { hrefOf, linkTo } from "./links.js";
 import { markedText, rove } from "./marks.js";
-import { Text, WHOLE, excerpt, placesOf } from "./text.js";
+import { Text, WHOLE, excerpt, flowing, placesOf } from "./text.js";
 import { hueClass } from "./tokens.js";
 
 /** The parts that a score is the sum of: the query's tokens in order, then the sentence. */
@@ -83,7 +84,12 @@ export function hitCard(hit, view) {
   const hasShare = hit.share !== null && hit.share !== undefined;
   const title = make(
     "button",
-    { type: "button", class: "title", "data-doc": hit.doc_id, title: "Why this hit?" },
+    {
+      type: "button",
+      class: name === hit.doc_id ? "title is-id" : "title",
+      "data-doc": hit.doc_id,
+      title: name === hit.doc_id ? `${hit.doc_id}: why this hit?` : "Why this hit?",
+    },
     name,
     unseen(", why?"),
   );
@@ -110,29 +116,31 @@ export function hitCard(hit, view) {
       parts.length > 0 && scoreBar(parts, view.whole, hasShare ? Math.max(0, hit.share) : null),
       parts.length > 0 && legend(parts),
       body(hit, view),
+      duplicates(hit, view),
       foot(hit, view, name),
     ),
   );
   card.addEventListener("click", (event) => {
-    const busy = event.target.closest("button, a, [role=button]") || String(getSelection());
+    const busy = event.target.closest("button, a, summary, [role=button]") || String(getSelection());
     if (!busy) view.open(hit.doc_id);
   });
   return card;
 }
 
 function body(hit, view) {
-  const text = new Text(hit.text);
+  const text = new Text(flowing(hit.text));
+  const kept = hit.text.includes("\n") ? "text kept" : "text";
   const places = placesOf(hit.matches, view.tokens);
   const long = text.length > WHOLE;
   const holder = make("div", { class: "body" });
   const show = (all) => {
     const windows = all ? [[0, text.length]] : excerpt(text, places, hit.chunk);
     const shown = windows.flatMap((span, at) => [
-      at || span[0] > 0 ? " … " : "",
+      at ? " … " : span[0] > 0 ? "… " : "",
       ...markedText(text, places, span, view),
       at === windows.length - 1 && span[1] < text.length ? " …" : "",
     ]);
-    const paragraph = make("p", { class: "text" }, shown);
+    const paragraph = make("p", { class: kept }, shown);
     rove(paragraph);
     holder.replaceChildren(paragraph, ...(long ? [more(all)] : []));
   };
@@ -149,14 +157,29 @@ function body(hit, view) {
   return holder;
 }
 
+/** Documents with the same text, which are no hits of their own; their ids on demand. */
+function duplicates(hit, view) {
+  const ids = hit.duplicates ?? [];
+  if (!ids.length) return null;
+  const line = (id) =>
+    make("li", {}, make("button", { type: "button", class: "copy", title: id, on: { click: () => view.open(id) } }, id));
+  return make(
+    "details",
+    { class: "duplicates" },
+    make("summary", {}, `and ${plural(ids.length, "duplicate")}`),
+    make("ul", {}, ids.map(line)),
+  );
+}
+
 function foot(hit, view, name) {
   const [start, end] = hit.chunk ?? [0, 0];
   const partly = end > 0 && (start > 0 || end < new Text(hit.text).length);
   const facts = Object.entries(hit.fields ?? {})
-    .map(([field, value]) => [field, value, condition(field, value)])
+    .map(([field, value]) => [field, value, hrefOf(value) ? null : condition(field, value)])
     .filter(([, , written]) => written !== null);
+  const links = Object.entries(hit.fields ?? {}).filter(([, value]) => hrefOf(value));
   const items = [
-    name !== hit.doc_id && make("code", { class: "id" }, hit.doc_id),
+    name !== hit.doc_id && make("code", { class: "id", title: hit.doc_id }, hit.doc_id),
     ...facts.map(([field, value, written]) =>
       make(
         "button",
@@ -165,13 +188,25 @@ function foot(hit, view, name) {
         ` ${value}`,
       ),
     ),
-    partly && make("span", { class: "aside" }, `characters ${start}–${end} scored`),
+    ...links.map(([field, value]) => make("span", { class: "field-link" }, `${field} `, linkTo(hrefOf(value), shortAddress(value)))),
+    partly &&
+      make(
+        "button",
+        { type: "button", class: "where", title: "Show it in the whole text", on: { click: () => view.open(hit.doc_id, true) } },
+        `characters ${start}–${end} scored`,
+      ),
   ].filter(Boolean);
   return items.length ? make("footer", {}, items) : null;
 }
 
+/** An address without what goes without saying, cut where it is long. */
+function shortAddress(address) {
+  const short = address.trim().replace(/^https?:\/\/(?:www\.)?/i, "").replace(/\/$/, "");
+  return short.length > 48 ? `${short.slice(0, 47)}…` : short;
+}
+
 /** A field as a filter, where it is short enough to be a choice; null where it is not. */
-function condition(field, value) {
+export function condition(field, value) {
   if (!/^[^\W\d][\w.-]*$/u.test(field) || field === "title") return null;
   if (typeof value === "number" || typeof value === "boolean") return `${field} = ${value}`;
   if (typeof value !== "string" || !value || value.length > 32 || /["\\\n]/.test(value)) return null;

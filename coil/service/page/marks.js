@@ -1,6 +1,7 @@
 // A document's text with the matched words shaded by what they add, and the tip that tells the figures.
 
 import { byId, count, make, number } from "./dom.js";
+import { linkTo } from "./links.js";
 import { figuresOf, fitOf } from "./systems.js";
 import { hueClass } from "./tokens.js";
 
@@ -14,20 +15,35 @@ export function markedText(text, places, shown, { strongest, choose, by, rows, l
   for (const place of places) {
     const [start, end] = place.span;
     if (start < at || end > shown[1]) continue;
-    if (start > at) nodes.push(...flow(text.slice(at, start), gaps));
+    if (start > at) nodes.push(...unmarked(text, at, start, gaps));
     const word = text.slice(start, end);
     // A piece of a word: a figure after it would tear the word apart.
     const piece = /[\p{L}\p{N}]{2}/u.test(text.around(start)) || /[\p{L}\p{N}]{2}/u.test(text.around(end));
     nodes.push(mark(word, place.mentions, { strongest, choose, live, piece, by, rows }));
     at = end;
   }
-  if (at < shown[1]) nodes.push(...flow(text.slice(at, shown[1]), gaps));
+  if (at < shown[1]) nodes.push(...unmarked(text, at, shown[1], gaps));
   return nodes;
 }
 
-/** Text between marks; blank lines become small gaps where there is little room. */
+/** Text between marks, with its links. A mark may stand in the middle of an address: both its sides are the link. */
+export function unmarked(text, from, to, gaps = false) {
+  const nodes = [];
+  let at = from;
+  for (const { span, href } of text.links) {
+    const [start, end] = [Math.max(span[0], at), Math.min(span[1], to)];
+    if (start >= end) continue;
+    const again = start > span[0] && { tabindex: -1 };
+    nodes.push(...flow(text.slice(at, start), gaps), linkTo(href, text.slice(start, end), again || {}));
+    at = end;
+  }
+  nodes.push(...flow(text.slice(at, to), gaps));
+  return nodes;
+}
+
+/** Blank lines become small gaps where there is little room. */
 const flow = (words, gaps) =>
-  gaps ? words.split(/\n\s*\n/).flatMap((part, at) => (at ? [make("span", { class: "gap" }), part] : [part])) : [words];
+  gaps ? words.split(/\n(?:[^\S\n]*\n)+/).flatMap((part, at) => (at ? [make("span", { class: "gap" }), part] : [part])) : [words];
 
 function mark(word, mentions, { strongest, choose, live, piece, by, rows }) {
   const [first] = mentions;

@@ -5,11 +5,18 @@ import * as api from "./api.js";
 import { sideBySide } from "./compare.js";
 import { byId, make, milliseconds, plural } from "./dom.js";
 import { hideExplanation, showExplanation } from "./explanation.js";
+import { asCsv, asJson, copyLink, download, fileName } from "./export.js";
+import { showFacets } from "./facets.js";
 import { costStrip, showAbout } from "./facts.js";
 import { hitCard } from "./hits.js";
+import { watchKeys } from "./keys.js";
+import { listenToTheme } from "./light.js";
 import { watchMarks } from "./marks.js";
+import { hideMeant, showMeant } from "./meant.js";
+import { fetchMore, offerMore, toldMore } from "./more.js";
+import { isAboutFilter, isAboutQuery, problemInFilter, problemInQuery } from "./problems.js";
 import { CHOICES_OF_K, addressOf, readState, sameSearch } from "./state.js";
-import { findExamples, nothingFound, problemCard, waiting, welcome } from "./states.js";
+import { emptyIndex, findExamples, nothingFound, problemCard, waiting, welcome } from "./states.js";
 import { SYSTEMS, canAnswer, readsWords } from "./systems.js";
 import { Tokens, showTokens } from "./tokens.js";
 
@@ -19,6 +26,7 @@ const SETTLED_MS = 2500; // after that long without a letter, the back button re
 let state = readState(location.search);
 let shown = null; // the last answer: { state, facts, views }, a view for each system that answered
 let drawn = { shown: null, token: null }; // what stands on the page
+let jump = false; // whether the explanation is to open at the best match in the text
 let running = null; // the AbortController of the search under way
 let typing = 0; // the timer that runs while someone types, else 0
 let settling = 0;
@@ -48,6 +56,7 @@ function change(changes, { replace = false, overlay = false } = {}) {
 /** Bring the page in line with a state that has just changed. */
 function follow(before) {
   fill();
+  if (state.doc === null) hideExplanation();
   if (!sameSearch(before, state)) return void search();
   show();
   return undefined;
@@ -97,6 +106,7 @@ const stopTyping = () => {
 const settle = () => {
   drafting = false;
   clearTimeout(settling);
+  drawMeant();
 };
 
 // ---- searching
@@ -104,6 +114,7 @@ const settle = () => {
 async function search() {
   if (!indexes.length) return; // the page has just begun; `start` will search
   running?.abort();
+  shown?.more?.abort();
   const mine = new AbortController();
   running = mine;
   const asked = state;
@@ -122,12 +133,14 @@ async function search() {
     shown = { state: asked, facts, views: answers.map((one) => viewOf(one, tokens, facts)) };
     busy(false);
     problemInFilter(null);
+    problemInQuery(null);
     say(answer);
     show();
   } catch (error) {
     if (running !== mine || error.name === "AbortError") return;
-    shown = null;
     busy(false);
+    if (isAboutQuery(error, asked)) return void showQueryProblem(error);
+    shown = null;
     hideExplanation();
     showProblem(error, asked);
   }
@@ -142,17 +155,50 @@ function viewOf(answer, tokens, facts) {
     by: answer.by,
     rows: facts?.rows ?? null,
     tokens,
+    offset: answer.hits.length, // where the next page begins
+    lastPage: answer.hits.length, // how many hits the last page had
     strongest: Math.max(0, ...matches.map((match) => match.contribution)),
     own,
     whole: own ?? Math.max(1e-9, ...answer.hits.map((hit) => hit.score)),
-    choose: (token) => change({ token, doc: null }),
-    open: (doc) => change({ doc, docBy: answer.by }, { overlay: true }),
-    narrow: (written) => change({ filter: narrower(state.filter, written) }),
+    choose: (token) => change({ ...ofHits(), token, doc: null }),
+    open: (doc, atBest = false) => {
+      jump = atBest;
+      change({ ...ofHits(), doc, docBy: answer.by }, { overlay: true });
+    },
+    narrow: (written) => change({ ...ofHits(), filter: narrower((shown?.state ?? state).filter, written) }),
   };
+}
+
+/** What the hits on the page are an answer to, which need not be what is in the box: a query with a mistake has no hits. */
+function ofHits() {
+  if (!shown || sameSearch(shown.state, state)) return {};
+  const { index, q, k, filter, by, beside } = shown.state;
+  return { index, q, k, filter, by, beside };
 }
 
 const narrower = (filter, written) =>
   !filter.trim() ? written : filter.includes(written) ? filter : `(${filter.trim()}) and ${written}`;
+
+/** The next hits, after those shown. Whoever reads goes on at the first of them. */
+async function more() {
+  const mine = shown;
+  if (!mine || mine.more) return;
+  const before = mine.views.map((view) => view.answer.hits.length);
+  try {
+    const added = await fetchMore(mine);
+    if (shown !== mine || state.token !== null) return;
+    drawMore(before);
+    byId("status").textContent = toldMore(added, mine);
+    const lists = [...results.querySelectorAll(".hits")];
+    const [first] = lists.flatMap((list, at) => [...list.children].slice(before[at], before[at] + 1));
+    (first ?? [...results.querySelectorAll(".hit")].at(-1))?.querySelector(".title").focus({ preventScroll: true });
+  } catch (error) {
+    if (error.name === "AbortError" || shown !== mine) return;
+    offerMore(mine, true);
+    byId("more-problem").textContent = `${error.detail ?? error.message} ${error.remedy ?? ""}`;
+    byId("more-problem").hidden = false;
+  }
+}
 
 function say(answer) {
   const cost = answer.stats?.total_ms === undefined ? "" : ` in ${milliseconds(answer.stats.total_ms)}`;
@@ -180,8 +226,9 @@ function show() {
   if (drawn.shown !== shown || drawn.token !== state.token) draw();
   const view = shown.views.find(({ by }) => by === state.docBy) ?? shown.views[0];
   const go = (doc) => change({ doc }, { replace: true });
-  if (state.doc !== null) showExplanation(state, view, closeSheet, go);
+  if (state.doc !== null) showExplanation(state, view, closeSheet, go, jump);
   else hideExplanation();
+  jump = false;
 }
 
 /** The query, the cost and the results, anew. Not for every change: whoever is at a hit stays there. */
@@ -202,14 +249,42 @@ function draw() {
   const wordy = views.find(({ by }) => readsWords(by)) ?? view;
   if (token?.compared) results.replaceChildren(acrossHits(token, wordy, () => change({ token: null })));
   else if (beside) results.replaceChildren(sideBySide(view, beside));
+  else if (facts?.documents === 0) results.replaceChildren(emptyIndex(facts));
   else if (!answer.hits.length) results.replaceChildren(nothingFound(state, change));
   else results.replaceChildren(make("ol", { class: "hits" }, answer.hits.map((hit) => hitCard(hit, view))));
+  showFacets(token?.compared || beside ? [] : answer.hits, view.narrow);
+  byId("after").hidden = Boolean(token?.compared) || !views.some((one) => one.answer.hits.length);
+  offerMore(shown, !token?.compared);
   // Whoever works with the keyboard goes on near the place where they were.
   const chip = atChip ?? (atResults && drawn.shown === shown ? drawn.token : null);
   if (token && atResults) byId("across-back")?.focus();
   else if (chip !== null) chips.querySelector(`[data-token="${chip}"]`)?.focus();
   else if (atDoc !== undefined) [...results.querySelectorAll(".hit .title")].find((title) => title.dataset.doc === atDoc)?.focus();
   drawn = { shown, token: state.token };
+  drawMeant();
+}
+
+/** The hits after the first `before` of each system; the cards of one system's earlier hits stay as they are. */
+function drawMore([before]) {
+  const [view, beside] = shown.views;
+  if (beside) return void draw();
+  results.querySelector(".hits").append(...view.answer.hits.slice(before).map((hit) => hitCard(hit, view)));
+  byId("query").replaceChildren(showTokens(view.tokens, state.token, view.choose));
+  showFacets(view.answer.hits, view.narrow);
+  offerMore(shown, true);
+  const cost = byId("strip").querySelector("summary"); // that of the first page
+  if (cost && !cost.textContent.startsWith("First")) cost.textContent = `First ${cost.textContent}`;
+  return undefined;
+}
+
+function drawMeant() {
+  if (!drawn.shown || !sameSearch(drawn.shown.state, state)) return;
+  const unfinished = drafting && document.activeElement === fields.q;
+  showMeant(drawn.shown.views[0].answer, unfinished, (q) => {
+    settle();
+    fields.q.focus();
+    change({ q });
+  });
 }
 
 function closeSheet() {
@@ -221,24 +296,31 @@ function closeSheet() {
 function clearAround() {
   drawn = { shown: null, token: null };
   byId("query").hidden = true;
+  hideMeant();
+  byId("after").hidden = true;
+  byId("facets").hidden = true;
   byId("strip").hidden = true;
   document.body.classList.remove("wide");
 }
 
 function showProblem(problem, asked) {
   clearAround();
-  const inFilter = asked.filter && problem.status >= 400 && problem.status < 500 && /filter/i.test(problem.detail ?? "");
-  problemInFilter(inFilter ? problem : null);
+  problemInFilter(isAboutFilter(problem, asked) ? problem : null);
+  problemInQuery(null);
   byId("status").textContent = "";
   results.replaceChildren(problemCard(problem, () => (indexes.length ? search() : start())));
 }
 
-function problemInFilter(problem) {
-  const line = byId("filter-problem");
-  line.hidden = !problem;
-  line.textContent = problem ? problem.detail : "";
-  if (problem) fields.filter.setAttribute("aria-invalid", "true");
-  else fields.filter.removeAttribute("aria-invalid");
+/** Beside the box and nowhere else: somebody may still be writing, so the hits of the query before stay. */
+function showQueryProblem(problem) {
+  problemInFilter(null);
+  problemInQuery(problem, shown?.state.q.trim());
+  byId("status").textContent = "";
+  hideMeant();
+  if (shown) return;
+  clearAround();
+  hideExplanation();
+  results.replaceChildren();
 }
 
 async function showWelcome(mine) {
@@ -247,6 +329,7 @@ async function showWelcome(mine) {
   clearAround();
   hideExplanation();
   problemInFilter(null);
+  problemInQuery(null);
   byId("status").textContent = "";
   const ask = (q) => {
     settle();
@@ -254,13 +337,15 @@ async function showWelcome(mine) {
     fields.q.focus();
   };
   const index = state.index;
-  results.replaceChildren(welcome(null, examplesOf.get(index) ?? [], ask));
-  if (examplesOf.has(index)) return;
+  const known = examplesOf.get(index);
+  if (known?.length) return void results.replaceChildren(welcome(known, ask));
+  results.replaceChildren(waiting("Opening the index"));
   try {
     const facts = await knowIndex(index);
     const examples = facts.documents ? await findExamples(index, facts) : [];
     examplesOf.set(index, examples);
-    if (running === mine) results.replaceChildren(welcome(facts, examples, ask));
+    if (running !== mine) return;
+    results.replaceChildren(facts.documents ? welcome(examples, ask) : emptyIndex(facts));
   } catch (error) {
     if (running === mine) showProblem(error, state);
   }
@@ -271,6 +356,11 @@ async function showWelcome(mine) {
 function openFilter(open) {
   byId("filter-box").hidden = !open;
   byId("filter-open").setAttribute("aria-expanded", String(open));
+}
+
+function openHelp(open) {
+  byId("help").hidden = !open;
+  byId("help-open").setAttribute("aria-expanded", String(open));
 }
 
 function listen() {
@@ -296,6 +386,11 @@ function listen() {
   fields.by.addEventListener("change", () => change({ by: fields.by.value }));
   fields.beside.addEventListener("change", () => change({ beside: fields.beside.value || null }));
   byId("index").addEventListener("change", (event) => change({ index: event.target.value }));
+  byId("more").addEventListener("click", more);
+  byId("copy-link").addEventListener("click", copyLink);
+  byId("export-json").addEventListener("click", () => download(asJson(shown), fileName(shown, "json"), "application/json"));
+  byId("export-csv").addEventListener("click", () => download(asCsv(shown), fileName(shown, "csv"), "text/csv"));
+  byId("help-open").addEventListener("click", () => openHelp(byId("help").hidden));
   byId("filter-open").addEventListener("click", () => {
     openFilter(byId("filter-box").hidden);
     if (!byId("filter-box").hidden) fields.filter.focus();
@@ -315,7 +410,12 @@ function listen() {
   });
   byId("about-open").addEventListener("click", async () => {
     try {
-      showAbout(state.index, await knowIndex(state.index), () => byId("about").close());
+      const { index } = state;
+      showAbout(index, await knowIndex(index), () => byId("about").close(), () => {
+        factsOf.delete(index); // it has changed
+        examplesOf.delete(index);
+        if (state.index === index) search();
+      });
     } catch (error) {
       showProblem(error, state);
     }
@@ -338,57 +438,12 @@ function listen() {
     if (!state.index) state.index = before.index;
     follow(before);
   });
-  document.addEventListener("keydown", onKey);
-  listenToTheme();
-}
-
-function onKey(event) {
-  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (document.querySelector("dialog[open]")) return;
-  const target = event.target;
-  const writes = target.matches("input:not([type=checkbox]), select, textarea");
-  if (event.key === "/" && !writes) {
-    event.preventDefault();
-    fields.q.focus();
-    fields.q.select();
-  } else if (event.key === "Escape" && state.token !== null) {
-    event.preventDefault();
+  watchKeys(() => {
+    if (state.token === null) return false;
     change({ token: null });
-  } else if ((event.key === "ArrowDown" || event.key === "ArrowUp") && (target === fields.q || target.closest(".hit"))) {
-    step(target, event.key === "ArrowDown" ? 1 : -1, event);
-  }
-}
-
-/** From the search box to the hits and back, title by title. */
-function step(target, by, event) {
-  const titles = [...results.querySelectorAll(".hit .title")];
-  const at = titles.findIndex((title) => title.closest(".hit") === target.closest?.(".hit"));
-  const next = at + by;
-  if (!titles.length || next >= titles.length || (target === fields.q && by < 0)) return;
-  event.preventDefault();
-  (next < 0 ? fields.q : titles[next]).focus();
-}
-
-function listenToTheme() {
-  const button = byId("theme");
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  const isDark = () => {
-    const chosen = document.documentElement.dataset.theme;
-    return chosen ? chosen === "dark" : system.matches;
-  };
-  const tell = () => button.setAttribute("aria-pressed", String(isDark()));
-  button.addEventListener("click", () => {
-    const next = isDark() ? "light" : "dark";
-    document.documentElement.dataset.theme = next;
-    try {
-      localStorage.setItem("coil-theme", next);
-    } catch {
-      // Where storage is forbidden the choice lasts as long as the page.
-    }
-    tell();
+    return true;
   });
-  system.addEventListener("change", tell);
-  tell();
+  listenToTheme();
 }
 
 // ---- the beginning

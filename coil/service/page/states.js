@@ -55,8 +55,24 @@ export function nothingFound(state, change) {
   );
 }
 
+/** Nothing can be found yet. */
+export function emptyIndex(facts) {
+  return make(
+    "div",
+    { class: "state" },
+    make("h2", {}, "This index is empty"),
+    make(
+      "p",
+      {},
+      "It has no documents yet. Add some on the command line, with ",
+      make("code", {}, `coil add ${facts.name}.coil FILE`),
+      facts.writable ? ", or upload them here, under About." : ".",
+    ),
+  );
+}
+
 /** Nothing asked yet: what this is, and some questions to begin with. */
-export function welcome(facts, examples, ask) {
+export function welcome(examples, ask) {
   return make(
     "div",
     { class: "state welcome" },
@@ -68,7 +84,7 @@ export function welcome(facts, examples, ask) {
         "and more again where they mean what they mean in your query; then comes what the text says as a whole. The " +
         "stronger a word is shaded, the more it adds.",
     ),
-    examples.length > 0 && make("p", { class: "aside" }, facts ? "Ask for example" : ""),
+    examples.length > 0 && make("p", { class: "aside" }, "Ask for example"),
     make(
       "ul",
       { class: "examples" },

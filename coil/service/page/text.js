@@ -1,5 +1,7 @@
 // Texts by code points. The server counts characters as Python does; JavaScript counts some of them twice.
 
+import { findLinks } from "./links.js";
+
 const SURROGATES = /[\ud800-\udfff]/;
 export const WHOLE = 520; // a text up to this long is shown whole
 const AROUND = 90; // characters on each side of a match that an excerpt shows
@@ -18,6 +20,14 @@ export class Text {
     return typeof cut === "string" ? cut : cut.join("");
   }
 
+  /** The addresses in the text, `{ span, href }`. */
+  get links() {
+    if (typeof this.points === "string") return (this.found ??= findLinks(this.points));
+    const text = this.points.join("");
+    const count = (units) => Array.from(text.slice(0, units)).length;
+    return (this.found ??= findLinks(text).map(({ span, href }) => ({ span: span.map(count), href })));
+  }
+
   /** The characters on both sides of a place. */
   around(at) {
     return this.slice(Math.max(0, at - 1), at + 1);
@@ -31,6 +41,17 @@ export class Text {
     return Math.min(Math.max(at, 0), this.length);
   }
 }
+
+/**
+ * A text for a card: lines of prose that were broken at some width flow again, all other line breaks stay. A space
+ * takes the place of a line break, so that all offsets stay what they are.
+ */
+export function flowing(text) {
+  if (!text.includes("\n") || looksLikeCode(text)) return text;
+  return text.replace(/(?<=(?:^|\n)[^\s\n][^\n]{49,})\n(?=[\p{L}\p{N}("'“‘`])(?!\d+[.)] )/gu, " ");
+}
+
+const looksLikeCode = (text) => /^(?:```|~~~|#!)/m.test(text) || (text.match(/[{};][^\S\n]*$/gm) ?? []).length > 1;
 
 /** A span with the text on both sides of it, cut at words. */
 export function snippetOf(text, [start, end], around = 48) {

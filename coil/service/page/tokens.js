@@ -23,6 +23,14 @@ export class Tokens {
     this.bySpan = new Map(this.all.map((token) => [String(token.span), token]));
   }
 
+  /** More hits came: words that were in none of the earlier ones keep their colours. */
+  see(hits) {
+    for (const match of hits.flatMap((hit) => hit.matches ?? [])) {
+      const token = this.at(match.query_span);
+      if (token) token.inHits = true;
+    }
+  }
+
   at(span) {
     return this.bySpan.get(String(span));
   }
