@@ -76,7 +76,7 @@ def writable(tmp_path: Path) -> Iterator[Running]:
 
 
 def same_hits(answer: dict, index: Index, query: str, **how: Any) -> None:
-    names = ("rank", "doc_id", "score", "share", "text", "fields", "chunk")
+    names = ("rank", "doc_id", "score", "share", "text", "fields", "chunk", "context")
     expected = [{name: getattr(hit, name) for name in names} for hit in index.search(query, **how)]
     assert answer["query"] == query
     assert answer["by"] == how.get("by", "coil")
