@@ -181,7 +181,7 @@ def test_hits_become_a_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert frame.set_index("doc_id").loc["a", "fields.score"] == 3
         assert frame.set_index("doc_id").loc["b", "text"] == "river bank"
         assert list(coil.to_frame([]).columns) == ["rank", "doc_id", "score", "share", "text"]
-        for wrong, reason in ((hits[0], "single hit"), ([hits], "a list among the hits")):
+        for wrong, reason in ((hits[0], "single hit"), ([hits], "a Hits among the hits")):
             with pytest.raises(InputError, match=reason):
                 coil.to_frame(wrong)  # type: ignore[arg-type]
         monkeypatch.setitem(sys.modules, "pandas", None)

@@ -25,9 +25,8 @@ def to_frame(hits: Iterable[Hit]) -> DataFrame:
     given = list(hits)
     for hit in given:
         if not isinstance(hit, Hit):
-            kind = "list" if isinstance(hit, list) else type(hit).__name__
             raise InputError(
-                f"got a {kind} among the hits; expected a Hit",
+                f"got a {type(hit).__name__} among the hits; expected a Hit",
                 "pass what index.search returned; for search_many, one list at a time",
             )
     rows = [{**{name: getattr(hit, name) for name in COLUMNS}, **_fields(hit.fields)} for hit in given]
