@@ -483,7 +483,10 @@ time.sleep(random.random() * 0.3)
 """
 
 
-def test_a_process_ends_while_daemon_threads_write_and_search(tmp_path: Path) -> None:
+def test_a_process_ends_while_daemon_threads_write_and_search(
+    tmp_path: Path, soaked: Callable[..., None]
+) -> None:
+    rounds = int(os.environ.get("COIL_CRASH_ROUNDS", "4"))
     with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
         index.add([{"id": f"d{n}", "text": "river bank " * (n + 1), "year": n} for n in range(20)])
     for _ in range(int(os.environ.get("COIL_CRASH_ROUNDS", "4"))):
@@ -496,6 +499,7 @@ def test_a_process_ends_while_daemon_threads_write_and_search(tmp_path: Path) ->
         assert ended.returncode == 0, ended.stderr[-2000:]
     with open_index(tmp_path / "a.coil", encoder=HashEncoder()) as index:
         index.verify()
+    soaked("processes that ended", ends=rounds)
 
 
 @pytest.mark.parametrize("text", [b"documents", b"CREATE TABLE", b"doc_id TEXT", b"autoindex"])
