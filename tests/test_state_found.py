@@ -489,7 +489,7 @@ def test_a_process_ends_while_daemon_threads_write_and_search(
     rounds = int(os.environ.get("COIL_CRASH_ROUNDS", "4"))
     with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
         index.add([{"id": f"d{n}", "text": "river bank " * (n + 1), "year": n} for n in range(20)])
-    for _ in range(int(os.environ.get("COIL_CRASH_ROUNDS", "4"))):
+    for _ in range(rounds):
         ended = subprocess.run(
             [sys.executable, "-c", ENDS, str(tmp_path / "a.coil")],
             capture_output=True,
