@@ -94,7 +94,7 @@ def test_operators(query: str, text: str, expected: list[str]) -> None:
 
 def test_a_query_must_look_for_something() -> None:
     for query in ("-money", '-"due date" -bank', "-title:bank !"):
-        with pytest.raises(InputError, match="only says what to leave out"):
+        with pytest.raises(InputError, match="only excludes words"):
             read_question(query, FIELDS.__contains__)
     with pytest.raises(InputError, match="exceeds the limit of 50 conditions"):
         read_question("+a " * 51, FIELDS.__contains__)
@@ -402,6 +402,6 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert sorted(search("--plain", "--", "-money")[0]) == ["0", "1", "2", "3"]
     assert search("river", "--sort", "-year", "--offset", "1", "-k", "2")[0] == "21"
     assert len(search("river bank", "--fold-duplicates")[0]) == 3
-    assert "no hits: no document fulfils +loan" in search("river +loan")[1]
+    assert "no hits: no document matches +loan" in search("river +loan")[1]
     assert "no document has 'rivre'; did you mean 'river'?" in search("rivre")[1]
-    assert "are for a single query" in search("--queries", "q", "--run", "r", "--sort", "year")[1]
+    assert "apply to a single query only" in search("--queries", "q", "--run", "r", "--sort", "year")[1]

@@ -160,7 +160,7 @@ def test_changes_reach_the_server(server: Running, monkeypatch: pytest.MonkeyPat
     with coil.connect(str(server.client.base_url)) as remote:
         with pytest.raises(OutputError, match="changes need the token"):
             remote.delete(["d/1"])
-        with pytest.raises(InputError, match="only says what to leave out"):
+        with pytest.raises(InputError, match="only excludes words"):
             remote.search("-river")
         with pytest.raises(UnknownId, match="nothing"):
             remote.explain("river", "nothing")
@@ -198,7 +198,7 @@ def test_a_wrong_address_is_refused(url: str) -> None:
 
 
 def test_a_server_that_is_not_there_or_is_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RemoteProblem, match=r"cannot be asked.*\n  try: check the address"):
+    with pytest.raises(RemoteProblem, match=r"cannot be reached.*\n  try: check the address"):
         coil.connect("http://127.0.0.1:9", timeout=2)
 
     def answer(self: Any, request: httpx.Request) -> httpx.Response:

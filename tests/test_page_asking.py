@@ -195,7 +195,7 @@ def test_a_query_with_a_mistake_leaves_the_hits_alone(visit: Opener) -> None:
     box, line = page.get_by_role("searchbox"), page.locator("#query-problem")
     box.fill("-money")
     expect(line).to_have_text(
-        "the query only says what to leave out: add what to look for, such as: river -money. "
+        "the query only excludes words: add what to look for, such as: river -money. "
         "The hits below are those of “river”."
     )
     expect(box).to_have_attribute("aria-invalid", "true")

@@ -83,7 +83,7 @@ def test_suggestions(server: Running) -> None:
 @pytest.mark.parametrize(
     ("params", "status", "message"),
     [
-        ({"q": "-money"}, 422, "only says what to leave out"),
+        ({"q": "-money"}, 422, "only excludes words"),
         ({"q": "river +the"}, 422, "only stop words"),
         ({"q": "river", "sort": "pages"}, 422, "no document has the field 'pages'"),
         ({"q": "river", "sort": "a b"}, 422, "not the name of a field"),

@@ -32,7 +32,7 @@ EVERY_MENTION = sys.maxsize
     "--all", "every", is_flag=True, help="Show every mention of each query word, and every sentence."
 )
 @by_option
-@click.option("--plain", is_flag=True, help="Take the query as it is: nothing in it is an operator.")
+@click.option("--plain", is_flag=True, help="Treat operators in the query as plain text.")
 @click.option(
     "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
     help="Highlight matches (auto: on a terminal, unless NO_COLOR is set).",

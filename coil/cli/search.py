@@ -43,10 +43,10 @@ by_option = click.option(
     "--min-share", type=float, metavar="X",
     help="Leave out hits below this share of what the query's own text would score, such as 0.25.",
 )  # fmt: skip
-@click.option("--offset", type=click.IntRange(min=0), default=0, help="Leave out so many of the best hits.")
+@click.option("--offset", type=click.IntRange(min=0), default=0, help="Skip this many hits.")
 @click.option("--sort", metavar="FIELD", help="Sort the best 10,000 hits by a field; -FIELD for descending.")
-@click.option("--fold-duplicates", is_flag=True, help="Leave out hits whose text is that of an earlier one.")
-@click.option("--plain", is_flag=True, help="Take the query as it is: nothing in it is an operator.")
+@click.option("--fold-duplicates", is_flag=True, help="Show only the first hit of each distinct text.")
+@click.option("--plain", is_flag=True, help="Treat operators in the query as plain text.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per hit.")
 @click.option(
     "--stats", is_flag=True, help="Print to standard error what was scored and skipped, and the time."
@@ -106,7 +106,7 @@ def command(
     if queries is not None and run is None:
         raise click.UsageError("--queries needs --run OUT.trec for the result.")
     if queries is not None and (offset or sort or fold_duplicates):
-        raise click.UsageError("--offset, --sort and --fold-duplicates are for a single query.")
+        raise click.UsageError("--offset, --sort and --fold-duplicates apply to a single query only.")
     opened = open_index(index, threads=threads, device=device, model=model)
     if queries is None:
         assert query is not None
@@ -172,10 +172,10 @@ def _why_none(
         return "the query is empty"
     if not documents:
         return "the index is empty"
-    reasons = ["there are no more than the offset leaves out"] if offset else []
+    reasons = ["the offset exceeds the number of hits"] if offset else []
     reasons += ["no document matches the filter"] if expression else []
     shown = " ".join(str(condition) for condition in conditions)
-    reasons += [f"no document fulfils {shown}"] if conditions else []
+    reasons += [f"no document matches {shown}"] if conditions else []
     reasons += ["no document reaches --min-score or --min-share"] if least else []
     if not conditions:
         reasons.append("no document shares a listed word with the query")

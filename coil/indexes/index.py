@@ -104,7 +104,7 @@ class Index(IndexReader):
                 return writer.add(placed, on_duplicate, listener, commit_every, placed.are_files)
             except CoilError as error:
                 if kept := self._next_ordinal() - before:
-                    error.reason += f"; the first {how_many(kept, 'document')} were added and stay"
+                    error.reason += f"; the first {how_many(kept, 'document')} were added"
                 raise
 
     def _next_ordinal(self) -> int:

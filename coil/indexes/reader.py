@@ -199,9 +199,7 @@ class IndexReader:
                 and len(snapshot.segments)
                 and not snapshot.has_field(paging.field, deadline)
             ):
-                raise InputError(
-                    f"no document has the field {paging.field!r}", "sort by a field that documents have"
-                )
+                raise InputError(f"no document has the field {paging.field!r}", "sort by an existing field")
             searcher = self._searcher(snapshot)
 
             left = most_text

@@ -243,4 +243,4 @@ def _read(answer: httpx.Response) -> dict[str, Any]:
 
 
 def _unreachable(client: Any, error: Exception) -> RemoteProblem:
-    return RemoteProblem(f"{client.base_url} cannot be asked: {error or type(error).__name__}", _REMEDY)
+    return RemoteProblem(f"{client.base_url} cannot be reached: {error or type(error).__name__}", _REMEDY)

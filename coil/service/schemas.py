@@ -17,11 +17,11 @@ BY = (
 )
 MIN_SCORE = "leave out hits that score less"
 MIN_SHARE = "leave out hits below this share of own_score, such as 0.25"
-OFFSET = "leave out so many of the best hits: the next page"
-SORT = "bring the best 10,000 hits into the order of a field, such as year, or -year for descending"
-FOLD = "leave out hits whose text is that of an earlier one; `duplicates` of that one names them"
-PLAIN = "take the query as it is: nothing in it is an operator"
-SUGGEST = "for words that no document has: similar ones that some have, as `suggestions`"
+OFFSET = "skip this many hits: the next page"
+SORT = "sort the best 10,000 hits by a field, such as year, or -year for descending order"
+FOLD = "show only the first of several hits with the same text; its `duplicates` name the others"
+PLAIN = "treat operators in the query as plain text"
+SUGGEST = "suggest similar words for those that no document has, as `suggestions`"
 MOST_UNKNOWN = 5  # keys that a message lists
 Strings = Annotated[list[str], FailFast()]  # a million errors of one list would cost seconds
 

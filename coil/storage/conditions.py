@@ -88,7 +88,7 @@ class Phrase:
         """Stop where the time is over."""
         if self._deadline is not None and time.monotonic() > self._deadline:
             raise SearchTimeout(
-                "looking for a phrase took longer than it was given", "simplify the query, or allow more time"
+                "the phrase search exceeded its time limit", "simplify the query, or allow more time"
             )
 
     def _normal(self, text: str) -> str:
@@ -113,7 +113,7 @@ def _keys_of(encoder: Encoder, condition: Condition) -> list[str]:
     keys = [key for key in dict.fromkeys(keyed.keys) if key is not None]
     if not keys:
         raise InputError(
-            f"{str(condition)[:100]} has only stop words, which no list is kept of",
+            f"{str(condition)[:100]} has only stop words, which are not indexed",
             "leave the operator out, or add a rarer word to the phrase",
         )
     return keys

@@ -71,7 +71,7 @@ def plain_question(query: str) -> Question:
 
 
 def read_question(query: str, is_field: IsField) -> Question:
-    """Read a query. One that only says what to leave out is an InputError."""
+    """Read a query. One that only excludes words is an InputError."""
     text = list(query)
     conditions: list[Condition] = []
 
@@ -97,9 +97,7 @@ def read_question(query: str, is_field: IsField) -> Question:
         return plain_question(query)
     kept = "".join(text)
     if not _LETTERS.search(kept):
-        raise InputError(
-            "the query only says what to leave out", "add what to look for, such as: river -money"
-        )
+        raise InputError("the query only excludes words", "add what to look for, such as: river -money")
     return Question(query, kept, tuple(conditions))
 
 
