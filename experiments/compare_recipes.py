@@ -3,8 +3,9 @@
     python -m experiments.compare_recipes FILE --start DIR --pairs F... --collections DIR... --out DIR
 
 FILE maps a name to the options that differ from the default preset. A variant may also give
-"pairs": [names] to train on some of the pairs files only, so that the others serve as unseen collections.
-START is the COIL model that all of them start from. Runs are written to OUT/runs/COLLECTION/NAME.run.gz.
+"pairs": [names] to train on some of the pairs files only, so that the others serve as unseen collections, and
+"base": DIR to start elsewhere than at START, a COIL model with the same language model. Runs are written to
+OUT/runs/COLLECTION/NAME.run.gz.
 `--judge RESULT` then measures them against the judgements of the collections and writes
 experiments/results/RESULT.json.
 """
@@ -79,7 +80,7 @@ def one(name: str, options: dict[str, object], arguments: argparse.Namespace) ->
     pairs = [p for p in arguments.pairs if wanted is None or p.name.split(".")[0] in wanted]
     out = arguments.out / "models" / name
     command = [sys.executable, "-m", "coil.cli.main", "train", "--out", str(out)]
-    command += ["--base", str(arguments.start)]
+    command += ["--base", str(options.pop("base", arguments.start))]
     command += ["--device", arguments.device, "--checkpoint-every", "0"]
     for path in pairs:
         command += ["--pairs", str(path)]
