@@ -16,7 +16,6 @@ from coil.vectors.torch_model import CoilModel
 
 _SAMPLE = 2048  # queries, and as many passages, that the directions are computed from
 _AT_ONCE = 256  # texts whose states are held at a time
-_LEFT_OUT = 6  # one direction in six: those in which words differ most
 
 
 @torch.no_grad()
@@ -26,15 +25,14 @@ def start_at_principal_directions(
     """Set the projections where the options say so, from a sample of the texts.
 
     Sentences: the n_c leading principal directions give the best approximation, in n_c dimensions, of all
-    products of the language model's own pooled vectors. Tokens: the n_t leading principal directions of
-    what the context adds (a word's state less the mean state of its list), outside of those in which words
-    differ most from each other: what a word means on its own is the same on both sides of a match. The scale
-    is such that a word's vector has length 1 on average, so β says how far a context can move a match.
+    products of the language model's own pooled vectors. Tokens: the n_t leading principal directions of the
+    states of words around their mean. The scale is such that a word's vector has length 1 on average, so β
+    says how far a context can move a match.
     """
     rng = np.random.default_rng([options.seed, 5])
     model.eval()
     pooled = _PooledVectors()
-    words = _WordStates(data.statistics.n_lists)
+    words = _WordStates()
     for side, store in enumerate((data.queries, data.passages)):
         chosen = np.sort(rng.choice(len(store), size=min(_SAMPLE, len(store)), replace=False))
         for block in np.array_split(chosen, max(1, len(chosen) // _AT_ONCE)):
@@ -44,13 +42,14 @@ def start_at_principal_directions(
             assert states.vectors is not None
             assert states.sentences is not None
             pooled.add(states.sentences, 1.0 / len(chosen))
-            words.add(states.vectors, torch.from_numpy(layout.lists))
+            words.add(states.vectors)
     if model.cls_proj is not None and options.sentence_init == "principal":
         directions = _leading(pooled.moment, options.n_c, "n-c")
         _set(model.cls_proj, directions, torch.zeros(options.n_c))
     if model.tok_proj is not None and options.token_init == "principal":
-        directions = words.context_directions(options.n_t)
-        directions /= words.length_along(directions)
+        covariance = words.covariance()
+        directions = _leading(covariance, options.n_t, "n-t")
+        directions /= (directions @ covariance @ directions.T).trace().sqrt()
         _set(model.tok_proj, directions, -directions @ words.mean())
 
 
@@ -76,54 +75,33 @@ class _PooledVectors:
 
 
 class _WordStates:
-    """Moments of the states of words, in all and list by list."""
+    """Moments of the states of words."""
 
-    def __init__(self, n_lists: int) -> None:
-        self._counts = torch.zeros(n_lists, dtype=torch.float64)
-        self._sums: dict[int, Tensor] = {}  # list → sum of its states
+    def __init__(self) -> None:
+        self._count = 0
         self._sum = self._moment = torch.zeros(())
 
-    def add(self, states: Tensor, lists: Tensor) -> None:
+    def add(self, states: Tensor) -> None:
         exact = states.detach().double().cpu()  # [mentions, width]
+        self._count += len(exact)
         self._sum = self._sum + exact.sum(0)
         self._moment = self._moment + exact.T @ exact
-        present, place = torch.unique(lists, return_inverse=True)
-        sums = torch.zeros((len(present), exact.shape[1]), dtype=torch.float64).index_add(0, place, exact)
-        for number, of_list in zip(present.tolist(), sums, strict=True):
-            self._sums[number] = self._sums.get(number, 0.0) + of_list
-        self._counts += torch.bincount(lists, minlength=len(self._counts))
 
     def mean(self) -> Tensor:
-        return self._sum / self._counts.sum()
+        return self._sum / self._count
 
-    def context_directions(self, number: int) -> Tensor:
-        """The leading directions of states less the mean of their list, without those of the means."""
-        counts = self._counts[list(self._sums)][:, None]
-        means = torch.stack(list(self._sums.values())) / counts.sqrt()
-        of_means = means.T @ means
-        within = self._moment - of_means
-        total = self._counts.sum()
-        between = of_means - total * torch.outer(self.mean(), self.mean())
-        width = len(between)
-        apart = _leading(between, width // _LEFT_OUT, "n-t")
-        others = torch.eye(width, dtype=between.dtype) - apart.T @ apart
-        return _leading(others @ within @ others, number, "n-t", width - len(apart))
-
-    def length_along(self, directions: Tensor) -> Tensor:
-        """The root of the mean square length of centred states in these directions."""
-        spread = self._moment / self._counts.sum() - torch.outer(self.mean(), self.mean())
-        return (directions @ spread @ directions.T).trace().sqrt()
+    def covariance(self) -> Tensor:
+        """How the states spread around their mean, [width, width]."""
+        return self._moment / self._count - torch.outer(self.mean(), self.mean())
 
 
-def _leading(moment: Tensor, number: int, option: str, most: int | None = None) -> Tensor:
-    """The leading eigenvectors, [number, width]; there are `most` that mean something."""
+def _leading(moment: Tensor, number: int, option: str) -> Tensor:
+    """The leading eigenvectors, [number, width]."""
     width = len(moment)
-    most = width if most is None else most
-    if number > most:
+    if number > width:
         raise OptionMismatch(
-            f"the language model is {width} wide, so it has only {most} principal directions to give, "
-            f"not {number}",
-            f"set --{option} to at most {most}",
+            f"the language model is {width} wide, so it has only {width} principal directions, not {number}",
+            f"set --{option} to at most {width}",
         )
     directions: Tensor = torch.linalg.eigh(moment).eigenvectors.flip(1)[:, :number].T
     # A fixed sign: the largest entry of each direction is positive, on every machine.
