@@ -198,7 +198,8 @@ def test_learned_factors_are_saved_in_the_profile(base: Path, tmp_path: Path) ->
 def gradients(base: Path, data: PairData, options: TrainingOptions) -> dict[str, torch.Tensor]:
     tokenizer = Tokenizer.from_file(base / "tokenizer.json")
     model = starting_model(base, options, tokenizer)
-    start = StartingModel(model) if options.keep or options.teacher == "hybrid" else None
+    remembered = options.keep or options.keep_tokens or options.teacher == "hybrid"
+    start = StartingModel(model) if remembered else None
     step = Step(model, data.statistics, options, Processes("cpu"), start)
     step(BatchPlan(data, options, tokenizer).batch(0))
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
@@ -212,6 +213,7 @@ def gradients(base: Path, data: PairData, options: TrainingOptions) -> dict[str,
         (TINY, {"n_t": 0}),
         (TINY, {"keep": 2.0, "teacher": "hybrid", "token_only": 0.5, "spans": 0.5, "pooling": "mean"}),
         (WORDS, {"keep": 2.0, "teacher": "hybrid", "token_only": 0.5, "spans": 0.5, "pooling": "mean"}),
+        (WORDS, {"keep_tokens": 2.0}),
         (WORDS, {"n_t": 0}),
     ],
 )
@@ -406,5 +408,7 @@ def test_the_starting_model_keeps_its_own_sentence_vector(base: Path, norm: str)
     tokenizer = Tokenizer.from_file(base / "tokenizer.json")
     model = starting_model(base, replace(TINY, sentence_norm=norm), tokenizer)
     ids = torch.from_numpy(tokenizer.cut(["the river bank"], 16)[0].input_ids.astype(np.int64))[None]
-    _, kept = StartingModel(model)(ids, torch.ones_like(ids))
-    torch.testing.assert_close(kept, model.eval()(ids, torch.ones_like(ids))[1])
+    tokens, _, kept = StartingModel(model)(ids, torch.ones_like(ids))
+    expected = model.eval()(ids, torch.ones_like(ids))
+    torch.testing.assert_close(kept, expected[1])
+    torch.testing.assert_close(tokens, expected[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +22,8 @@ class Targets:
     teacher: Tensor | None = None  # [Q, D] teacher scores, NaN where it says nothing
     kept_queries: Tensor | None = None  # [Q, n_c] sentence vectors of the starting model
     kept_passages: Tensor | None = None  # [D, n_c]
+    kept_query_tokens: Tensor | None = None  # [mentions, n_t] token vectors of the starting model
+    kept_passage_tokens: Tensor | None = None  # [mentions, n_t]
 
 
 def loss_parts(
@@ -39,18 +42,25 @@ def loss_parts(
         parts["token_only"] = options.token_only * contrast(computed.tokens, targets)
     if targets.teacher is not None:
         parts["teacher"] = options.teacher_weight * divergence(scores, targets, options.teacher_scale)
-    if options.keep and targets.kept_queries is not None and targets.kept_passages is not None:
-        assert queries.sentences is not None
-        assert passages.sentences is not None
-        far = [
-            1.0 - functional.cosine_similarity(now, start, dim=-1)
-            for now, start in (
-                (queries.sentences, targets.kept_queries),
-                (passages.sentences, targets.kept_passages),
-            )
-        ]
-        parts["keep"] = options.keep * torch.cat(far).mean()
+    kept = targets.kept_queries, targets.kept_passages
+    if options.keep:
+        parts["keep"] = options.keep * distance((queries.sentences, passages.sentences), kept)
+    kept_tokens = targets.kept_query_tokens, targets.kept_passage_tokens
+    if options.keep_tokens:
+        parts["keep_tokens"] = options.keep_tokens * distance(
+            (queries.vectors, passages.vectors), kept_tokens
+        )
     return parts
+
+
+def distance(now: Sequence[Tensor | None], start: Sequence[Tensor | None]) -> Tensor:
+    """The mean cosine distance of vectors from those of the starting model."""
+    far = []
+    for vectors, before in zip(now, start, strict=True):
+        assert vectors is not None
+        assert before is not None
+        far.append(1.0 - functional.cosine_similarity(vectors, before, dim=-1))
+    return torch.cat(far).mean()
 
 
 def contrast(scores: Tensor, targets: Targets) -> Tensor:

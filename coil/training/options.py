@@ -80,6 +80,9 @@ class TrainingOptions:
     )
     # The loss
     keep: float = _option(0.0, "Weight of the term that keeps the sentence vector near the starting model's.")
+    keep_tokens: float = _option(
+        0.0, "Weight of the term that keeps the token vectors near the starting model's."
+    )
     teacher: Teacher = _option(
         "none", "Who gives the soft labels: 'hybrid' is starting model + BM25 in the batch."
     )
@@ -119,6 +122,10 @@ class TrainingOptions:
             )
         if self.n_c == 0 and self.keep:
             raise OptionMismatch("a model without a sentence vector (n_c = 0) cannot keep it", "set --keep 0")
+        if self.n_t == 0 and self.keep_tokens:
+            raise OptionMismatch(
+                "a model without token vectors (n_t = 0) cannot keep them", "set --keep-tokens 0"
+            )
         if self.token_only and not ((self.n_t or self.alpha) and self.n_c):
             raise OptionMismatch("--token-only needs both parts of the score", "set --token-only 0")
         if self.sentence_init == "principal" and self.sentence_norm == "layer":

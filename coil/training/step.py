@@ -88,10 +88,10 @@ class Step:
         device = self._processes.device
         excluded = torch.from_numpy(batch.excluded).to(device)
         teacher: Tensor | None = None
-        kept_queries = kept_passages = None
+        kept_queries = kept_passages = query_tokens = passage_tokens = None
         if self._start is not None:
-            pooled_queries, kept_queries = self._remember(batch.queries, queries)
-            pooled_passages, kept_passages = self._remember(batch.passages, passages)
+            query_tokens, pooled_queries, kept_queries = self._remember(batch.queries, queries)
+            passage_tokens, pooled_passages, kept_passages = self._remember(batch.passages, passages)
             if self._options.teacher == "hybrid":
                 lexical = self._bm25(
                     text_vectors(queries, None, pooled_queries),
@@ -105,24 +105,31 @@ class Step:
         if batch.taught is not None:
             teacher = torch.from_numpy(batch.taught).to(device)
         return Targets(
-            torch.from_numpy(batch.targets).to(device), excluded, teacher, kept_queries, kept_passages
+            torch.from_numpy(batch.targets).to(device),
+            excluded,
+            teacher,
+            kept_queries,
+            kept_passages,
+            query_tokens,
+            passage_tokens,
         )
 
     @torch.no_grad()
-    def _remember(self, texts: Sequence[TextTokens], layout: Layout) -> tuple[Tensor, Tensor]:
-        """What the starting model says of all texts: pooled vectors and sentence vectors."""
+    def _remember(self, texts: Sequence[TextTokens], layout: Layout) -> tuple[Tensor | None, Tensor, Tensor]:
+        """What the starting model says of all texts: token vectors, pooled vectors and sentence vectors."""
         assert self._start is not None
-        start = self._autocast(self._start)
+        start = self._start
 
         def both(ids: Tensor, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
-            pooled, sentence = start(ids, mask)
-            assert pooled is not None
-            assert sentence is not None
-            return None, torch.cat([pooled.float(), sentence.float()], dim=-1)
+            tokens, pooled, sentence = start(ids, mask)
+            return tokens, torch.cat([pooled.float(), sentence.float()], dim=-1)
 
         # Every process needs all of them; the frozen model is cheap enough to run whole everywhere.
-        cached = CachedTexts(texts, layout, both, self._options.micro_batch_tokens, self._processes.device)
+        cached = CachedTexts(
+            texts, layout, self._autocast(both), self._options.micro_batch_tokens, self._processes.device
+        )
         assert cached.sentences is not None
         width = cached.sentences.shape[1] - self._options.n_c
         joined = cached.sentences.detach()
-        return joined[:, :width], joined[:, width:]
+        tokens = cached.vectors.detach() if cached.vectors is not None else None
+        return tokens, joined[:, :width], joined[:, width:]

@@ -22,12 +22,14 @@ class StartingModel(nn.Module):
         self._model = copy.deepcopy(model).eval().requires_grad_(False)
 
     @torch.no_grad()
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
-        """[batch, length] → pooled vector of unit length [batch, width], sentence vector [batch, n_c]."""
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        """[batch, length] → token vectors [batch, length, n_t], pooled vector of unit length [batch, width],
+        sentence vector [batch, n_c]."""
         hidden = self._model.backbone(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         pooled = self._model.pool(hidden, attention_mask)
         sentence = self._model.sentence(pooled) if self._model.cls_proj is not None else pooled[:, :0]
-        return functional.normalize(pooled, dim=-1), sentence
+        tokens = self._model.tok_proj(hidden) if self._model.tok_proj is not None else None
+        return tokens, functional.normalize(pooled, dim=-1), sentence
 
 
 def z_scores(scores: Tensor, excluded: Tensor) -> Tensor:

@@ -181,7 +181,8 @@ class _Run:
         self._model, self._metrics, self._data = model, metrics, data
         self._plan = BatchPlan(data, options, tokenizer)
         self._validation = Validation(data, options, tokenizer)
-        start = StartingModel(model) if options.teacher == "hybrid" or options.keep else None
+        remembered = options.teacher == "hybrid" or options.keep or options.keep_tokens
+        start = StartingModel(model) if remembered else None
         self._step = Step(model, data.statistics, options, processes, start)
         self._trained = [p for p in model.parameters() if p.requires_grad]
         self._optimizer = torch.optim.AdamW(_groups(model, options), lr=options.lr)
