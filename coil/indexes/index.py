@@ -18,7 +18,7 @@ from coil.storage.intake import Consumed, OnDuplicate
 from coil.storage.lock import LOCK_FILE, writer_lock
 from coil.storage.manifest import MANIFEST_FILE, SEGMENTS_FOLDER, is_segment_file, read_manifest
 from coil.storage.memory import MOST_THREADS, MemoryPlan, default_budget, plan_memory, resident_bytes
-from coil.storage.snapshot import newer_state
+from coil.storage.snapshot import Holder, newer_state
 from coil.storage.writer import IndexWriter, Listener
 from coil.texts.columns import name_columns
 from coil.texts.given import GivenDocuments, Texts
@@ -125,7 +125,11 @@ class Index(IndexReader):
             state = self.build_state()
             return writer.build(
                 placed,
-                replace(state if state is not None else Consumed(), on_duplicate=on_duplicate),
+                replace(
+                    state if state is not None else Consumed(),
+                    on_duplicate=on_duplicate,
+                    sources=placed.sources,
+                ),
                 Listener(None, encoded, left_out or _warn_of_empty),
                 commit_every,
                 placed.are_files,
@@ -190,6 +194,12 @@ class Index(IndexReader):
         except OSError:
             return False
         return True
+
+    @contextmanager
+    def following(self) -> Iterator[tuple[IndexWriter, Holder]]:
+        """A writer for what a watch has found, and the holder of the state that it changes."""
+        with self._writer(self.encoder) as writer:
+            yield writer, self._holder
 
     @contextmanager
     def _writer(self, encoder: Encoder | None = None) -> Iterator[IndexWriter]:

@@ -126,6 +126,11 @@ class Skipped:
         if remedy:
             self._remedies[kind] = remedy
 
+    def count_other(self, path: Path) -> None:
+        """One more, of a kind that is not one document."""
+        records = kind_of(path) in (".jsonl", ".ndjson", ".tsv", ".csv", ".parquet")
+        self.count(path, "index such files by name" if records else "")
+
     def name(self, path: Path, reason: str) -> None:
         """One more, which by its name should have been a document."""
         _log.warning("skipped %s: %s", name_of(path), reason)
@@ -141,10 +146,17 @@ class Skipped:
             _log.warning("skipped %s: %s", how_many(self._counts.total(), "file"), ", ".join(kinds))
 
 
-def walk(folder: Path) -> Iterator[Path]:
-    """The files below a folder, in the same order on every machine; links to folders are not followed."""
+def walk(folder: Path, blocked: list[Path] | None = None) -> Iterator[Path]:
+    """The files below a folder, in the same order on every machine; links to folders are not followed.
+
+    A folder that cannot be read is an error, or goes into `blocked`; one that was just removed has no files.
+    """
 
     def stop(error: OSError) -> None:
+        if blocked is not None:
+            if not isinstance(error, FileNotFoundError | NotADirectoryError):
+                blocked.append(Path(error.filename))
+            return
         raise InputError(
             f"{error.filename} cannot be read: {error.strerror}", "check the permissions of the folder"
         )
@@ -177,10 +189,8 @@ def readable_files(folder: Path) -> Iterator[Path]:
 def read_folder(folder: Path, gauge: Gauge, skipped: Skipped) -> Iterator[Document]:
     """The documents of a folder."""
     for path in walk(folder):
-        kind = kind_of(path)
-        if kind not in KINDS:
-            records = kind in (".jsonl", ".ndjson", ".tsv", ".csv", ".parquet")
-            skipped.count(path, "index such files by name" if records else "")
+        if kind_of(path) not in KINDS:
+            skipped.count_other(path)
         elif not path.is_file():  # a pipe, or a link to nowhere
             skipped.name(path, "not a file")
         else:
