@@ -212,7 +212,9 @@ class Index(IndexReader):
         with writer_lock(self.folder) as folder:
             self._catch_up(folder)
             settings = self._settings
-            precision, long, context = settings["precision"], settings["long"], settings.get("context", 0)
+            with self._holder.held() as current:
+                context = current.context
+            precision, long = settings["precision"], settings["long"]
             yield IndexWriter(folder, self._holder, encoder, precision, long, plan, context)
 
     def _catch_up(self, folder: Folder) -> None:

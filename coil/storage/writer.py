@@ -34,6 +34,7 @@ from coil.storage.publishing import Publisher
 from coil.storage.snapshot import Holder, Snapshot, living_documents
 from coil.storage.stored_segment import write_stored_segment
 from coil.texts.values import Document
+from coil.tokens.contexts import ContextRule
 from coil.tokens.tokenizer import GoOn
 from coil.vectors.encoder import Encoder
 
@@ -105,9 +106,9 @@ class IndexWriter:
         precision: Precision,
         long: Long,
         plan: MemoryPlan,
-        context: int,
+        context: ContextRule,
     ) -> None:
-        """`context`: tokens of a document's title and headings that each of its rows may begin with."""
+        """`context`: what of a document's title and headings each of its rows begins with."""
         self._folder, self._holder, self._given_encoder = folder, holder, encoder
         self._precision, self._long, self._plan, self._context = precision, long, plan, context
         self._window = LEAST_WINDOW  # texts of the next one
