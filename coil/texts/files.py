@@ -28,8 +28,9 @@ from typing import Any
 from coil.errors import InputError, MissingExtra, NotText, how_many, require
 from coil.texts.html import html_charset, read_html
 from coil.texts.markup import find_headings, markup_of, read_front_matter
-from coil.texts.office import read_docx, read_pdf
+from coil.texts.office import read_docx
 from coil.texts.opening import BYTE_ORDER_MARK, Gauge, Source, is_utf8, name_of, read_text, split_name
+from coil.texts.pdf import read_pdf
 from coil.texts.records import plain_value
 from coil.texts.values import Document, clean
 
@@ -70,7 +71,7 @@ def read_file(path: Path, doc_id: str, gauge: Gauge) -> Document:
     data, where, kind = read_text(path, gauge), name_of(path), kind_of(path)
     title, fields = "", {}
     if kind == ".pdf":
-        title, text = read_pdf(data, where)
+        title, text = read_pdf(data, where, gauge.longest)
     elif kind == ".docx":
         title, text = read_docx(data, where, gauge.longest)
     else:
