@@ -95,6 +95,8 @@ def read_pdf(
                         f"{where} has more than {longest:,} characters of text, which exceeds the limit",
                         "split the document, or raise --memory",
                     )
+            else:  # it said nothing more: its status tells why
+                process.wait()
     if title is None:
         raise _ended(where, limits, len(pages), watchdog.has_bitten, process.returncode)
     text = "\n\n".join(page for page in pages if page)
