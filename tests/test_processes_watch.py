@@ -178,7 +178,8 @@ def test_an_index_within_the_folder_wakes_nobody(notes: Path) -> None:
     assert len(rounds) == 3, watcher.told
 
 
-def test_a_watch_that_is_killed_while_it_builds_goes_on(notes: Path) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
+def test_a_watch_that_is_stopped_while_it_builds_goes_on(notes: Path, number: int, status: int) -> None:
     out = notes.parent / "notes.coil"
     for i in range(3_000):
         (notes / f"{i}.txt").write_text(f"note {i} of a bank by the river " * 20)
@@ -195,12 +196,14 @@ def test_a_watch_that_is_killed_while_it_builds_goes_on(notes: Path) -> None:
 
     try:
         wait_for(committed)
-        watcher.end(signal.SIGKILL)
+        assert watcher.end(number) == status
     finally:
         watcher.process.kill()
         watcher.process.wait()
         assert watcher.process.stderr is not None
         watcher.process.stderr.close()
+    assert run(["verify", str(out)]) == 0
+    assert 0 < len(texts(out)) < 3_001
     for i in range(5, 3_000):
         (notes / f"{i}.txt").unlink()
     with watching(notes, "--out", out):

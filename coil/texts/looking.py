@@ -84,8 +84,9 @@ def _files(source: Path, blocked: list[Path]) -> Iterable[tuple[Path, str | None
         return [(source, clean(source.name) if is_one_text(source) else None)]
     if (corpus := find_in_folder(source, CORPUS_FILE)) is not None:
         return [(corpus, None)]
+    above = len(os.path.join(source, ""))
     paths = (path for path in walk(source, blocked) if kind_of(path) in KINDS)
-    return ((path, clean(path.relative_to(source).as_posix())) for path in paths)
+    return ((path, clean(str(path)[above:].replace(os.sep, "/"))) for path in paths)
 
 
 def _note(look: Look, file: SourceFile) -> None:
