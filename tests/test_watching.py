@@ -161,6 +161,18 @@ def test_documents_from_elsewhere_stay(world: World, caplog: pytest.LogCaptureFi
     assert world.texts() == {"elsewhere": "loan", "c.txt": "river c"}
 
 
+def test_a_document_that_equals_a_file_becomes_the_file_s(world: World) -> None:
+    world.write("a.txt", "river")
+    world.write("b.txt", "bank")
+    world.index.add(read_documents(world.root))
+    assert world.settle() == Round()
+    assert world.encoder.texts == []
+    world.write("a.txt", "boat")
+    (world.root / "b.txt").unlink()
+    assert world.again() == Round(updated=1, removed=1)
+    assert world.texts() == {"a.txt": "boat"}
+
+
 def test_another_folder_is_elsewhere(world: World, tmp_path: Path) -> None:
     world.write("a.txt", "river a")
     world.settle()
