@@ -255,9 +255,9 @@ def test_a_segment_is_committed_while_the_next_is_encoded(
     commits: list[bool] = []
     commit = writer.IndexWriter._commit
 
-    def slow(self: Any, pending: Any, is_build: bool) -> list[str]:
+    def slow(self: Any, pending: Any, **others: Any) -> list[str]:
         commits.append(went_on.wait(10) if not commits else True)
-        return commit(self, pending, is_build)
+        return commit(self, pending, **others)
 
     class Watched(HashEncoder):
         def encode_documents(self, texts: Iterable[str]) -> Any:
@@ -280,10 +280,10 @@ def test_what_goes_wrong_in_any_thread_arrives(
     corpus = write_corpus(tmp_path / "corpus.jsonl", some_documents(40))
     commit = writer.IndexWriter._commit
 
-    def fails_third(self: Any, pending: Any, is_build: bool) -> list[str]:
+    def fails_third(self: Any, pending: Any, **others: Any) -> list[str]:
         if pending.documents[0][0] > 2 * COMMIT_EVERY:
             raise error("told")
-        return commit(self, pending, is_build)
+        return commit(self, pending, **others)
 
     with monkeypatch.context() as patched:
         patched.setattr(writer.IndexWriter, "_commit", fails_third)

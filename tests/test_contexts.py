@@ -19,8 +19,9 @@ from coil.hits.reranker import rerank
 from coil.indexes.opening import create, open_index
 from coil.lists.rows import row_spans, row_texts
 from coil.storage.manifest import MANIFEST_FILE
+from coil.texts.corpora import read_documents
 from coil.texts.values import Document
-from coil.tokens.contexts import MOST_TOKENS, Outline, RowText
+from coil.tokens.contexts import MOST_TOKENS, ContextRule, Outline, RowText
 from coil.tokens.tokenizer import Tokenizer
 from coil.vectors.onnx_encoder import OnnxEncoder
 from tests.hash_encoder import HashEncoder
@@ -83,18 +84,22 @@ def test_every_character_of_a_context_is_found_again() -> None:
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.sampled_from(["# river", "## bank", "### é x", "water flow", "\n", "```", "money. loan"])),
+    st.sampled_from(["", "---\ntags: [loan, money]\nby: A river\n---\n", f"---\nx: y{' z' * 90}\n---\n"]),
     st.sampled_from(["", "river", "a long title " * 12, "x" * 90]),
     st.sampled_from(["a.md", "folder/some name.md", "plain", "n.txt"]),
     st.integers(0, 48),
 )
-def test_rows_fit_and_their_spans_are_the_text(lines: list[str], title: str, name: str, most: int) -> None:
+def test_rows_fit_and_their_spans_are_the_text(
+    lines: list[str], front: str, title: str, name: str, most: int
+) -> None:
     encoder = HashEncoder(profile=replace(WEIGHED, document_length=40))
-    text = "\n".join(lines * 4)
+    text = front + "\n".join(lines * 4)
+    rule = ContextRule(most, front_matter=True)
     document = Document(name, text, {"title": title} if title else {})
-    spans = row_spans(encoder, document, "chunk", most)
+    spans = row_spans(encoder, document, "chunk", rule)
     assert (spans[0][0], spans[-1][1]) == (0, len(text))
     assert all(before[1] >= after[0] for before, after in pairwise(spans))
-    rows = list(row_texts(encoder, document, spans, most))
+    rows = list(row_texts(encoder, document, spans, rule))
     length = encoder.config.profile.document_length
     for row, tokens in zip(rows, TOKENIZER.cut([row.text for row in rows], length), strict=True):
         assert tokens.dropped == 0
@@ -200,6 +205,82 @@ def test_an_index_made_without_contexts_stays_without(tmp_path: Path) -> None:
         index.add([document])
         segment = index.searcher.collection.segments[0].segment
         assert len(segment.rows_at(segment.find("river"))[0]) == segment.n_rows > 1
+
+
+FRONT = """---
+title: A guide
+date: 2024-05-01
+draft: false
+image: /img/kubernetes.png
+tags:
+  - kubernetes
+  - "roll out"
+author: Jane Doe
+---
+"""
+
+
+def test_the_words_of_the_front_matter_come_after_the_headings() -> None:
+    guide = Document("guide.md", FRONT + GUIDE, {"title": "A guide"})
+    start = guide.text.index("steep")
+    row = Outline(guide, front_matter=True).row(TOKENIZER, (start, start + 5), 100)
+    assert row.context == "A guide › Guide › Rivers › Banks › kubernetes › roll out › Jane Doe"
+    for word in ("kubernetes", "out", "Doe"):
+        at = row.text.index(word)
+        place = row.place((at, at + len(word)))
+        assert (place.where, guide.text[slice(*place.span)]) == ("field", word)
+        assert place.span[0] > FRONT.index("tags") or word == "Doe"
+    first = Outline(guide, front_matter=True).row(TOKENIZER, (0, len(FRONT)), 100)
+    assert first.context == ""  # it has all of it itself
+    assert (
+        Outline(guide).row(TOKENIZER, (start, start + 5), 100).context == "A guide › Guide › Rivers › Banks"
+    )
+    for name in ("guide.txt", "guide.rst", "guide.html", "guide"):
+        other = Document(name, guide.text, guide.fields)
+        assert "Jane" not in Outline(other, front_matter=True).row(TOKENIZER, (start, start + 5), 100).context
+
+
+def test_front_matter_belongs_to_every_chunk(tmp_path: Path, bundled: OnnxEncoder) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "guide.md").write_text(FRONT + GUIDE.replace("steep", FILLER + "a steep kingfisher"))
+    with create(tmp_path / "a.coil", encoder=bundled) as index:
+        index.add(read_documents(notes))
+        segment = index.searcher.collection.segments[0].segment
+        assert len(segment.rows_at(segment.find("kubernet"))[0]) == segment.n_rows > 2
+        [hit] = index.search("kubernetes kingfisher", k=1, filter='author = "Jane Doe"')
+        assert hit.chunk[0] > 0
+        assert hit.fields["tags"] == ["kubernetes", "roll out"]
+        assert hit.context == "A guide › Guide › Rivers › Banks"  # where it is, not what it is about
+        told = index.explain("kubernetes kingfisher", "guide.md")
+        assert told.score == pytest.approx(hit.score, rel=1e-5)
+        assert {match.query_token: match.where for match in told.matches} == {
+            "kubernetes": "field",
+            "kingfisher": "text",
+        }
+        [shown] = [line for line in str(told).splitlines() if line.startswith("  kubernetes")]
+        assert "field: " in shown
+        assert "tags: - [kubernetes]" in shown
+        text = index.document("guide.md").text
+        assert text[slice(*told.matches[0].document_span)] == "kubernetes"
+        index.verify()
+        found = rerank(bundled, {"q": "kubernetes kingfisher"}, {"q": ["guide.md"]}, read_documents(notes))
+        assert dict(found.rows["q"]) == pytest.approx({"guide.md": hit.score})
+
+
+def test_an_index_made_without_front_matter_stays_without(tmp_path: Path, bundled: OnnxEncoder) -> None:
+    create(tmp_path / "a.coil", encoder=bundled).close()
+    change_manifest(tmp_path / "a.coil", lambda manifest: manifest["settings"].pop("front_matter"))
+    with open_index(tmp_path / "a.coil", bundled) as index:
+        index.add([Document("guide.md", FRONT + GUIDE, {"title": "A guide"})])
+        segment = index.searcher.collection.segments[0].segment
+        assert segment.rows_at(segment.find("kubernet"))[0].tolist() == [0]
+        told = index.explain("loan", "guide.md")
+        assert "kubernetes" not in told.context
+        assert told.score == pytest.approx(index.search("loan", k=1)[0].score)
+    change_settings(tmp_path / "a.coil", front_matter=1)
+    with pytest.raises(DamagedManifest, match="front_matter"):
+        open_index(tmp_path / "a.coil", bundled)
 
 
 @pytest.mark.parametrize("wrong", [-1, "48", None, 1.5, True, 1 << 20])

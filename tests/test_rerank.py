@@ -326,6 +326,20 @@ def test_both_ways_of_the_verb_write_the_same_run(files: Path, tmp_path: Path, c
         assert (reranked["q1"]["otter"] == 0.0) == (by in ("tokens", "bm25"))
 
 
+def test_the_columns_of_a_table_are_named_as_for_an_index(files: Path, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    lines = [line.split("\t") for line in (files / "corpus.tsv").read_text().splitlines()]
+    table.write_text("url,topic,words,text\n" + "".join(f'{i},A title,"{t}",not this\n' for i, t in lines))
+    columns = ["--id-column", "url", "--text-column", "words", "--title-column", "topic"]
+    assert run(["index", str(table), "--out", str(tmp_path / "t.coil"), *columns]) == 0
+    common = ["--queries", str(files / "queries.tsv"), "--run", str(files / "in.trec")]
+    outs = [tmp_path / name for name in ("index.trec", "corpus.trec", "untitled.trec")]
+    assert run(["rerank", "--index", str(tmp_path / "t.coil"), *common, "--out", str(outs[0])]) == 0
+    assert run(["rerank", "--corpus", str(table), *common, "--out", str(outs[1]), *columns]) == 0
+    assert run(["rerank", "--corpus", str(table), *common, "--out", str(outs[2]), *columns[:4]]) == 0
+    assert outs[0].read_text() == outs[1].read_text() != outs[2].read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "told"),
     [
@@ -333,6 +347,10 @@ def test_both_ways_of_the_verb_write_the_same_run(files: Path, tmp_path: Path, c
         (["--corpus", "{f}/corpus.tsv", "--index", "{f}/a.coil"], 2, "Give --corpus CORPUS or --index"),
         (["--index", "{f}/a.coil", "--precision", "int8"], 2, "--precision requires --corpus"),
         (["--index", "{f}/a.coil", "--long", "chunk"], 2, "--long requires --corpus"),
+        (["--index", "{f}/a.coil", "--id-column", "url"], 2, "--id-column requires --corpus"),
+        (["--index", "{f}/a.coil", "--text-column", "a"], 2, "--text-column requires --corpus"),
+        (["--index", "{f}/a.coil", "--title-column", "t"], 2, "--title-column requires --corpus"),
+        (["--corpus", "{f}/corpus.tsv", "--id-column", "url"], 1, "has no column 'url'"),
         (["--index", "{f}/a.coil", "--model", "m"], 1, "'m' is neither a folder nor"),
         (["--corpus", "{f}/none.tsv"], 1, "none.tsv"),
         (["--index", "{f}/none.coil"], 1, "there is no index"),

@@ -27,6 +27,7 @@ from coil.service.problems import Problem
 from coil.service.workers import Job, Workers
 from coil.texts.values import Document
 from coil.tokens.chunks import chunk_spans
+from coil.tokens.contexts import NO_CONTEXT
 from coil.vectors.token_vectors import TokenVectors
 from tests.hash_encoder import HashEncoder, answers
 from tests.raw_http import read_answer, wait_until
@@ -180,7 +181,7 @@ def test_little_is_encoded_between_two_looks_at_the_time(text: str) -> None:
                 most = max(most, tokens)
                 yield vectors
 
-    [(_, rows)] = encode_spans(Counting(), [(1, Document("a", text), spans)], 0, go_on)
+    [(_, rows)] = encode_spans(Counting(), [(1, Document("a", text), spans)], NO_CONTEXT, go_on)
     assert len(rows) == len(spans)
     assert most < 9_000
 

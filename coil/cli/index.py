@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from coil.cli.columns import column_options
 from coil.cli.progress import document_bar, tell_size, tell_time
-from coil.errors import DuplicateId, IndexLocked, InputError, how_many
+from coil.errors import DuplicateId, IndexLocked, InputError, how_many, require
 from coil.indexes.building import check_build, open_build
 from coil.indexes.index import tell_left_out
 from coil.storage.memory import default_budget, longest_line, parse_size
@@ -45,6 +45,10 @@ COMMIT_EVERY = 16_384  # documents: what a kill costs at most, about a minute of
 @column_options
 @click.option("--resume", is_flag=True, help="Continue an interrupted build.")
 @click.option(
+    "--watch", is_flag=True,
+    help="Keep the index in step with the files until Ctrl-C; the index may exist already.",
+)  # fmt: skip
+@click.option(
     "--dry-run", is_flag=True, help="Only read the corpus, and report what a build would take or refuse."
 )
 def command(
@@ -59,6 +63,7 @@ def command(
     text_column: tuple[str, ...],
     title_column: str | None,
     resume: bool,
+    watch: bool,
     dry_run: bool,
 ) -> None:
     """Build an index from files of records (.jsonl, .tsv, .csv, .parquet), folders and files of text, or -.
@@ -78,8 +83,13 @@ def command(
     A build that was killed or interrupted can be continued with --resume and the same corpus. What was read
     before is read again, but not encoded again; if it has changed, the build stops with an error.
 
+    With --watch (extra watch) the index is built, or brought in step, and then follows the files: what is
+    new is added, what has changed is updated, what is gone is removed, and nothing else is touched. Documents
+    of other sources stay; --on-duplicate update lets a file replace one of these that has its id.
+
     \b
       coil index notes/ --out notes.coil
+      coil index notes/ --out notes.coil --watch
       coil index README.md CHANGES.md --out readme.coil
       coil index faq.csv --out faq.coil --id-column url --text-column question --text-column answer
       coil index passages.tsv.gz --out passages.coil --dry-run
@@ -95,6 +105,9 @@ def command(
     )
     columns = documents.columns
     documents.gauge.longest = longest_line(budget or default_budget())
+    if watch:
+        _watch(documents, out, model, precision, long, on_duplicate, budget, resume or dry_run)
+        return
     if dry_run:
         before = check_build(out, model, precision, long, on_duplicate, resume, columns)
         documents.columns = before.columns
@@ -144,6 +157,29 @@ def command(
         f"{tell_size(facts.bytes_lists + facts.bytes_documents)}",
         err=True,
     )
+
+
+def _watch(
+    documents: Documents,
+    out: Path,
+    model: str | None,
+    precision: Any,
+    long: Any,
+    on_duplicate: Any,
+    memory: int | None,
+    is_contradicted: bool,
+) -> None:
+    from coil.cli.watching import follow, open_watched
+    from coil.indexes.watching import Watch
+
+    if is_contradicted:
+        raise click.UsageError("--watch goes on where it stopped; use it without --resume and --dry-run.")
+    if not documents.paths:
+        raise click.UsageError("--watch needs files or folders.")
+    require("watchfiles", "watch")
+    index, is_new = open_watched(out, model, precision, long, memory)
+    watch = Watch(index, documents.paths, documents.columns, on_duplicate, documents.gauge.longest)
+    follow(watch, index, out, is_new)
 
 
 def _predict(documents: Documents, model: str | None, precision: Any, long: Any, on_duplicate: Any) -> None:

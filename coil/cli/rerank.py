@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 from tqdm import tqdm
 
+from coil.cli.columns import column_options
 from coil.cli.search import by_option
 from coil.errors import InputError, how_many
 from coil.hits.reranker import AT_ONCE, rerank
@@ -31,6 +32,7 @@ SHOWN = 3  # ids named in a message
     type=click.Path(path_type=Path),
     help="Instead of --corpus: an index that contains the candidates.",
 )
+@column_options
 @click.option("--queries", required=True, help="The texts of the queries: .tsv, .jsonl, a BEIR folder …")
 @click.option("--run", required=True, help="The TREC run with the candidates.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The TREC run to write.")
@@ -57,6 +59,9 @@ def command(
     ctx: click.Context,
     corpus: tuple[str, ...],
     index: Path | None,
+    id_column: str | None,
+    text_column: tuple[str, ...],
+    title_column: str | None,
     queries: str,
     run: str,
     out: Path,
@@ -75,21 +80,26 @@ def command(
 
     Every candidate is returned; one that shares no word with the query scores 0 if there is no sentence
     part. Equal scores are in the order of the corpus. Candidates that are not in the corpus or the index
-    are skipped and counted; a query of the run that is not in --queries is an error.
+    are skipped and counted; a query of the run that is not in --queries is an error. The columns of a corpus
+    are named as in `coil index`; those of --queries are the usual ones.
 
     \b
       coil rerank --corpus scifact/ --queries scifact/ --run bm25.trec --out coil.trec
       coil rerank --index scifact.coil --queries scifact/ --run bm25.trec -k 100 --out coil.trec
       coil rerank --index scifact.coil --queries scifact/ --run bm25.trec --by dense --out dense.trec
+      coil rerank --corpus faq.csv --id-column url --queries q.tsv --run a.trec --out b.trec
       coil evaluate scifact/ bm25.trec coil.trec
     """
     if bool(corpus) == (index is not None):
         raise click.UsageError("Give --corpus CORPUS or --index INDEX.")
     if index is not None:
-        for name in ("precision", "long"):
+        for name in ("precision", "long", "id_column", "text_column", "title_column"):
             if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
-                raise click.UsageError(f"--{name} requires --corpus; an index has its own setting.")
-    documents = read_documents(*corpus)  # before the long work: a wrong path is told at once
+                option = name.replace("_", "-")
+                raise click.UsageError(f"--{option} requires --corpus; an index has its own setting.")
+    documents = read_documents(
+        *corpus, id_column=id_column, text_column=text_column, title_column=title_column
+    )  # before the long work: a wrong path is told at once
     candidates = {query_id: list(found)[:depth] for query_id, found in read_run(run).items()}
     if not candidates:
         raise InputError(

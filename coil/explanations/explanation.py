@@ -41,8 +41,8 @@ class Mention:
     """A place in the document that a query token was compared with; `similarity` is v_q · v_d.
 
     `fit` is what that makes; see `Match`. `where` says whether it is in the chunk's own text, or in the path,
-    the title or a heading that the chunk was read with. `span` is then where the document's text has that,
-    and empty, (0, 0), where it does not.
+    the title, a heading or a field of the front matter that the chunk was read with. `span` is then where the
+    document's text has that, and empty, (0, 0), where it does not.
     """
 
     token: str
@@ -94,8 +94,8 @@ class Explanation:
 
     `chunk` are the characters of the document that were scored, out of `characters`: the chunk that is best
     for this query, or what the model could take of a text that is cut off (`document_dropped` tokens were
-    not read, nor `query_dropped` of the query). `context` is what it was read with: path, title and headings
-    that the chunk itself does not have.
+    not read, nor `query_dropped` of the query). `context` is what it was read with: path, title, headings
+    and front matter that the chunk itself does not have.
 
     `own_score` is what the query's own text would score as a document: something to hold `score` against,
     since a score by itself says little. It is no limit, but a text has to say what the query says, in its

@@ -13,6 +13,7 @@ from coil.lists.segment import MOST_ROWS, LiveSegment, Segment
 from coil.scores.prepared import KnowsCollection
 from coil.scores.statistics import Statistics
 from coil.texts.values import Document
+from coil.tokens.contexts import NO_CONTEXT, ContextRule
 from coil.vectors.config import ModelConfig
 from coil.vectors.encoder import Encoder
 from coil.vectors.token_vectors import TokenVectors
@@ -34,8 +35,8 @@ class Collection(Protocol):
         ...
 
     @property
-    def context(self) -> int:
-        """Tokens of context that rows may begin with."""
+    def context(self) -> ContextRule:
+        """What rows begin with."""
         ...
 
     def document(self, ordinal: int) -> Document:
@@ -64,7 +65,7 @@ class Collection(Protocol):
 class MemoryCollection:
     """Documents and their lists in memory; the ordinal of a document is its place."""
 
-    context = 0
+    context = NO_CONTEXT
 
     def __init__(self, documents: Sequence[Document], segments: Sequence[Segment]) -> None:
         self.documents = documents

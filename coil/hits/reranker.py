@@ -32,7 +32,7 @@ from coil.scores.statistics import Tally
 from coil.texts.corpora import Documents
 from coil.texts.questions import check_ids, check_list
 from coil.texts.values import Document
-from coil.tokens.contexts import MOST_TOKENS
+from coil.tokens.contexts import USUAL_CONTEXT
 from coil.tokens.profile import By
 from coil.vectors.encoder import Encoder
 
@@ -266,8 +266,8 @@ def _counter(encoder: Encoder, long: Long, counts: Tally | None) -> Callable[[Do
 
     def count(document: Document) -> None:
         if counts is not None and document.text.strip():
-            spans = row_spans(encoder, document, long, MOST_TOKENS)
-            rows = [row.text for row in row_texts(encoder, document, spans, MOST_TOKENS)]
+            spans = row_spans(encoder, document, long, USUAL_CONTEXT)
+            rows = [row.text for row in row_texts(encoder, document, spans, USUAL_CONTEXT)]
             for keyed in encoder.keys.of_texts(rows, encoder.config.profile.document_length):
                 counts.add(keyed.keys)
 
@@ -315,7 +315,7 @@ def _blocks(
         return SegmentBuilder(encoder.config.profile, encoder.config.n_t, encoder.config.n_c, precision)
 
     builder, block = fresh(), list[str]()
-    for ordinal, (document, rows) in enumerate(encode_rows(encoder, documents, long, MOST_TOKENS)):
+    for ordinal, (document, rows) in enumerate(encode_rows(encoder, documents, long, USUAL_CONTEXT)):
         if block and (len(builder) + len(rows) > block_rows or builder.bytes > BLOCK_BYTES):
             yield block, builder.finish()
             builder, block = fresh(), []

@@ -18,7 +18,7 @@ from coil.storage.intake import Consumed, OnDuplicate
 from coil.storage.lock import LOCK_FILE, writer_lock
 from coil.storage.manifest import MANIFEST_FILE, SEGMENTS_FOLDER, is_segment_file, read_manifest
 from coil.storage.memory import MOST_THREADS, MemoryPlan, default_budget, plan_memory, resident_bytes
-from coil.storage.snapshot import newer_state
+from coil.storage.snapshot import Holder, newer_state
 from coil.storage.writer import IndexWriter, Listener
 from coil.texts.columns import name_columns
 from coil.texts.given import GivenDocuments, Texts
@@ -125,7 +125,11 @@ class Index(IndexReader):
             state = self.build_state()
             return writer.build(
                 placed,
-                replace(state if state is not None else Consumed(), on_duplicate=on_duplicate),
+                replace(
+                    state if state is not None else Consumed(),
+                    on_duplicate=on_duplicate,
+                    sources=placed.sources,
+                ),
                 Listener(None, encoded, left_out or _warn_of_empty),
                 commit_every,
                 placed.are_files,
@@ -192,6 +196,12 @@ class Index(IndexReader):
         return True
 
     @contextmanager
+    def following(self) -> Iterator[tuple[IndexWriter, Holder]]:
+        """A writer for what a watch has found, and the holder of the state that it changes."""
+        with self._writer(self.encoder) as writer:
+            yield writer, self._holder
+
+    @contextmanager
     def _writer(self, encoder: Encoder | None = None) -> Iterator[IndexWriter]:
         """`encoder`: for documents that come in; deleting and merging need no model."""
         plan = self._plan
@@ -202,7 +212,9 @@ class Index(IndexReader):
         with writer_lock(self.folder) as folder:
             self._catch_up(folder)
             settings = self._settings
-            precision, long, context = settings["precision"], settings["long"], settings.get("context", 0)
+            with self._holder.held() as current:
+                context = current.context
+            precision, long = settings["precision"], settings["long"]
             yield IndexWriter(folder, self._holder, encoder, precision, long, plan, context)
 
     def _catch_up(self, folder: Folder) -> None:

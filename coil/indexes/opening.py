@@ -17,7 +17,7 @@ from coil.storage.intake import Consumed, OnDuplicate
 from coil.storage.lock import LOCK_FILE, writer_lock
 from coil.storage.manifest import MANIFEST_FILE, Manifest, is_partial, publish
 from coil.texts.columns import USUAL, Columns
-from coil.tokens.contexts import MOST_TOKENS
+from coil.tokens.contexts import USUAL_CONTEXT
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
@@ -50,7 +50,8 @@ def create(
         "config": encoder.config.to_json(),
         "precision": precision,
         "long": long,
-        "context": MOST_TOKENS,
+        "context": USUAL_CONTEXT.tokens,
+        "front_matter": USUAL_CONTEXT.front_matter,
     }
     build = None
     if build_with is not None:

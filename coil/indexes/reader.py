@@ -54,6 +54,7 @@ _SETTINGS = {
     "precision": str,
     "long": str,
     "context": int,
+    "front_matter": bool,
 }
 _LONGEST_CONTEXT = 1 << 16
 
@@ -420,7 +421,7 @@ def open_holder(folder: Path) -> Holder:
 
 
 def _check_settings(manifest: Manifest, folder: Path) -> None:
-    settings = {"context": 0, **manifest.settings}  # before there was one, it was 0
+    settings = {"context": 0, "front_matter": False, **manifest.settings}  # what older indexes have
     for name, kind in _SETTINGS.items():
         usable = name in settings and isinstance(settings[name], kind)
         if usable and name in _CHOICES:

@@ -10,7 +10,7 @@ from coil.errors import InputError
 from coil.lists.segment import MOST_ROWS
 from coil.texts.values import Document
 from coil.tokens.chunks import chunk_spans
-from coil.tokens.contexts import Outline, RowText, context_room
+from coil.tokens.contexts import ContextRule, Outline, RowText, context_room
 from coil.tokens.tokenizer import GoOn
 from coil.vectors.encoder import Encoder
 from coil.vectors.token_vectors import TokenVectors
@@ -25,17 +25,19 @@ _PART = 8_192  # tokens, at most, that are encoded between two calls of `go_on`:
 
 
 def encode_rows(
-    encoder: Encoder, documents: Iterable[Document], long: Long, context: int
+    encoder: Encoder, documents: Iterable[Document], long: Long, context: ContextRule
 ) -> Iterator[tuple[Document, Rows]]:
     """Each document with its rows, in order; few documents are held at a time."""
     cut = ((document, document, row_spans(encoder, document, long, context)) for document in documents)
     return encode_spans(encoder, cut, context)
 
 
-def row_texts(encoder: Encoder, document: Document, spans: Sequence[Span], context: int) -> Iterator[RowText]:
-    """What the model reads of each row: a context of at most so many tokens, and its span."""
-    most = context_room(encoder.tokenizer, encoder.config.profile.document_length, context)
-    outline = Outline(document) if most > 0 else None
+def row_texts(
+    encoder: Encoder, document: Document, spans: Sequence[Span], context: ContextRule
+) -> Iterator[RowText]:
+    """What the model reads of each row: its context, and its span."""
+    most = context_room(encoder.tokenizer, encoder.config.profile.document_length, context.tokens)
+    outline = Outline(document, context.front_matter) if most > 0 else None
     for span in spans:
         yield outline.row(encoder.tokenizer, span, most) if outline else RowText(document, span)
 
@@ -43,7 +45,7 @@ def row_texts(encoder: Encoder, document: Document, spans: Sequence[Span], conte
 def encode_spans(
     encoder: Encoder,
     documents: Iterable[tuple[T, Document, Sequence[Span]]],
-    context: int,
+    context: ContextRule,
     go_on: GoOn | None = None,
 ) -> Iterator[tuple[T, Rows]]:
     """What each document belongs to, with the rows of its spans, in order; one without spans has no rows.
@@ -87,20 +89,20 @@ def row_spans(
     encoder: Encoder,
     document: Document,
     long: Long,
-    context: int,
+    context: ContextRule,
     place: Callable[[Document], str] | None = None,
     go_on: GoOn | None = None,
 ) -> list[Span]:
     """The characters of each row: the text, which the encoder truncates, or the chunks of a long one.
 
-    `context` tokens at most are put before each.
+    `context` says what is put before each.
     `place` says where the document comes from, for the error that it has more chunks than a segment has rows.
     """
     if long == "truncate":
         return [(0, len(document.text))]
     length, tokenizer = encoder.config.profile.document_length, encoder.tokenizer
-    outline = Outline(document)
-    reserved = outline.reserved(tokenizer, context_room(tokenizer, length, context))
+    outline = Outline(document, context.front_matter)
+    reserved = outline.reserved(tokenizer, context_room(tokenizer, length, context.tokens))
     headings = [heading.start for heading in outline.headings]
     spans = chunk_spans(tokenizer, document.text, length, go_on, headings, reserved)
     if len(spans) > MOST_ROWS:

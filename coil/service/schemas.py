@@ -164,8 +164,8 @@ class MatchOut(BaseModel):
     contribution: float
     floored: bool = Field(description="whether fit was below 0 and counts as 0")
     where: Where = Field(
-        description="text, or the path, title or heading that the chunk was read with; document_span is then "
-        "[0, 0] if the text does not have that"
+        description="text, or the path, title, heading or field (of the front matter) that the chunk was "
+        "read with; document_span is then [0, 0] if the text does not have that"
     )
     runner_ups: list[RunnerUpOut]
 

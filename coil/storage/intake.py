@@ -16,6 +16,7 @@ from coil.texts.values import Document
 
 OnDuplicate = Literal["error", "update", "skip"]
 Span = tuple[int, int]
+Refused = Callable[[Document, InputError], object]
 
 NOTHING_READ = bytes(16)
 MOST_BYTES = 999_000_000  # of a document: SQLite takes a row of a thousand million, its own bytes included
@@ -62,10 +63,12 @@ class Consumed:
     finished: bool = False
     empty: int = 0
     columns: Columns = USUAL  # that were named for the corpus
+    sources: tuple[str, ...] = ()  # its files and folders, as absolute paths; none where it is something else
 
     def to_json(self) -> dict[str, Any]:
-        """As the manifest keeps it; columns only where some were named."""
+        """As the manifest keeps it; columns and sources only where there are some."""
         columns = {"columns": self.columns.to_json()} if self.columns.named else {}
+        sources = {"sources": self.sources} if self.sources else {}
         return {
             "documents": self.documents,
             "digest": self.digest.hex(),
@@ -74,6 +77,7 @@ class Consumed:
             "finished": self.finished,
             "empty": self.empty,
             **columns,
+            **sources,
         }
 
     @classmethod
@@ -81,6 +85,9 @@ class Consumed:
         """Back from the manifest; a ValueError, KeyError or TypeError where it cannot be."""
         value = dict(value)
         columns = Columns.from_json(value.pop("columns", {}))
+        sources = value.pop("sources", [])
+        if not isinstance(sources, list | tuple) or not all(isinstance(name, str) for name in sources):
+            raise ValueError("a source is no path")
         if value.keys() != cls().to_json().keys():
             raise ValueError("it has other keys than it should")
         starts = tuple((number, ordinal) for number, ordinal in value["starts"])
@@ -104,7 +111,15 @@ class Consumed:
             value["finished"],
             value["empty"],
             columns,
+            tuple(sources),
         )
+
+    def added(self, ordinal: int) -> bool:
+        """Whether this build has added the document of an ordinal; False where that cannot be told."""
+        if self.on_duplicate == "skip":
+            return False
+        number = _number_of(self.starts, ordinal)
+        return number is not None and number <= self.documents - self.empty
 
 
 @dataclass(frozen=True)
@@ -192,8 +207,11 @@ class Intake:
         known: KnownDocuments,
         cut: Callable[[Document, Callable[[Document], str]], list[Span]],
         before: Consumed,
+        refused: Refused | None = None,
     ) -> None:
+        """`refused` hears of a document with too many rows, which is then passed over."""
         self._documents, self._known, self._cut, self._before = documents, known, cut, before
+        self._refused = refused
         self._positions = SourcePositions()
         self._under_way: dict[str, int] = {}  # ids that are not in the index yet; bounded by the writer
         self._mark = 0
@@ -269,7 +287,13 @@ class Intake:
                 self._empty[document.doc_id] = None
             else:  # the last document of an id counts
                 self._empty.pop(document.doc_id, None)
-            spans = [] if document.is_empty else self._cut(document, self.here)
+            try:
+                spans = [] if document.is_empty else self._cut(document, self.here)
+            except InputError as error:
+                if self._refused is None:
+                    raise
+                self._refused(document, error)
+                continue
             yield Arrival(
                 self.number, self.n_empty, document, spans, self.digest, read.position, 3 * len(fields)
             )

@@ -31,6 +31,7 @@ from coil.errors import (
 )
 from coil.lists.segment import MOST_ROWS
 from coil.storage.disk import MORE_FILES, FileFacts, Folder, remedy_for
+from coil.storage.watched import Watched
 
 FORMAT = 4
 MANIFEST_FILE = "manifest.jsonl"
@@ -145,6 +146,7 @@ class Manifest:
     next_segment: int = 1
     build: Mapping[str, Any] | None = None  # how far `coil index` has come
     segments: tuple[SegmentEntry, ...] = ()  # in order of their ordinals
+    watched: Watched = Watched()  # which documents came from the sources of `coil index --watch`
     digest: str = field(default="", compare=False)  # of the file that this was read from or written to
 
     @property
@@ -158,17 +160,18 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The file: a line with the format and the digest of the second, which holds everything else."""
-        body = json.dumps(
-            {
-                "index_id": self.index_id,
-                "version": self.version,
-                "next_ordinal": self.next_ordinal,
-                "next_segment": self.next_segment,
-                "settings": self.settings,
-                "build": self.build,
-                "segments": [entry.to_json() for entry in self.segments],
-            }
-        ).encode()
+        value = {
+            "index_id": self.index_id,
+            "version": self.version,
+            "next_ordinal": self.next_ordinal,
+            "next_segment": self.next_segment,
+            "settings": self.settings,
+            "build": self.build,
+            "segments": [entry.to_json() for entry in self.segments],
+        }
+        if self.watched.runs:
+            value["watched"] = self.watched.to_json()
+        body = json.dumps(value).encode()
         first = json.dumps({"coil": FORMAT, "sha256": sha256(body).hexdigest()}).encode()
         return first + b"\n" + body + b"\n"
 
@@ -184,7 +187,7 @@ class Manifest:
             body = rest.removesuffix(b"\n")
             _check(begin["sha256"] == sha256(body).hexdigest(), "its digest is another")
             value = json.loads(body)
-            _check_keys(value, _MANIFEST)
+            _check_keys(value, _MANIFEST, "watched")
             segments = tuple(SegmentEntry.from_json(entry) for entry in value["segments"])
             build, index_id = value["build"], value["index_id"]
             _check(_INDEX_ID.fullmatch(index_id) is not None, "its index_id is not 32 hexadecimal digits")
@@ -199,6 +202,7 @@ class Manifest:
                 _count(value["next_segment"], _MOST_SEGMENTS),
                 build,
                 segments,
+                Watched.from_json(value.get("watched", {})),
                 begin["sha256"],
             )
         except (ValueError, KeyError, TypeError, RecursionError, binascii.Error, zlib.error) as error:

@@ -41,6 +41,7 @@ from coil.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
 from coil.storage.stored_segment import StoredSegment, check_sizes
 from coil.texts.questions import check_id
 from coil.texts.values import Document, clean
+from coil.tokens.contexts import ContextRule
 
 _TRIES = 100  # while a writer merges segments away faster than we can open them
 _CHECK_SECONDS = 1.0
@@ -81,9 +82,10 @@ class Snapshot:
             raise
 
     @property
-    def context(self) -> int:
-        """Tokens of context that rows may begin with; an index made before there was any has none."""
-        return int(self.manifest.settings.get("context", 0))
+    def context(self) -> ContextRule:
+        """What rows begin with; an index made before there were contexts has none."""
+        settings = self.manifest.settings
+        return ContextRule(int(settings.get("context", 0)), bool(settings.get("front_matter", False)))
 
     @classmethod
     def open(

@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from coil.arrays import is_among
 from coil.errors import InputError, reason_of
@@ -23,15 +25,16 @@ from coil.lists.rows import Long, Rows, Span, encode_spans, row_spans
 from coil.lists.segment import MOST_ROWS
 from coil.storage.disk import Folder
 from coil.storage.documents import stored
-from coil.storage.intake import Arrival, Consumed, Intake, OnDuplicate, PlacedDocuments
+from coil.storage.intake import Arrival, Consumed, Intake, OnDuplicate, PlacedDocuments, Refused
 from coil.storage.manifest import SegmentEntry
 from coil.storage.memory import MemoryPlan, show_size
 from coil.storage.merging import compact_segments, merge_small_segments, merge_tail
 from coil.storage.overlap import Background, read_ahead
 from coil.storage.publishing import Publisher
-from coil.storage.snapshot import Holder, Snapshot
+from coil.storage.snapshot import Holder, Snapshot, living_documents
 from coil.storage.stored_segment import write_stored_segment
 from coil.texts.values import Document
+from coil.tokens.contexts import ContextRule
 from coil.tokens.tokenizer import GoOn
 from coil.vectors.encoder import Encoder
 
@@ -53,6 +56,7 @@ class Listener:
     encoded: Callable[[int, int], object] | None = None  # so many more are encoded; bytes of the corpus read
     left_out: Callable[[list[str]], object] | None = None  # these, if any, were empty
     go_on: GoOn | None = None  # is asked before each part, also within a document
+    refused: Refused | None = None  # a document with too many rows was passed over; else that is an error
 
 
 @dataclass
@@ -102,9 +106,9 @@ class IndexWriter:
         precision: Precision,
         long: Long,
         plan: MemoryPlan,
-        context: int,
+        context: ContextRule,
     ) -> None:
-        """`context`: tokens of a document's title and headings that each of its rows may begin with."""
+        """`context`: what of a document's title and headings each of its rows begins with."""
         self._folder, self._holder, self._given_encoder = folder, holder, encoder
         self._precision, self._long, self._plan, self._context = precision, long, plan, context
         self._window = LEAST_WINDOW  # texts of the next one
@@ -125,7 +129,31 @@ class IndexWriter:
         document is bad or the process is killed. With `reads_ahead` the stream is read in another thread.
         """
         before = Consumed(starts=((1, self._next_ordinal()),), on_duplicate=on_duplicate)
-        return self._take_in(documents, before, listener, commit_every, reads_ahead, is_build=False)
+        return self._take_in(documents, before, listener, commit_every, reads_ahead)
+
+    def follow(
+        self, documents: PlacedDocuments, source: str, listener: Listener, commit_every: int = MOST_ROWS
+    ) -> int:
+        """Add what is new in a watched source, in place of what has the same ids; returns how many.
+
+        It commits as often as a build does, and what was encoded before an interruption is kept.
+        """
+        before = Consumed(starts=((1, self._next_ordinal()),), on_duplicate="update")
+        return self._take_in(documents, before, listener, commit_every, True, source=source)
+
+    def settle(self, gone: Sequence[str], taken: Mapping[str, Sequence[int]], **others: Any) -> int:
+        """Take out documents of watched files, and note ordinals that a watched source takes over, at once.
+
+        Returns how many documents were there.
+        """
+        with self._holder.held() as current:
+            there = list(current.places_of(gone))
+            entries = self._publisher.without(current, there)
+            living = np.concatenate([np.zeros(0, np.int64), *map(living_documents, current.segments)])
+            watched = current.manifest.watched.assigned(living, taken)
+            if there or others or watched != current.manifest.watched:
+                self._publisher.publish(current, entries, watched=watched, **others)
+        return len(there)
 
     def build(
         self,
@@ -181,12 +209,16 @@ class IndexWriter:
         listener: Listener,
         commit_every: int,
         reads_ahead: bool,
-        is_build: bool,
+        is_build: bool = False,
+        source: str | None = None,
     ) -> int:
+        """`source`: the watched one that the documents come from."""
         added = 0
+        commit = partial(self._commit, is_build=is_build, source=source)
+        often = is_build or source is not None
         with ExitStack() as stack:
             cut = partial(self._spans, listener.go_on)
-            intake = Intake(documents, _Known(self._holder), cut, before)
+            intake = Intake(documents, _Known(self._holder), cut, before, listener.refused)
             windows = self._windows(intake)
             if reads_ahead:
                 windows = read_ahead(windows)
@@ -206,11 +238,11 @@ class IndexWriter:
                         settled = False
                         crowded = len(pending.builder) + len(rows) > MOST_ROWS
                         full = crowded or pending.bytes > self._plan.collected
-                        late = is_build and time.monotonic() - begun > COMMIT_SECONDS
+                        late = often and time.monotonic() - begun > COMMIT_SECONDS
                         if full or late or len(pending.documents) >= commit_every:
                             added += acknowledge()
                             if pending.documents:
-                                background.start(partial(self._commit, pending, is_build))
+                                background.start(partial(commit, pending))
                                 pending = self._fresh()
                             begun = time.monotonic()
                         self._put(pending, arrival, rows, ordinal, before)
@@ -223,16 +255,16 @@ class IndexWriter:
                     if listener.encoded is not None:
                         listener.encoded(len(window), window[-1].position)
             except KeyboardInterrupt:
-                if is_build and settled and pending.documents:  # what is encoded is kept for --resume
+                if often and settled and pending.documents:  # what is encoded is kept
                     acknowledge()
-                    self._commit(pending, is_build)
+                    commit(pending)
                 raise
             added += acknowledge()
             pending.consumed = replace(
                 before, documents=intake.number, digest=intake.digest, finished=True, empty=intake.n_empty
             )
             if is_build or pending.documents or pending.emptied:
-                added += self._acknowledge(self._commit(pending, is_build), intake, listener)
+                added += self._acknowledge(commit(pending), intake, listener)
             if intake.empty and listener.left_out is not None:
                 listener.left_out(intake.empty)
         return added
@@ -308,7 +340,7 @@ class IndexWriter:
         for span, vectors in rows:
             pending.builder.add(ordinal, span, vectors)
 
-    def _commit(self, pending: _Pending, is_build: bool) -> list[str]:
+    def _commit(self, pending: _Pending, is_build: bool, source: str | None) -> list[str]:
         """Write a segment and publish it; returns the ids, in the order in which they were added.
 
         A merge that fails after that is a warning: what was added is safe.
@@ -326,6 +358,9 @@ class IndexWriter:
             if living:
                 entries.append(self._write(current, pending, living, replaced))
                 others["next_segment"] = current.manifest.next_segment + 1
+            if living and source is not None:
+                first, last = pending.documents[0][0], pending.documents[-1][0]
+                others["watched"] = current.manifest.watched.added(source, first, last + 1)
             self._publisher.publish(current, entries, **others)
         self._merge(merge_small_segments)
         return [document.doc_id for _, document, _ in pending.documents]

@@ -12,8 +12,9 @@ A file that is one document has its name as its id.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,13 +83,7 @@ class Documents(Iterator[Document]):
         if not self._paths or self._paths[-1] != path:
             self._paths.append(path)
         self._doc_id = document.doc_id
-        size = sys.getsizeof(document.text) - _STRING_BYTES
-        if size > self.gauge.longest:
-            raise InputError(
-                f"{self.place}: the text takes {size:,} bytes of memory, which exceeds the limit of "
-                f"{self.gauge.longest:,}",
-                "split the document, or raise --memory",
-            )
+        _check_length(document, self.gauge, lambda: self.place)
         return document
 
     def _locate(self, source: Source | Table) -> Iterator[Located]:
@@ -104,6 +99,13 @@ class Documents(Iterator[Document]):
             or not (Path(source).is_file() or Path(source).is_dir())
             for source in self._sources
         )
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The absolute paths of the sources, if all can be read again; otherwise none."""
+        if not self.are_files:
+            return ()
+        return tuple(os.path.abspath(s) for s in self._sources if not isinstance(s, Table))
 
     def total_bytes(self) -> int | None:
         """What `gauge.bytes_read` will be at the end, None where that cannot be known."""
@@ -240,6 +242,28 @@ def _locate(source: Source | Table, gauge: Gauge, skipped: Skipped, columns: Col
 
     yield from map(locate, records)  # a loop would keep each record while its document is indexed
     unseen.check(where)
+
+
+def read_part(path: Path, doc_id: str | None, gauge: Gauge, columns: Columns = USUAL) -> Iterator[Document]:
+    """The documents of one file of a source: the one of this id or, where it is None, its records."""
+    if doc_id is not None:
+        check_kind(path)
+        found: Iterator[Document] = iter([read_file(path, doc_id, gauge)])
+    else:
+        found = (document for _, _, document in _locate(path, gauge, Skipped(), columns))
+    for document in found:
+        _check_length(document, gauge, lambda: name_of(path))
+        yield document
+
+
+def _check_length(document: Document, gauge: Gauge, place: Callable[[], str]) -> None:
+    size = sys.getsizeof(document.text) - _STRING_BYTES
+    if size > gauge.longest:
+        raise InputError(
+            f"{place()}: the text takes {size:,} bytes of memory, which exceeds the limit of "
+            f"{gauge.longest:,}",
+            "split the document, or raise --memory",
+        )
 
 
 def _files(source: Path) -> Iterator[Path]:

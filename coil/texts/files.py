@@ -28,8 +28,9 @@ from typing import Any
 from coil.errors import InputError, MissingExtra, NotText, how_many, require
 from coil.texts.html import html_charset, read_html
 from coil.texts.markup import find_headings, markup_of, read_front_matter
-from coil.texts.office import read_docx, read_pdf
+from coil.texts.office import read_docx
 from coil.texts.opening import BYTE_ORDER_MARK, Gauge, Source, is_utf8, name_of, read_text, split_name
+from coil.texts.pdf import read_pdf
 from coil.texts.records import plain_value
 from coil.texts.values import Document, clean
 
@@ -70,7 +71,7 @@ def read_file(path: Path, doc_id: str, gauge: Gauge) -> Document:
     data, where, kind = read_text(path, gauge), name_of(path), kind_of(path)
     title, fields = "", {}
     if kind == ".pdf":
-        title, text = read_pdf(data, where)
+        title, text = read_pdf(data, where, gauge.longest)
     elif kind == ".docx":
         title, text = read_docx(data, where, gauge.longest)
     else:
@@ -126,6 +127,11 @@ class Skipped:
         if remedy:
             self._remedies[kind] = remedy
 
+    def count_other(self, path: Path) -> None:
+        """One more, of a kind that is not one document."""
+        records = kind_of(path) in (".jsonl", ".ndjson", ".tsv", ".csv", ".parquet")
+        self.count(path, "index such files by name" if records else "")
+
     def name(self, path: Path, reason: str) -> None:
         """One more, which by its name should have been a document."""
         _log.warning("skipped %s: %s", name_of(path), reason)
@@ -141,10 +147,17 @@ class Skipped:
             _log.warning("skipped %s: %s", how_many(self._counts.total(), "file"), ", ".join(kinds))
 
 
-def walk(folder: Path) -> Iterator[Path]:
-    """The files below a folder, in the same order on every machine; links to folders are not followed."""
+def walk(folder: Path, blocked: list[Path] | None = None) -> Iterator[Path]:
+    """The files below a folder, in the same order on every machine; links to folders are not followed.
+
+    A folder that cannot be read is an error, or goes into `blocked`; one that was just removed has no files.
+    """
 
     def stop(error: OSError) -> None:
+        if blocked is not None:
+            if not isinstance(error, FileNotFoundError | NotADirectoryError):
+                blocked.append(Path(error.filename))
+            return
         raise InputError(
             f"{error.filename} cannot be read: {error.strerror}", "check the permissions of the folder"
         )
@@ -177,10 +190,8 @@ def readable_files(folder: Path) -> Iterator[Path]:
 def read_folder(folder: Path, gauge: Gauge, skipped: Skipped) -> Iterator[Document]:
     """The documents of a folder."""
     for path in walk(folder):
-        kind = kind_of(path)
-        if kind not in KINDS:
-            records = kind in (".jsonl", ".ndjson", ".tsv", ".csv", ".parquet")
-            skipped.count(path, "index such files by name" if records else "")
+        if kind_of(path) not in KINDS:
+            skipped.count_other(path)
         elif not path.is_file():  # a pipe, or a link to nowhere
             skipped.name(path, "not a file")
         else:

@@ -33,6 +33,7 @@ class GivenDocuments(Iterator[Document]):
         self._columns, self._unseen = columns, Unseen(columns)
         self._reading = given if isinstance(given, Documents) else None
         self.are_files = self._reading is not None and self._reading.are_files
+        self.sources = self._reading.paths if self._reading is not None else ()
         self._stream = _iterate(given)
         self._number = 0
 

@@ -1,37 +1,14 @@
-"""The texts of .pdf and .docx files, by pypdf and python-docx."""
+"""The texts of .docx files, by python-docx."""
 
 from __future__ import annotations
 
 import io
-import logging
 import zipfile
 from typing import Any
 
 from coil.errors import InputError, NotText, require
 
 _UNPACKED = 4  # times the longest text: what the parts of a .docx may take
-
-
-def read_pdf(data: bytes, where: str) -> tuple[str, str]:
-    """The title and the text of a PDF; one that has no text is an InputError."""
-    pypdf = require("pypdf", "pdf")
-    logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns of every flaw that it can read around
-    try:
-        reader = pypdf.PdfReader(io.BytesIO(data))
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise NotText(where, "encrypted", "save it without a password")
-        pages = [page.extract_text().strip() for page in reader.pages]
-        found = reader.metadata.title if reader.metadata is not None else None
-    except (InputError, MemoryError):
-        raise
-    except Exception as error:  # damaged files raise whatever they meet first
-        raise _damaged(where, "PDF", error) from error
-    text = "\n\n".join(page for page in pages if page)
-    if not text:
-        raise NotText(
-            where, "a PDF without text, perhaps scanned pages", "run an OCR program such as ocrmypdf on it"
-        )
-    return (found.strip() if isinstance(found, str) else ""), text
 
 
 def read_docx(data: bytes, where: str, longest: int) -> tuple[str, str]:
@@ -51,7 +28,10 @@ def read_docx(data: bytes, where: str, longest: int) -> tuple[str, str]:
     except (InputError, MemoryError):
         raise
     except Exception as error:  # damaged files raise whatever they meet first
-        raise _damaged(where, ".docx file", error) from error
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise NotText(
+            where, f"not a valid .docx file: {reason:.200}", "save or download the file again"
+        ) from error
     return title, "\n\n".join(block for block in blocks if block)
 
 
@@ -69,8 +49,3 @@ def _block(block: Any) -> str:
     if style.startswith("Heading ") and style[8:].isdigit():
         return f"{'#' * min(int(style[8:]), 6)} {' '.join(text.split())}"
     return text
-
-
-def _damaged(where: str, kind: str, error: Exception) -> NotText:
-    reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-    return NotText(where, f"not a valid {kind}: {reason:.200}", "save or download the file again")

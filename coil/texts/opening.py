@@ -101,10 +101,17 @@ def name_of(source: Source) -> str:
 
 def split_name(source: Source) -> tuple[str, str, str]:
     """The file name as (stem, format suffix, compression suffix): `a.b.jsonl.gz` → `a.b`, `.jsonl`, `.gz`."""
-    path = Path(source)
-    compression = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
-    inner = Path(path.stem) if compression else Path(path.name)
-    return inner.stem, inner.suffix.lower(), compression
+    stem, suffix = _cut_suffix(Path(source).name)
+    if suffix.lower() not in COMPRESSIONS:
+        return stem, suffix.lower(), ""
+    inner, kind = _cut_suffix(stem)
+    return inner, kind.lower(), suffix.lower()
+
+
+def _cut_suffix(name: str) -> tuple[str, str]:
+    """As `Path.stem` and `Path.suffix`, which take longer: a folder may have many files."""
+    place = name.rfind(".")
+    return (name[:place], name[place:]) if 0 < place < len(name) - 1 else (name, "")
 
 
 def check_readable(source: Source) -> None:

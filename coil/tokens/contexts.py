@@ -5,9 +5,9 @@ A row is a span of the document's text. What the model reads is the context, a l
     git › Branches › Deleting a branch
     Use the option -d ...
 
-The context has the path of the file (unless the title has the words of its name), the title, and the headings
-that the span is below; not what the span has itself. It is made from the document alone, so that writer,
-explanation and reranker always agree on it.
+The context has the path of the file (unless the title has the words of its name), the title, the headings
+that the span is below, and the words of the front matter of a Markdown file; not what the span has itself. It
+is made from the document alone, so that writer, explanation and reranker always agree on it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from coil.texts.files import KINDS, kind_of
-from coil.texts.markup import Heading, find_headings, markup_of
+from coil.texts.markup import Heading, find_headings, markup_of, read_front_matter
 from coil.texts.opening import split_name
 from coil.texts.values import Document
 from coil.tokens.tokenizer import Tokenizer
 
 Span = tuple[int, int]
-Where = Literal["text", "path", "title", "heading"]
+Where = Literal["text", "path", "title", "heading", "field"]
 
 MOST_TOKENS = 48
 SEPARATOR = " › "
@@ -32,11 +32,26 @@ _JOINTS = 2  # tokens that a line feed between context and span may be
 _LONGEST = 400  # characters of a title
 _SEARCHED = 4096  # characters at the start of a text in which its title is looked for
 _WORD = re.compile(r"\w+")
+_MOST_VALUES = 20  # of the front matter
+_SWITCHES = frozenset("true false yes no on off null".split())
+
+
+@dataclass(frozen=True)
+class ContextRule:
+    """What contexts have: so many tokens at most, and the front matter or not, as in older indexes."""
+
+    tokens: int = 0
+    front_matter: bool = False
+
+
+NO_CONTEXT = ContextRule()
+USUAL_CONTEXT = ContextRule(MOST_TOKENS, front_matter=True)
 
 
 @dataclass(frozen=True)
 class Part:
-    """A path, title or heading: its words, and where the document's text has them, if it does."""
+    """A path, title, heading or value of the front matter: its words, and where the text has them, if it
+    does."""
 
     where: Where
     text: str
@@ -99,10 +114,11 @@ def context_room(tokenizer: Tokenizer, length: int, most: int) -> int:
 
 
 class Outline:
-    """The title, path and headings of a document."""
+    """The title, path and headings of a document, and with `front_matter` the words of that."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, front_matter: bool = False) -> None:
         self._document = document
+        self._values = _front_values(document) if front_matter else []
         self.headings: list[Heading] = find_headings(document.text, markup_of(document.doc_id))
         self._named = _named(document)
 
@@ -135,7 +151,8 @@ class Outline:
         """What is read for a span, with a context of at most so many tokens."""
         parts: list[tuple[int, Part]] = []
         context = ""
-        for part in self.parts(span) if most > 0 else ():
+        found = [*self.parts(span), *(part for part in self._values if not part.is_within(span))]
+        for part in found if most > 0 else ():
             context += SEPARATOR if parts else ""
             parts.append((len(context), part))
             context += part.text
@@ -145,7 +162,7 @@ class Outline:
 
     def reserved(self, tokenizer: Tokenizer, most: int) -> tuple[int, int]:
         """Tokens to keep free for the context: of a text that is one row, and of each row of several."""
-        if most <= 0 or not (self._named or self.headings):
+        if most <= 0 or not (self._named or self.headings or self._values):
             return 0, 0
         whole = self.row(tokenizer, (0, len(self._document.text)), most)
         if self.headings:
@@ -180,6 +197,24 @@ def _named(document: Document) -> list[Part]:
         else:
             parts.append(Part("title", " ".join(words), None))
     return parts
+
+
+def _front_values(document: Document) -> list[Part]:
+    """The values in the front matter of a Markdown file that are words: no dates, switches, or addresses."""
+    if kind_of(document.doc_id) not in (".md", ".markdown"):
+        return []
+    fields, end = read_front_matter(document.text)
+    found: list[Part] = []
+    at = 0
+    for name, given in fields.items():
+        for value in given if isinstance(given, list) else [given]:
+            is_address = "/" in value and len(value.split()) == 1
+            is_word = any(map(str.isalpha, value)) and value.lower() not in _SWITCHES and not is_address
+            start = document.text.find(value, at, end)
+            at = max(at, start + len(value))
+            if name != "title" and is_word and start >= 0:
+                found.append(Part("field", value[:_LONGEST], start))
+    return found[:_MOST_VALUES]
 
 
 def _cut(tokenizer: Tokenizer, context: str, most: int) -> str:

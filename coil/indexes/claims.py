@@ -1,0 +1,72 @@
+"""Claims: which watched file has which ids. The first file that has an id owns it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from coil.texts.looking import Signature, SourceFile
+
+
+class Claims:
+    """What was found in the files that were read."""
+
+    def __init__(self) -> None:
+        self.signatures: dict[SourceFile, Signature | None] = {}  # None: to be read again
+        self._ids: dict[SourceFile, Sequence[str]] = {}
+        self._unknown: set[SourceFile] = set()  # files of records that could never be read
+        self._owners: dict[str, SourceFile] = {}
+        self._others: dict[str, set[SourceFile]] = {}  # the files with an id that another one owns
+
+    def take(self, file: SourceFile, doc_ids: Sequence[str], signature: Signature | None) -> set[str]:
+        """A file has these ids, each once; returns those that another file owns."""
+        self._ids[file], self.signatures[file] = doc_ids, signature
+        self._unknown.discard(file)
+        lost = {doc_id for doc_id in doc_ids if self._owners.setdefault(doc_id, file) != file}
+        for doc_id in lost:
+            self._others.setdefault(doc_id, set()).add(file)
+        return lost
+
+    def keep(self, file: SourceFile, signature: Signature | None) -> None:
+        """A file cannot be read: it has what it had. It is read again when its signature is another one."""
+        if file in self._ids and file not in self._unknown:
+            self.take(file, self._ids[file], signature)
+        elif file.doc_id is not None:
+            self.take(file, [file.doc_id], signature)
+        else:
+            self.take(file, [], signature)
+            self._unknown.add(file)
+
+    def release(self, file: SourceFile) -> Sequence[str]:
+        """A file is gone or will be read again; returns the ids that it had."""
+        ids = self._ids.get(file, ())
+        for doc_id in ids:
+            if self._owners.get(doc_id) == file:
+                del self._owners[doc_id]
+            elif file in self._others.get(doc_id, ()):
+                self._others[doc_id].remove(file)
+                if not self._others[doc_id]:
+                    del self._others[doc_id]
+        return ids
+
+    def forget(self, file: SourceFile) -> None:
+        """A file is gone, and was released."""
+        self._unknown.discard(file)
+        self.signatures.pop(file, None)
+        self._ids.pop(file, None)
+
+    def unclaimed(self, doc_ids: Iterable[str]) -> tuple[set[str], bool]:
+        """Those of the ids that no file has.
+
+        One that only its former owner's rivals have is left to them: they are to be read again, and the
+        second value says that there are such.
+        """
+        free = {doc_id for doc_id in doc_ids if doc_id not in self._owners}
+        left = free & self._others.keys()
+        for doc_id in left:
+            self.signatures.update(dict.fromkeys(self._others[doc_id]))
+        return free - left, bool(left)
+
+    def has_unknown(self, source: Path) -> bool:
+        """Whether a file of the source may have ids that nobody knows."""
+        return any(file.source == source for file in self._unknown)

@@ -1,0 +1,116 @@
+"""Looking at sources that are watched: which files they have now, and which of these have changed.
+
+A look reads no file. What the system tells of one (its times, its size, its number) is compared with what it
+told when the file was read. Only a file that looks the same twice has settled: another program may be in the
+middle of writing it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from coil.texts.corpora import CORPUS_FILE
+from coil.texts.files import KINDS, is_one_text, kind_of, walk
+from coil.texts.records import find_in_folder
+from coil.texts.values import clean
+
+Signature = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file of a source; `doc_id` is None where it has records."""
+
+    source: Path
+    path: Path
+    doc_id: str | None = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was there at one moment."""
+
+    files: dict[SourceFile, Signature]  # in the order in which a build reads them
+    blocked: list[Path]  # files, folders and sources of which nothing is known now
+
+    def is_blocked(self, file: SourceFile) -> bool:
+        """Whether nothing is known of a file: it may still be there."""
+        return any(path == file.path or path in file.path.parents for path in self.blocked)
+
+    def has_blocked(self, source: Path) -> bool:
+        """Whether nothing is known of a part of a source."""
+        return any(path == source or source in path.parents for path in self.blocked)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is to be read, what is gone, and whether another look is due because something is in motion."""
+
+    ready: list[SourceFile]
+    gone: list[SourceFile]
+    in_motion: bool
+
+
+def signature_of(path: Path) -> Signature | None:
+    """What changes when a file does; None where there is none, an OSError where that cannot be told."""
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+
+
+def look_at(sources: Sequence[Path]) -> Look:
+    """The files of the sources as they are now."""
+    look = Look({}, [])
+    for source in sources:
+        try:
+            os.stat(source)
+            for path, doc_id in _files(source, look.blocked):
+                _note(look, SourceFile(source, path, doc_id))
+        except OSError:  # a disk that is not there now, say
+            look.blocked.append(source)
+    return look
+
+
+def _files(source: Path, blocked: list[Path]) -> Iterable[tuple[Path, str | None]]:
+    if not source.is_dir():
+        return [(source, clean(source.name) if is_one_text(source) else None)]
+    if (corpus := find_in_folder(source, CORPUS_FILE)) is not None:
+        return [(corpus, None)]
+    above = len(os.path.join(source, ""))
+    paths = (path for path in walk(source, blocked) if kind_of(path) in KINDS)
+    return ((path, clean(str(path)[above:].replace(os.sep, "/"))) for path in paths)
+
+
+def _note(look: Look, file: SourceFile) -> None:
+    try:
+        signature = signature_of(file.path)
+    except OSError:
+        look.blocked.append(file.path)
+        return
+    if signature is not None:
+        look.files[file] = signature
+
+
+def find_changes(
+    before: Look | None, now: Look, read: dict[SourceFile, Signature | None], is_first: bool = False
+) -> Changes:
+    """What has changed since files were `read` and has settled since the look `before`.
+
+    The first time, everything is read at once; what changes under the reader is noticed by whoever reads.
+    """
+    seen = before.files if before is not None else {}
+    changed = [file for file, signature in now.files.items() if read.get(file) != signature]
+    missing = [file for file in read if file not in now.files and not now.is_blocked(file)]
+    if is_first:
+        return Changes(changed, missing, False)
+    ready = [file for file in changed if seen.get(file) == now.files[file]]
+    gone = [file for file in missing if file not in seen]
+    return Changes(ready, gone, len(ready) < len(changed) or len(gone) < len(missing))

@@ -1,0 +1,151 @@
+"""The texts of PDF files, by pypdf in a process of its own, which is stopped where a file takes too long.
+
+There are files in which a page takes hours or all memory. No thread can be stopped; a process can.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coil.errors import InputError, NotText, require
+
+_PROCESS = Path(__file__).with_name("pdf_process.py")
+_CHECKED = 0.05  # seconds between two looks at the clock
+_GRACE = 5.0  # seconds more, after which the process ends by itself
+_CONVERT = "convert it to text, for example with pdftotext"
+
+
+@dataclass(frozen=True)
+class PdfLimits:
+    """Seconds that a page may take, and those of a whole file."""
+
+    page: float = 30.0
+    file: float = 600.0
+
+
+class _Watchdog:
+    """Kills a process that gives no page in time."""
+
+    def __init__(self, process: subprocess.Popen[bytes], limits: PdfLimits) -> None:
+        self._process, self._limits = process, limits
+        self._end = time.monotonic() + limits.file
+        self._page_end = time.monotonic() + limits.page
+        self._done = threading.Event()
+        self.has_bitten = False
+
+    def renew(self) -> None:
+        """A page has come."""
+        self._page_end = time.monotonic() + self._limits.page
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch, and leave no process behind, whatever happens."""
+        thread = threading.Thread(target=self._watch, name="coil-pdf", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._done.set()
+            thread.join()
+            self._process.kill()
+
+    def _watch(self) -> None:
+        while not self._done.wait(_CHECKED):
+            if time.monotonic() > min(self._end, self._page_end):
+                self.has_bitten = True
+                self._process.kill()
+                return
+
+
+def read_pdf(
+    data: bytes,
+    where: str,
+    longest: int,
+    limits: PdfLimits = PdfLimits(),  # noqa: B008  it is frozen
+) -> tuple[str, str]:
+    """The title and the text of a PDF; one that has no text, or takes too long, is NotText."""
+    require("pypdf", "pdf")
+    pages: list[str] = []
+    characters = 0
+    title: str | None = None
+    with _start(limits, where) as process:
+        watchdog = _Watchdog(process, limits)
+        with watchdog.watching():
+            for found in _answers(process, data):
+                watchdog.renew()
+                if "failure" in found:
+                    raise _failure(where, found)
+                if "title" in found:
+                    title = found["title"]
+                    break
+                pages.append(found["page"])
+                characters += len(found["page"])
+                if characters > longest:
+                    raise InputError(
+                        f"{where} has more than {longest:,} characters of text, which exceeds the limit",
+                        "split the document, or raise --memory",
+                    )
+            else:  # it said nothing more: its status tells why
+                process.wait()
+    if title is None:
+        raise _ended(where, limits, len(pages), watchdog.has_bitten, process.returncode)
+    text = "\n\n".join(page for page in pages if page)
+    if not text:
+        raise NotText(
+            where, "a PDF without text, perhaps scanned pages", "run an OCR program such as ocrmypdf on it"
+        )
+    return title, text
+
+
+def _start(limits: PdfLimits, where: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-I", str(_PROCESS), str(limits.page + _GRACE), *sys.path]
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+    except OSError as error:
+        raise InputError(
+            f"{where} cannot be read: a process for it cannot be started: {error.strerror}",
+            "check the limits on memory and processes, or convert the file to text",
+        ) from error
+
+
+def _answers(process: subprocess.Popen[bytes], data: bytes) -> Iterator[dict[str, Any]]:
+    """What the process says, as it says it; a line that it was killed in is the end."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with suppress(BrokenPipeError):  # it has ended: its status says why
+        process.stdin.write(data)
+    with suppress(BrokenPipeError):
+        process.stdin.close()
+    for line in process.stdout:
+        if line.endswith(b"\n"):
+            yield json.loads(line)
+
+
+def _failure(where: str, found: dict[str, Any]) -> NotText:
+    if found["failure"] == "encrypted":
+        return NotText(where, "encrypted", "save it without a password")
+    if found["failure"] == "memory":
+        return NotText(where, "a PDF that takes more memory than there is", _CONVERT)
+    return NotText(where, f"not a valid PDF: {found['reason']:.200}", "save or download the file again")
+
+
+def _ended(where: str, limits: PdfLimits, pages: int, is_late: bool, status: int) -> BaseException:
+    """Why there is no text."""
+    if is_late:
+        late = f"page {pages + 1} took more than {limits.page:g} s, or all more than {limits.file:g} s"
+        return NotText(where, f"a PDF that takes too long to read: {late}", _CONVERT)
+    if status == -signal.SIGINT:  # Ctrl-C goes to both processes
+        return KeyboardInterrupt()
+    return NotText(where, f"a PDF that ends the process that reads it (status {status})", _CONVERT)

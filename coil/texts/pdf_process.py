@@ -1,0 +1,52 @@
+"""The process that reads one PDF: the file comes on standard input, lines of JSON go to standard output.
+
+A line a page, `{"page": "..."}`, then `{"title": "..."}`, or one with `failure` instead. It is run by its
+path, so that it needs nothing but pypdf, which it finds on the `sys.path` that it is given.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import io
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+
+def main(page_seconds: float) -> None:
+    """Read one file; after so long without a page this process ends, even where nobody is left to end it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is for the parent to tell
+    answers = os.fdopen(os.dup(1), "w", encoding="ascii")
+    os.dup2(2, 1)  # what a library prints is no answer
+
+    def answer(**value: Any) -> None:
+        faulthandler.dump_traceback_later(page_seconds, exit=True)
+        answers.write(json.dumps(value) + "\n")
+        answers.flush()
+
+    faulthandler.dump_traceback_later(page_seconds, exit=True)
+    data = sys.stdin.buffer.read()
+    try:
+        import pypdf
+
+        reader = pypdf.PdfReader(io.BytesIO(data))
+        if reader.is_encrypted and not reader.decrypt(""):
+            answer(failure="encrypted")
+            return
+        for page in reader.pages:
+            answer(page=page.extract_text().strip())
+        title = reader.metadata.title if reader.metadata is not None else None
+        answer(title=title.strip() if isinstance(title, str) else "")
+    except MemoryError:
+        answer(failure="memory")
+    except BrokenPipeError:  # the parent has heard enough
+        os._exit(1)
+    except Exception as error:  # damaged files raise whatever they meet first
+        answer(failure="damaged", reason=next(iter(str(error).splitlines()), "") or type(error).__name__)
+
+
+if __name__ == "__main__":
+    sys.path[:] = sys.argv[2:]
+    main(float(sys.argv[1]))
