@@ -15,7 +15,17 @@ from click.testing import CliRunner
 
 from coil.cli.main import VERBS, cli
 from tools.plot import plot
-from tools.quality_tables import ROOT, collections, own_pairs, recall, recipes, result, senses, words
+from tools.quality_tables import (
+    ROOT,
+    collections,
+    in_domain,
+    own_pairs,
+    recall,
+    recipes,
+    result,
+    senses,
+    words,
+)
 
 FILES = (
     "README.md",
@@ -270,6 +280,7 @@ def soak() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "collections": collections,
+    "in_domain": in_domain,
     "recall": recall,
     "encoding": encoding,
     "recipes": recipes,
