@@ -12,7 +12,7 @@ from coil.lists.precision import Precision
 from coil.lists.segment import MOST_ROWS, LiveSegment, Segment
 from coil.scores.prepared import KnowsCollection
 from coil.scores.statistics import Statistics
-from coil.texts.values import Document
+from coil.texts.values import Document, field_of
 from coil.vectors.config import ModelConfig
 from coil.vectors.encoder import Encoder
 from coil.vectors.token_vectors import TokenVectors
@@ -118,9 +118,7 @@ class MemoryCollection:
     ) -> Iterator[tuple[int, Any]]:
         """The field of those of these documents that have it; dots lead to fields inside fields."""
         for ordinal in ordinals:
-            value: Any = self.documents[ordinal].fields
-            for part in name.split("."):
-                value = value.get(part) if isinstance(value, dict) else None
+            value = field_of(self.documents[ordinal].fields, name)
             if value is not None:
                 yield ordinal, value
 

@@ -29,7 +29,7 @@ from coil.forks import make_lock
 from coil.lists.segment_file import REMEDY
 from coil.storage.disk import FileFacts, Folder
 from coil.storage.filters import Filter, json_path
-from coil.texts.values import Document
+from coil.texts.values import Document, field_of
 
 StoredDocument = tuple[int, str, str, str, int]
 """ordinal, doc_id, text, fields as JSON, tokens that were dropped"""
@@ -291,12 +291,14 @@ class DocumentReader:
             with self._watched(columns, where, [path, path, *some, path], deadline) as rows:
                 found = list(rows)
             for ordinal, kind, small, size in found:
-                if size <= _LARGE:
-                    yield ordinal, self._field_value(kind, small)
-                    continue
-                with self._watched(value, "ordinal = ?", [path, ordinal], deadline) as rows:
-                    [(large,)] = list(rows)
-                yield ordinal, self._field_value(kind, large)
+                extracted = small
+                if size > _LARGE:
+                    with self._watched(value, "ordinal = ?", [path, ordinal], deadline) as rows:
+                        [(extracted,)] = list(rows)
+                if kind == "integer" and isinstance(extracted, float):  # SQLite's integers have 64 bits
+                    yield ordinal, field_of(self.fetch([ordinal])[ordinal].fields, name)
+                else:
+                    yield ordinal, self._field_value(kind, extracted)
 
     def _scan(
         self, where: str, parameters: Sequence[Any], deadline: float | None, source: str = "documents"
