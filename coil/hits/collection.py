@@ -49,7 +49,7 @@ class Collection(Protocol):
     def field_values(
         self, name: str, ordinals: Sequence[int], deadline: float | None = None
     ) -> Iterable[tuple[int, Any]]:
-        """The field of those of these documents that have it; dots lead to fields inside fields."""
+        """The field of those of these documents that have it; dots may lead to fields inside fields."""
         ...
 
     def blocks(self, ordinals: Sequence[int]) -> Iterable[Sequence[int]]:
@@ -116,7 +116,7 @@ class MemoryCollection:
     def field_values(
         self, name: str, ordinals: Sequence[int], deadline: float | None = None
     ) -> Iterator[tuple[int, Any]]:
-        """The field of those of these documents that have it; dots lead to fields inside fields."""
+        """The field of those of these documents that have it; dots may lead to fields inside fields."""
         for ordinal in ordinals:
             value = field_of(self.documents[ordinal].fields, name)
             if value is not None:

@@ -28,7 +28,7 @@ from coil.errors import DamagedSegment, IndexProblem, InputError, SearchTimeout
 from coil.forks import make_lock
 from coil.lists.segment_file import REMEDY
 from coil.storage.disk import FileFacts, Folder
-from coil.storage.filters import Filter, json_path
+from coil.storage.filters import Filter, path_of
 from coil.texts.values import Document, field_of
 
 StoredDocument = tuple[int, str, str, str, int]
@@ -41,7 +41,6 @@ _LEAST_BYTES = 8  # that a document takes
 _LONGEST_PATH = 504  # bytes that SQLite takes, after all links; it keeps 8 of 512 for itself
 _LARGE = 1 << 16  # characters of all fields of a document, beyond which one is read by itself
 _MOST_KNOWN = 10_000  # names of fields that are remembered, whether they exist or not
-_TYPE = "json_type(fields, ?)"
 _DECODER = json.JSONDecoder()
 SCHEMA = """
 CREATE TABLE documents (
@@ -271,7 +270,9 @@ class DocumentReader:
         """Whether any document has a field of this name."""
         known = self._known_fields.get(name)
         if known is None:
-            with self._watched("1", f"{_TYPE} IS NOT NULL LIMIT 1", [json_path(name)], deadline) as rows:
+            path, values = path_of(name)
+            where = f"json_type(fields, {path}) IS NOT NULL LIMIT 1"
+            with self._watched("1", where, values, deadline) as rows:
                 known = any(True for _ in rows)
             if len(self._known_fields) < _MOST_KNOWN:
                 self._known_fields[name] = known
@@ -282,18 +283,18 @@ class DocumentReader:
     ) -> Iterator[tuple[int, Any]]:
         """The field of those of these documents that have it; some at a time, so that nobody waits meanwhile,
         and large ones one by one. SearchTimeout after the deadline."""
-        path = json_path(name)
-        value = "json_extract(fields, ?)"
-        columns = f"ordinal, {_TYPE}, CASE WHEN length(fields) <= {_LARGE} THEN {value} END, length(fields)"
+        path, values = path_of(name)
+        kind_of, value = f"json_type(fields, {path})", f"json_extract(fields, {path})"
+        columns = f"ordinal, {kind_of}, CASE WHEN length(fields) <= {_LARGE} THEN {value} END, length(fields)"
         for begin in range(0, len(ordinals), _AT_ONCE):
             some = list(ordinals[begin : begin + _AT_ONCE])
-            where = f"ordinal IN ({_marks(some)}) AND {_TYPE} IS NOT NULL ORDER BY ordinal"
-            with self._watched(columns, where, [path, path, *some, path], deadline) as rows:
+            where = f"ordinal IN ({_marks(some)}) AND {kind_of} IS NOT NULL ORDER BY ordinal"
+            with self._watched(columns, where, [*values, *values, *some, *values], deadline) as rows:
                 found = list(rows)
             for ordinal, kind, small, size in found:
                 extracted = small
                 if size > _LARGE:
-                    with self._watched(value, "ordinal = ?", [path, ordinal], deadline) as rows:
+                    with self._watched(value, "ordinal = ?", [*values, ordinal], deadline) as rows:
                         [(extracted,)] = list(rows)
                 if kind == "integer" and isinstance(extracted, float):  # SQLite's integers have 64 bits
                     yield ordinal, field_of(self.fetch([ordinal])[ordinal].fields, name)

@@ -44,7 +44,9 @@ class Query:
 
 
 def field_of(fields: dict[str, Any], name: str) -> Any:
-    """The field of this name, None where there is none; dots lead to fields inside fields."""
+    """The field of this name, None where there is none; dots in it may also lead to fields inside fields."""
+    if name in fields:
+        return fields[name]
     value: Any = fields
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None
