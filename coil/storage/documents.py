@@ -343,22 +343,23 @@ class DocumentReader:
                 # Too many parts or values for one statement.
                 raise InputError(f"the filter cannot be used: {error}", "write a shorter one") from error
 
-    def check(self, ordinals: NDArray[np.int64]) -> NDArray[np.int64]:
+    def check(self, ordinals: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Read everything: SQLite's pages, every text, every field. These are all the documents there are.
 
-        Returns how many characters each text has.
+        Returns how many characters each text has, and whether it was truncated.
         """
         [(found,)] = self._read("PRAGMA integrity_check(1)")
         if found != "ok":
             raise self._damaged(" ".join(str(found).split()))
         lengths = np.zeros(len(ordinals), dtype=np.int64)
-        for place, (_, _, text, fields, _) in enumerate(self.stored(ordinals)):
+        truncated = np.zeros(len(ordinals), dtype=bool)
+        for place, (_, _, text, fields, dropped) in enumerate(self.stored(ordinals)):
             self._fields(fields)
-            lengths[place] = len(text)
+            lengths[place], truncated[place] = len(text), dropped > 0
         [(count,)] = self._read("SELECT count(*) FROM documents")
         if count != len(ordinals):
             raise self._damaged(f"it holds {count:,} documents; expected {len(ordinals):,}")
-        return lengths
+        return lengths, truncated
 
     def _read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         with self._call(self._looking):

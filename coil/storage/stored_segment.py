@@ -147,11 +147,12 @@ def check_stored(folder: Folder, entry: SegmentEntry, stored: StoredSegment) -> 
     ordinals, firsts = np.unique(stored.segment.row_documents, return_index=True)
     _check_counts(folder, entry, firsts)
     spans = stored.segment.row_spans
-    ends = np.maximum.reduceat(spans[:, 1], firsts)  # the rows of a document are all of its text
+    ends = np.maximum.reduceat(spans[:, 1], firsts)  # the rows are all of the text that was read
     lasts = np.append(firsts[1:], len(spans)) - 1
     if spans[firsts, 0].any() or not np.array_equal(spans[lasts, 1], ends):
         raise DamagedSegment(f"{folder.path / entry.lists_file}: {_OTHER_TEXT}", REMEDY)
-    if not np.array_equal(stored.documents.check(ordinals), ends):
+    lengths, truncated = stored.documents.check(ordinals)
+    if ((ends != lengths) & ~truncated | (ends > lengths)).any():
         raise DamagedSegment(f"{folder.path / entry.lists_file}: {_OTHER_TEXT}", REMEDY)
 
 
