@@ -80,6 +80,8 @@ def write_documents(folder: Folder, name: str, documents: Iterable[StoredDocumen
                     count += len(some)
                 with compiled_code():
                     connection.execute("COMMIT")
+        except sqlite3.IntegrityError as error:  # they come from a file that did not find an id it has
+            raise DamagedSegment(f"{folder.path} has two documents with the same id", REMEDY) from error
         except sqlite3.OperationalError as error:
             raise OSError(None, str(error)) from error
         folder.sync_file(name)
