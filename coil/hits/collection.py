@@ -12,6 +12,7 @@ from coil.lists.precision import Precision
 from coil.lists.segment import MOST_ROWS, LiveSegment, Segment
 from coil.scores.prepared import KnowsCollection
 from coil.scores.statistics import Statistics
+from coil.texts.questions import check_id
 from coil.texts.values import Document, field_of
 from coil.vectors.config import ModelConfig
 from coil.vectors.encoder import Encoder
@@ -71,7 +72,7 @@ class MemoryCollection:
         self.segments = [LiveSegment(segment, None) for segment in segments]
         self._ordinals: dict[str, int] = {}
         for ordinal, document in enumerate(documents):
-            first = self._ordinals.setdefault(document.doc_id, ordinal)
+            first = self._ordinals.setdefault(check_id(document.doc_id), ordinal)
             if first != ordinal:
                 raise DuplicateId(document.doc_id, f"document {first + 1}", f"document {ordinal + 1}")
 
@@ -128,6 +129,7 @@ class MemoryCollection:
 
     def ordinal_of(self, doc_id: str) -> int:
         """The inside number of a document."""
+        doc_id = check_id(doc_id)
         if doc_id not in self._ordinals:
             raise InputError(
                 f"no document has the id {doc_id!r} among the {len(self.documents)} documents here",

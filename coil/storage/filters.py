@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coil.errors import InputError
+from coil.texts.values import clean
 
 _TOKEN = re.compile(
     r"""(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<number>[+-]?\d(?:(?<=[eE])[+-]|[\w.])*|[+-])
@@ -239,13 +240,10 @@ class _Parser:
 
 
 def _text(value: str, place: int) -> str:
-    """A text that SQLite can compare."""
-    if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
-        raise InputError(
-            f"the text at character {place} of the filter holds a NUL or half of a surrogate pair",
-            "leave that character out",
-        )
-    return value
+    """A text that SQLite can compare, with the characters that ids and fields are stored with."""
+    if "\0" in value:
+        raise InputError(f"the text at character {place} of the filter holds a NUL", "leave it out")
+    return clean(value)
 
 
 def _number(value: str, place: int) -> float:
