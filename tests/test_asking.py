@@ -380,6 +380,14 @@ def test_sorting_by_a_field(notes: Index) -> None:
             notes.search("river", sort=sort)
 
 
+def test_descending_texts_come_before_numbers(tmp_path: Path) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        values = [5, "x", None, "7", "a"]
+        index.add([{"id": str(n), "text": "river", "z": value} for n, value in enumerate(values)])
+        assert [hit.doc_id for hit in index.search("river", sort="z")] == list("03412")
+        assert [hit.doc_id for hit in index.search("river", sort="-z")] == list("14302")
+
+
 def test_large_whole_numbers_are_sorted_and_found_exactly(tmp_path: Path) -> None:
     """Also where they differ by less than floats can tell, over several segments and after a merge."""
     at_most, beyond = 2**53, 2**63
