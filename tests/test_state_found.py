@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import resource
@@ -191,6 +192,23 @@ def test_an_id_is_looked_up_as_it_is_stored(tmp_path: Path) -> None:
         assert asked not in index
     memory = Searcher.build(HashEncoder(), [Document(asked, "river")])
     assert explain_hit(memory, "river", asked).score == explain_hit(memory, "river", kept).score
+
+
+def test_a_merge_with_too_few_file_descriptors_names_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Folder, name: str) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": "a", "text": "river"}, {"id": "b", "text": "bank"}])
+        index.delete(["a"])
+        for method in ("digest", "stat"):
+            with monkeypatch.context() as patched:
+                patched.setattr(Folder, method, refuse)
+                with pytest.raises(IndexProblem, match="Too many open files") as caught:
+                    index.compact() if method == "digest" else index.check_sizes()
+                assert "ulimit -n" in caught.value.remedy
 
 
 def test_too_few_file_descriptors_are_told_as_such(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def check_sizes(folder: Folder, entry: SegmentEntry) -> None:
             raise _missing(folder, name) from error
         except OSError as error:
             raise DamagedSegment(
-                f"{folder.path / name} cannot be read: {error.strerror}", "check the disk"
+                f"{folder.path / name} cannot be read: {error.strerror}", remedy_for(error, "check the disk")
             ) from error
         if not stat.S_ISREG(found.st_mode):  # SQLite would wait for what a pipe says
             raise DamagedSegment(f"{folder.path / name} is no file", REMEDY)
@@ -134,7 +134,8 @@ def check_bytes(folder: Folder, entry: SegmentEntry, stored: StoredSegment) -> N
         raise _missing(folder, entry.documents_file) from error
     except OSError as error:
         raise IndexProblem(
-            f"{folder.path / entry.documents_file} cannot be read: {error.strerror}", "check the disk"
+            f"{folder.path / entry.documents_file} cannot be read: {error.strerror}",
+            remedy_for(error, "check the disk"),
         ) from error
     if found != entry.texts:
         raise _changed(folder, entry.documents_file)
