@@ -38,6 +38,8 @@ import importlib
 from pathlib import Path
 from types import ModuleType
 
+SET_ON_DUPLICATE = 'set on_duplicate to "update" or "skip"'
+
 
 class CoilError(Exception):
     """The base: `error.reason` is one line, `error.remedy` the one-line way out (may be empty); both are its
@@ -84,11 +86,12 @@ class NotText(InputError):
 class DuplicateId(InputError):
     """Two documents have the same id; `first` and `second` say where they are."""
 
-    def __init__(self, doc_id: str, first: str, second: str) -> None:
+    def __init__(self, doc_id: str, first: str, second: str, otherwise: str = "") -> None:
+        """`otherwise` is another way out than other ids."""
         shown = doc_id if len(doc_id) <= 80 else doc_id[:77] + "..."
         super().__init__(
             f"duplicate id {shown!r} ({first} and {second})",
-            "give each document its own id, or set --on-duplicate to update or skip",
+            "give each document its own id" + (f", or {otherwise}" if otherwise else ""),
         )
         self.doc_id, self.first, self.second = doc_id, first, second
 

@@ -42,6 +42,10 @@ class SlowCollection(MemoryCollection):
         self.fetched += len(ordinals)
         return super().fetch(ordinals, texts)
 
+    def blocks(self, ordinals: Sequence[int]) -> list[Sequence[int]]:
+        """As from a disk."""
+        return [ordinals[begin : begin + 64] for begin in range(0, len(ordinals), 64)]
+
 
 @pytest.fixture
 def searcher() -> Searcher:

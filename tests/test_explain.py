@@ -268,8 +268,7 @@ def test_the_parts_sum_to_the_score_of_a_search(
         if hit is not None:
             assert made.score == pytest.approx(hit.score, abs=1e-4)
             assert sum_of_parts(made) == pytest.approx(hit.score, abs=1e-4)
-            assert made.chunk[0] == hit.chunk[0]
-            assert made.chunk[1] == (hit.chunk[1] if not made.document_dropped else made.chunk[1])
+            assert made.chunk == hit.chunk
         elif query.strip():
             assert made.score == 0.0
         for match in made.matches:
@@ -333,6 +332,9 @@ def test_what_was_cut_off_is_told(tmp_path: Path) -> None:
         assert made.document_dropped == 39
         assert f"truncated: only characters 0 to {made.chunk[1]} of {len(text)} were indexed" in str(made)
         assert "not in this part of the document: steep" in str(made)
+    index.verify()
+    for hit in (*index.search("flow"), *index.rerank("flow", ["long"]), *index.rerank("steep", ["long"])):
+        assert hit.chunk == made.chunk
     asked = index.explain(" ".join(["flow"] * 20), "long")
     assert asked.query_dropped == 6
     assert "the query is too long; it was read without its last 6 tokens" in str(asked)

@@ -175,6 +175,22 @@ def test_values_of_other_types_are_found(tmp_path: Path, change: str) -> None:
             index.compact()
 
 
+def test_an_id_that_was_not_found_when_it_was_updated_is_not_merged(tmp_path: Path) -> None:
+    """The end of the file is where SQLite has the first ids."""
+    path = make(tmp_path / "a.coil")
+    [documents] = (path / "segments").glob("*.documents")
+    os.truncate(documents, documents.stat().st_size - 20)
+    cover_up(path, documents)
+    with reopen(path) as index:
+        index.update([{"id": "d1", "text": "bank"}])
+        with pytest.raises(DamagedSegment, match="two documents with the same id") as caught:
+            index.compact()
+        assert caught.value.remedy
+        with pytest.raises(DamagedSegment):
+            index.verify()
+        assert len(list((path / "segments").iterdir())) == 4
+
+
 def test_an_id_that_is_no_text_is_found(tmp_path: Path) -> None:
     with reopen(
         tampered(tmp_path / "a.coil", "UPDATE documents SET doc_id = x'64' WHERE ordinal = 2")

@@ -15,11 +15,14 @@ import pytest
 
 import coil
 from coil.cli.main import run
-from coil.errors import how_many
+from coil.errors import DuplicateId, how_many
+from coil.hits.searcher import Searcher
 from coil.indexes.opening import create
 from coil.storage.lock import writer_lock
 from coil.texts.runs import read_run
+from coil.texts.values import Document
 from coil.tokens.profile import By
+from tests.hash_encoder import HashEncoder
 
 Output = pytest.CaptureFixture[str]
 
@@ -362,3 +365,20 @@ def test_the_exit_status_tells_what_was_done(tmp_path: Path, capsys: Output) -> 
     assert run(["verify", str(out)]) == 0
     assert coil(f"add {out} {corpus} 2>/dev/full")[0] == 1
     assert coil(f"search {out} river >&-") == (1, "coil: standard output is closed\n")
+
+
+def test_a_duplicate_id_names_the_argument_or_the_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus = tmp_path / "a.jsonl"
+    corpus.write_text('{"id": "a", "text": "river"}\n' * 2)
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        with pytest.raises(DuplicateId) as caught:
+            index.add([{"id": "a", "text": "river"}] * 2)
+        assert caught.value.remedy.endswith('or set on_duplicate to "update" or "skip"')
+    for how in (["--out", str(tmp_path / "b.coil")], ["--out", str(tmp_path / "b.coil"), "--dry-run"]):
+        assert run(["index", str(corpus), *how]) == 1
+        assert "or set --on-duplicate to update or skip" in capsys.readouterr().err
+    with pytest.raises(DuplicateId) as caught:
+        Searcher.build(HashEncoder(), [Document("a", "river")] * 2)
+    assert caught.value.remedy == "give each document its own id"

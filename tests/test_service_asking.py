@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import coil
 from coil.indexes.opening import create
 from coil.service.limits import ServiceOptions
 from tests.hash_encoder import HashEncoder
@@ -72,6 +73,19 @@ def test_an_explanation_has_no_operators(server: Running) -> None:
     index = server.service.served["notes"].index
     assert got["score"] == index.explain("river  the bank", "0").score
     assert "money" not in {token["text"] for token in got["unmatched"]}
+
+
+def test_large_whole_numbers_are_kept_and_sorted_exactly(tmp_path: Path) -> None:
+    with create(tmp_path / "notes.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": "0", "text": "river", "n": 2**63 + 1}])
+    options = ServiceOptions(token="secret")
+    with (
+        running([tmp_path / "notes.coil"], options, HashEncoder()) as server,
+        coil.connect(server.url, token="secret") as remote,
+    ):
+        remote.add([{"id": str(n), "text": "river", "n": 2**63 + n} for n in (2, 4)])
+        hits = remote.search("river", sort="-n")
+        assert [(hit.doc_id, hit.fields["n"] - 2**63) for hit in hits] == [("4", 4), ("2", 2), ("0", 1)]
 
 
 def test_suggestions(server: Running) -> None:

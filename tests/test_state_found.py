@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import resource
@@ -22,7 +23,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coil.arrays import distinct, is_among
-from coil.errors import DamagedManifest, DamagedSegment, IndexLocked, IndexProblem, InputError
+from coil.errors import DamagedManifest, DamagedSegment, DuplicateId, IndexLocked, IndexProblem, InputError
+from coil.explanations.explainer import explain_hit
+from coil.hits.searcher import Searcher
 from coil.indexes.opening import create, open_index
 from coil.storage import publishing, writer
 from coil.storage.disk import Folder
@@ -166,6 +169,46 @@ def test_odd_values_of_a_document_do_no_harm(tmp_path: Path) -> None:
         for doc_id in odd[1:]:
             with pytest.raises(InputError, match="expected a string"):
                 index.delete([doc_id])
+
+
+def test_an_id_is_looked_up_as_it_is_stored(tmp_path: Path) -> None:
+    """Half of a surrogate pair cannot be stored: U+FFFD takes its place, in a question, too."""
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        asked, kept = "a\ud800", "a\ufffd"
+        index.add([{"id": asked, "text": "river bank"}, {"id": "b", "text": "river", "of": asked}])
+        assert asked in index
+        assert index.has(kept)
+        assert index[asked].doc_id == kept
+        assert index.size_of(asked) == index.size_of(kept)
+        assert index.explain("river", asked) == index.explain("river", kept)
+        assert [hit.doc_id for hit in index.rerank("bank", [asked, "b"])] == [kept, "b"]
+        assert [hit.doc_id for hit in index.search("river", filter=f"id = '{asked}'")] == [kept]
+        assert [hit.doc_id for hit in index.search("river", filter=f"of in ('{asked}')")] == ["b"]
+        with pytest.raises(DuplicateId):
+            index.add([{"id": asked, "text": "river"}])
+        index.update([{"id": asked, "text": "bank"}])
+        assert len(index) == 2
+        assert index.delete([asked]) == 1
+        assert asked not in index
+    memory = Searcher.build(HashEncoder(), [Document(asked, "river")])
+    assert explain_hit(memory, "river", asked).score == explain_hit(memory, "river", kept).score
+
+
+def test_a_merge_with_too_few_file_descriptors_names_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Folder, name: str) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": "a", "text": "river"}, {"id": "b", "text": "bank"}])
+        index.delete(["a"])
+        for method in ("digest", "stat"):
+            with monkeypatch.context() as patched:
+                patched.setattr(Folder, method, refuse)
+                with pytest.raises(IndexProblem, match="Too many open files") as caught:
+                    index.compact() if method == "digest" else index.check_sizes()
+                assert "ulimit -n" in caught.value.remedy
 
 
 def test_too_few_file_descriptors_are_told_as_such(tmp_path: Path) -> None:

@@ -122,6 +122,19 @@ def test_values_of_pandas_become_plain() -> None:
     ]
 
 
+def test_missing_values_of_pandas_are_missing_in_dicts_too(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        missing = {"day": pandas.NaT, "size": pandas.NA, "some": [pandas.NA, 1]}
+        index.add([{"id": "a", "text": "river", **missing}, Document("b", "river", missing)])
+        for doc_id in "ab":
+            assert index[doc_id].fields == {"day": None, "size": None, "some": [None, 1]}
+        assert index.search("river", filter="day exists") == []
+        with pytest.raises(InputError, match="the text under 'text' is '5'; expected a string") as caught:
+            index.add(pandas.DataFrame({"id": ["c"], "text": [5]}))
+        assert caught.value.remedy == "write it as a string"
+
+
 def test_what_is_no_table_of_documents_is_refused(tmp_path: Path) -> None:
     pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     twice = pandas.DataFrame([["a", "b", "c"]], columns=["id", "text", "text"])

@@ -352,6 +352,21 @@ def test_negatives_of_other_pairs_are_refused(pairs: list[Path], negatives: Path
         load([*pairs, other], tmp_path / "d", [negatives])
 
 
+@pytest.mark.parametrize("line", ['{"query": "a"}', '{"format": "coil-negatives-1", "pairs": ["first"]}', ""])
+def test_what_is_no_negatives_file_is_named(pairs: list[Path], tmp_path: Path, line: str) -> None:
+    wrong = tmp_path / "wrong.jsonl"
+    wrong.write_text(f"{line}\n")
+    with pytest.raises(BadLine, match=r"wrong\.jsonl, line 1: not the first line of a negatives file"):
+        load(pairs, tmp_path / "d", [wrong])
+
+
+@pytest.mark.parametrize("depth", ["0", "-5"])
+def test_a_depth_of_nothing_is_refused(pairs: list[Path], tmp_path: Path, depth: str) -> None:
+    out = tmp_path / "n.jsonl"
+    assert run(["mine", "--pairs", str(pairs[0]), "--out", str(out), "--depth", depth]) == 2
+    assert not out.exists()
+
+
 # Bad input
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from coil import __version__
-from coil.errors import CoilError
+from coil.errors import SET_ON_DUPLICATE, CoilError, DuplicateId
 
 VERBS = {
     "add": "Add documents to an index.",
@@ -145,6 +145,8 @@ def run(arguments: list[str] | None = None) -> int:
         error.show()
         return 2
     except CoilError as error:
+        if isinstance(error, DuplicateId):  # its remedy names an argument, which is an option here
+            error.remedy = error.remedy.replace(SET_ON_DUPLICATE, "set --on-duplicate to update or skip")
         click.echo(f"coil: {error}", err=True)
         return 1
     except (KeyboardInterrupt, click.Abort) as error:

@@ -16,7 +16,13 @@ from coil.vectors.encoder import Encoder
     help='Pairs file, lines {"query": ..., "positive": ...}, also .gz .xz .zst; may be repeated.',
 )  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="Negatives file to write.")
-@click.option("--depth", default=1000, show_default=True, help="Sample from this many of the best passages.")
+@click.option(
+    "--depth",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    help="Sample from this many of the best passages.",
+)
 @click.option(
     "--number",
     type=click.IntRange(min=1),

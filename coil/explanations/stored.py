@@ -26,8 +26,8 @@ class StoredRow:
     """The row of a document that scores best for a query, as it is stored."""
 
     scored: Scored
-    span: Span  # of the row in the document's text
-    end: int  # of the last word that the model read
+    span: Span  # of the row in the document's text, all that the model was given
+    end: int  # of the last word that it read
     dropped: int  # tokens that it could not
 
 
@@ -43,12 +43,15 @@ def stored_row(
     begin, stop = int(rows[0]), int(rows[-1]) + 1
     row = begin + int(np.argmax(score_between(query, live.segment, begin, stop)))
     start, end = live.segment.row_spans[row].tolist()
+    if row == stop - 1:
+        end = len(document.text)  # the model was given all of the rest, whether or not it could read it
     encoder = searcher.encoder
     [text] = row_texts(encoder, document, [(start, end)], searcher.collection.context)
     [tokens] = encoder.tokenizer.cut([text.text], encoder.config.profile.document_length, go_on)
     keyed = encoder.keys.of(text.text, tokens)
     vectors = _vectors_of_row(live.segment, row, keyed, query)
-    last = max(0, tokens.last_end - len(text.before))
+    read = int(keyed.spans[-1, 1]) if len(keyed.spans) else 0
+    last = max(0, read - len(text.before))
     scored = Scored(text, vectors, int(live.segment.row_lengths[row]))
     return StoredRow(scored, (start, end), start + last, tokens.dropped)
 

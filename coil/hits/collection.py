@@ -12,7 +12,8 @@ from coil.lists.precision import Precision
 from coil.lists.segment import MOST_ROWS, LiveSegment, Segment
 from coil.scores.prepared import KnowsCollection
 from coil.scores.statistics import Statistics
-from coil.texts.values import Document
+from coil.texts.questions import check_id
+from coil.texts.values import Document, field_of
 from coil.tokens.contexts import NO_CONTEXT, ContextRule
 from coil.vectors.config import ModelConfig
 from coil.vectors.encoder import Encoder
@@ -50,7 +51,7 @@ class Collection(Protocol):
     def field_values(
         self, name: str, ordinals: Sequence[int], deadline: float | None = None
     ) -> Iterable[tuple[int, Any]]:
-        """The field of those of these documents that have it; dots lead to fields inside fields."""
+        """The field of those of these documents that have it; dots may lead to fields inside fields."""
         ...
 
     def blocks(self, ordinals: Sequence[int]) -> Iterable[Sequence[int]]:
@@ -72,7 +73,7 @@ class MemoryCollection:
         self.segments = [LiveSegment(segment, None) for segment in segments]
         self._ordinals: dict[str, int] = {}
         for ordinal, document in enumerate(documents):
-            first = self._ordinals.setdefault(document.doc_id, ordinal)
+            first = self._ordinals.setdefault(check_id(document.doc_id), ordinal)
             if first != ordinal:
                 raise DuplicateId(document.doc_id, f"document {first + 1}", f"document {ordinal + 1}")
 
@@ -117,11 +118,9 @@ class MemoryCollection:
     def field_values(
         self, name: str, ordinals: Sequence[int], deadline: float | None = None
     ) -> Iterator[tuple[int, Any]]:
-        """The field of those of these documents that have it; dots lead to fields inside fields."""
+        """The field of those of these documents that have it; dots may lead to fields inside fields."""
         for ordinal in ordinals:
-            value: Any = self.documents[ordinal].fields
-            for part in name.split("."):
-                value = value.get(part) if isinstance(value, dict) else None
+            value = field_of(self.documents[ordinal].fields, name)
             if value is not None:
                 yield ordinal, value
 
@@ -131,6 +130,7 @@ class MemoryCollection:
 
     def ordinal_of(self, doc_id: str) -> int:
         """The inside number of a document."""
+        doc_id = check_id(doc_id)
         if doc_id not in self._ordinals:
             raise InputError(
                 f"no document has the id {doc_id!r} among the {len(self.documents)} documents here",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ _FIELD = re.compile(r"-?[^\W\d][\w.-]*")
 _NUMBER = re.compile(r"\s*-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\s*")
 _MORE = 64  # hits that are looked at for duplicates beyond twice those that are wanted
 _COMPARED = 256  # characters by which texts are sorted
+_LONGEST_WHOLE = 400  # characters of a text that is a whole number; a longer one is beyond all floats
 
 
 class KnowsFields(Protocol):
@@ -118,7 +118,8 @@ def _take(found: Ranking, places: Sequence[int]) -> Ranking:
 def _sorted_places(
     found: Ranking, sort: str, collection: KnowsFields, deadline: float | None
 ) -> Sequence[int]:
-    """By the field, then by the score. Numbers come before texts; who has no such field comes last."""
+    """By the field, then by the score. Numbers come before texts, and descending after them; who has no such
+    field comes last both ways."""
     ordinals = found.ordinals.tolist()
     values = collection.field_values(sort.removeprefix("-"), ordinals, deadline)
     keys = {ordinal: _sort_key(value) for ordinal, value in values if value is not None}
@@ -130,12 +131,11 @@ def _sorted_places(
 
 def _sort_key(value: Any) -> tuple[int, float, str]:
     """Numbers, and texts that are a number to the last character, by their size; others as texts."""
-    if isinstance(value, int | float) or (isinstance(value, str) and _NUMBER.fullmatch(value)):
-        try:
-            number = float(value)
-        except OverflowError:
-            number = math.inf if int(value) > 0 else -math.inf
-        return 0, number, ""
+    if isinstance(value, int | float):
+        return 0, value, ""  # Python compares whole numbers and floats exactly
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        whole = len(value) <= _LONGEST_WHOLE and value.strip().lstrip("-").isdigit()
+        return 0, int(value) if whole else float(value), ""
     text = value if isinstance(value, str) else json.dumps(value)
     return 1, 0.0, text[:_COMPARED]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -16,7 +16,7 @@ from coil.errors import InputError
 from coil.forks import cached
 from coil.hits.certificate import rank_certified
 from coil.hits.collection import Collection, MemoryCollection
-from coil.hits.hit import BLOCK, Hit, Shelf, load_texts
+from coil.hits.hit import Hit, Shelf, load_texts
 from coil.hits.paging import Page, Paging, turn_to_page
 from coil.hits.rankers import (
     NO_THRESHOLD,
@@ -51,10 +51,7 @@ from coil.vectors.token_vectors import TokenVectors
 # Between slices the deadline is checked.
 ENCODE_SLICE = 32  # queries
 FETCH_SLICE = 1_000  # hits between two looks at the clock: a few milliseconds
-FETCH_BYTES = 1 << 20  # of texts and fields
 FIRST_PAGE = Paging()
-SizeOf = Callable[[int, int], int]
-"""The bytes of a document's text and fields, by the number of its segment and its ordinal."""
 
 
 @dataclass(frozen=True)
@@ -114,12 +111,10 @@ class Searcher:
         threads: int = 1,
         prune: bool = True,
         device: str | None = None,
-        size_of: SizeOf | None = None,
     ) -> None:
-        """`size_of` tells the size of a document that is not in memory, so that few large ones are read."""
         self.encoder = encoder
         self.collection = collection
-        self._scorer, self._size_of = scorer, size_of
+        self._scorer = scorer
         self._threads, self._prune, self._device = threads, prune, device
 
     @classmethod
@@ -332,26 +327,12 @@ class Searcher:
 
     def _load(self, hits: Sequence[Hit], found: Ranking, selection: Selection, most_text: int | None) -> int:
         """Read the texts of hits, some at a time; returns how many characters they have."""
-        total = 0
-        for some in self._blocks(found, len(hits)):
+        total = begin = 0
+        for some in self.collection.blocks(found.ordinals[: len(hits)].tolist()):
             check_deadline(selection)
-            total += load_texts(hits[some], None if most_text is None else most_text - total)
+            block, begin = hits[begin : begin + len(some)], begin + len(some)
+            total += load_texts(block, None if most_text is None else most_text - total)
         return total
-
-    def _blocks(self, found: Ranking, n: int) -> Iterator[slice]:
-        """The first n documents in blocks that are read at once: of few bytes, or a single document."""
-        begin = size = 0
-        most = BLOCK  # grows, so that little is read in vain
-        for place in range(n):
-            more = 0
-            if self._size_of is not None:
-                more = self._size_of(int(found.segments[place]), int(found.ordinals[place]))
-            if place > begin and (place - begin == most or size + more > FETCH_BYTES):
-                yield slice(begin, place)
-                begin, size, most = place, 0, min(2 * most, FETCH_SLICE)
-            size += more
-        if begin < n:
-            yield slice(begin, n)
 
     def _chunks(self, found: Ranking) -> list[tuple[int, int]]:
         """The part of the text that each row is."""

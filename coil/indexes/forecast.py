@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from coil.errors import DuplicateId, InputError, how_many
+from coil.errors import SET_ON_DUPLICATE, DuplicateId, InputError, how_many
 from coil.indexes.opening import create
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
@@ -112,7 +112,8 @@ def _unique(documents: GivenDocuments, path: Path) -> Iterator[Document]:
                 mark, exact = places.of(row[0])
                 first = documents.place_of(mark, doc_id)
                 second = documents.place_of(documents.mark, doc_id)
-                raise DuplicateId(doc_id, first if exact else f"a place after {first}", second)
+                first = first if exact else f"a place after {first}"
+                raise DuplicateId(doc_id, first, second, SET_ON_DUPLICATE)
             if not document.is_empty:
                 number += 1
                 places.note(number, documents.mark)

@@ -353,10 +353,7 @@ class IndexReader:
         encoder = self.encoder
 
         def make(collection: Snapshot) -> Searcher:
-            def size_of(place: int, ordinal: int) -> int:
-                return collection.stored[place].documents.size_of(ordinal)
-
-            return Searcher(encoder, collection, threads=self._threads, device=self._device, size_of=size_of)
+            return Searcher(encoder, collection, threads=self._threads, device=self._device)
 
         return snapshot.searcher(make)
 

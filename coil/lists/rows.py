@@ -50,22 +50,32 @@ def encode_spans(
 ) -> Iterator[tuple[T, Rows]]:
     """What each document belongs to, with the rows of its spans, in order; one without spans has no rows.
 
+    A row that was truncated ends where the model stopped reading.
     `go_on` is called again and again, however many rows one text has; what it raises is passed on.
     """
     waiting: deque[tuple[T, Sequence[Span]]] = deque()
+    shifts: deque[int] = deque()  # from places in what the model reads to places in the document, of each row
 
     def pieces() -> Iterator[str]:
         for owner, document, spans in documents:
             waiting.append((owner, spans))
             for row in row_texts(encoder, document, spans, context):
+                shifts.append(row.span[0] - len(row.before))
                 yield row.text
+
+    def read(span: Span, of_row: TokenVectors) -> tuple[Span, TokenVectors]:
+        shift = shifts.popleft()
+        if of_row.dropped:
+            end = int(of_row.spans[-1, 1]) + shift if len(of_row) else 0
+            span = span[0], max(span[0], end)
+        return span, of_row
 
     vectors = _encode_in_parts(encoder, pieces(), go_on) if go_on else encoder.encode_documents(pieces())
     for first in vectors:
         while not waiting[0][1]:
             yield waiting.popleft()[0], []
         owner, spans = waiting.popleft()
-        yield owner, [(spans[0], first), *((span, next(vectors)) for span in spans[1:])]
+        yield owner, [read(spans[0], first), *(read(span, next(vectors)) for span in spans[1:])]
     while waiting:
         yield waiting.popleft()[0], []
 

@@ -1,9 +1,10 @@
 """Conditions of a query: which documents of a snapshot have what they must have, and not what they must not.
 
 A word is looked up in its list, so any form of it will do; where lists are of word pieces, it is looked for
-in all texts, as it is written. A phrase is looked for in the texts of the
-documents that have all of its words: word for word, in a row, without regard to case and accents. Punctuation
-between the words matters only where the phrase has some itself. In a field, a word is looked for as written.
+in all texts, as it is written. A phrase is looked for in the texts of the documents that have all of its
+words: word for word, in a row, without regard to case and accents. Punctuation between the words matters only
+where the phrase has some itself. What the tokenizer cuts into several words, such as well-known or 中国, is a
+phrase with and without quotes. In a field, a word is looked for as written.
 """
 
 from __future__ import annotations
@@ -43,10 +44,17 @@ def documents_with(
     """
     with_lists = encoder.config.profile.list_key == "word"
     of_texts = [condition for condition in conditions if condition.field is None]
-    maybe_with: dict[Condition, Ordinals] = {}  # what the lists tell; all there is to know of a single word
+    maybe_with: dict[Condition, Ordinals] = {}  # what the lists tell
+    words: set[Condition] = set()  # of which that is all there is to know
     everyone = _living(snapshot)
     for condition in of_texts:
-        maybe_with[condition] = _with_all(snapshot, _keys_of(encoder, condition)) if with_lists else everyone
+        if not with_lists:
+            maybe_with[condition] = everyone
+            continue
+        keys = _keys_of(encoder, condition)
+        maybe_with[condition] = _with_all(snapshot, keys)
+        if len(keys) == 1 and not condition.phrase:
+            words.add(condition)
     kept = everyone
     for condition in of_texts:
         if condition.wanted:
@@ -55,10 +63,10 @@ def documents_with(
         phrase = Phrase(encoder.tokenizer, condition.text, deadline)
         if condition.field is not None:
             found = _with_field(snapshot, condition.field, phrase, kept, deadline)
-        elif condition.phrase or not with_lists:
-            found = _with_phrase(snapshot, phrase, _intersect(kept, maybe_with[condition]))
-        else:
+        elif condition in words:
             found = maybe_with[condition]
+        else:
+            found = _with_phrase(snapshot, phrase, _intersect(kept, maybe_with[condition]))
         kept = kept[is_among(kept, found) == condition.wanted]
     return kept
 
@@ -107,21 +115,21 @@ def _pieces(text: str) -> Iterator[str]:
     yield text[begin:]
 
 
-def _keys_of(encoder: Encoder, condition: Condition) -> list[str]:
-    """The lists of the words."""
+def _keys_of(encoder: Encoder, condition: Condition) -> tuple[str | None, ...]:
+    """The list of each word, None for stop words and marks."""
     [keyed] = encoder.keys.of_texts([condition.text], 2**31)
-    keys = [key for key in dict.fromkeys(keyed.keys) if key is not None]
-    if not keys:
+    if not any(keyed.keys):
         raise InputError(
             f"{str(condition)[:100]} has only stop words, which are not indexed",
             "leave the operator out, or add a rarer word to the phrase",
         )
-    return keys
+    return keyed.keys
 
 
-def _with_all(snapshot: Snapshot, keys: Sequence[str]) -> Ordinals:
+def _with_all(snapshot: Snapshot, keys: Sequence[str | None]) -> Ordinals:
     """The documents with all of these words, each in any of its chunks."""
-    return reduce(_intersect, [_with_key(snapshot, key) for key in keys])
+    listed = [key for key in dict.fromkeys(keys) if key is not None]
+    return reduce(_intersect, [_with_key(snapshot, key) for key in listed])
 
 
 def _with_key(snapshot: Snapshot, key: str) -> Ordinals:

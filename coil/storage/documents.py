@@ -28,8 +28,8 @@ from coil.errors import DamagedSegment, IndexProblem, InputError, SearchTimeout
 from coil.forks import make_lock
 from coil.lists.segment_file import REMEDY
 from coil.storage.disk import FileFacts, Folder
-from coil.storage.filters import Filter, json_path
-from coil.texts.values import Document
+from coil.storage.filters import Filter, path_of
+from coil.texts.values import Document, field_of
 
 StoredDocument = tuple[int, str, str, str, int]
 """ordinal, doc_id, text, fields as JSON, tokens that were dropped"""
@@ -41,7 +41,6 @@ _LEAST_BYTES = 8  # that a document takes
 _LONGEST_PATH = 504  # bytes that SQLite takes, after all links; it keeps 8 of 512 for itself
 _LARGE = 1 << 16  # characters of all fields of a document, beyond which one is read by itself
 _MOST_KNOWN = 10_000  # names of fields that are remembered, whether they exist or not
-_TYPE = "json_type(fields, ?)"
 _DECODER = json.JSONDecoder()
 SCHEMA = """
 CREATE TABLE documents (
@@ -81,6 +80,8 @@ def write_documents(folder: Folder, name: str, documents: Iterable[StoredDocumen
                     count += len(some)
                 with compiled_code():
                     connection.execute("COMMIT")
+        except sqlite3.IntegrityError as error:  # they come from a file that did not find an id it has
+            raise DamagedSegment(f"{folder.path} has two documents with the same id", REMEDY) from error
         except sqlite3.OperationalError as error:
             raise OSError(None, str(error)) from error
         folder.sync_file(name)
@@ -271,7 +272,9 @@ class DocumentReader:
         """Whether any document has a field of this name."""
         known = self._known_fields.get(name)
         if known is None:
-            with self._watched("1", f"{_TYPE} IS NOT NULL LIMIT 1", [json_path(name)], deadline) as rows:
+            path, values = path_of(name)
+            where = f"json_type(fields, {path}) IS NOT NULL LIMIT 1"
+            with self._watched("1", where, values, deadline) as rows:
                 known = any(True for _ in rows)
             if len(self._known_fields) < _MOST_KNOWN:
                 self._known_fields[name] = known
@@ -282,21 +285,23 @@ class DocumentReader:
     ) -> Iterator[tuple[int, Any]]:
         """The field of those of these documents that have it; some at a time, so that nobody waits meanwhile,
         and large ones one by one. SearchTimeout after the deadline."""
-        path = json_path(name)
-        value = "json_extract(fields, ?)"
-        columns = f"ordinal, {_TYPE}, CASE WHEN length(fields) <= {_LARGE} THEN {value} END, length(fields)"
+        path, values = path_of(name)
+        kind_of, value = f"json_type(fields, {path})", f"json_extract(fields, {path})"
+        columns = f"ordinal, {kind_of}, CASE WHEN length(fields) <= {_LARGE} THEN {value} END, length(fields)"
         for begin in range(0, len(ordinals), _AT_ONCE):
             some = list(ordinals[begin : begin + _AT_ONCE])
-            where = f"ordinal IN ({_marks(some)}) AND {_TYPE} IS NOT NULL ORDER BY ordinal"
-            with self._watched(columns, where, [path, path, *some, path], deadline) as rows:
+            where = f"ordinal IN ({_marks(some)}) AND {kind_of} IS NOT NULL ORDER BY ordinal"
+            with self._watched(columns, where, [*values, *values, *some, *values], deadline) as rows:
                 found = list(rows)
             for ordinal, kind, small, size in found:
-                if size <= _LARGE:
-                    yield ordinal, self._field_value(kind, small)
-                    continue
-                with self._watched(value, "ordinal = ?", [path, ordinal], deadline) as rows:
-                    [(large,)] = list(rows)
-                yield ordinal, self._field_value(kind, large)
+                extracted = small
+                if size > _LARGE:
+                    with self._watched(value, "ordinal = ?", [*values, ordinal], deadline) as rows:
+                        [(extracted,)] = list(rows)
+                if kind == "integer" and isinstance(extracted, float):  # SQLite's integers have 64 bits
+                    yield ordinal, field_of(self.fetch([ordinal])[ordinal].fields, name)
+                else:
+                    yield ordinal, self._field_value(kind, extracted)
 
     def _scan(
         self, where: str, parameters: Sequence[Any], deadline: float | None, source: str = "documents"
@@ -340,22 +345,23 @@ class DocumentReader:
                 # Too many parts or values for one statement.
                 raise InputError(f"the filter cannot be used: {error}", "write a shorter one") from error
 
-    def check(self, ordinals: NDArray[np.int64]) -> NDArray[np.int64]:
+    def check(self, ordinals: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Read everything: SQLite's pages, every text, every field. These are all the documents there are.
 
-        Returns how many characters each text has.
+        Returns how many characters each text has, and whether it was truncated.
         """
         [(found,)] = self._read("PRAGMA integrity_check(1)")
         if found != "ok":
             raise self._damaged(" ".join(str(found).split()))
         lengths = np.zeros(len(ordinals), dtype=np.int64)
-        for place, (_, _, text, fields, _) in enumerate(self.stored(ordinals)):
+        truncated = np.zeros(len(ordinals), dtype=bool)
+        for place, (_, _, text, fields, dropped) in enumerate(self.stored(ordinals)):
             self._fields(fields)
-            lengths[place] = len(text)
+            lengths[place], truncated[place] = len(text), dropped > 0
         [(count,)] = self._read("SELECT count(*) FROM documents")
         if count != len(ordinals):
             raise self._damaged(f"it holds {count:,} documents; expected {len(ordinals):,}")
-        return lengths
+        return lengths, truncated
 
     def _read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         with self._call(self._looking):

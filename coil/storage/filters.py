@@ -5,7 +5,8 @@
 
 Comparisons are `=`, `!=`, `<`, `<=`, `>`, `>=`, `in (...)`, `exists`; they join with `and`, `or`, `not` and
 parentheses. Values are "texts", 'texts', numbers, true, false. A field name is letters, digits, `_`, `-` and
-dots for fields inside fields; `id` is the document's id. A number is compared with numbers, and with texts
+dots: `a.b` is a field of that name, or where a document has none, the field `b` inside the field `a`; `id` is
+the document's id. A number is compared with numbers, and with texts
 that are a number to the last character, as in CSV files; a text with texts, true and false with true and
 false. A field that a document does not have, or that is of another kind, fails every comparison, `!=` too.
 """
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coil.errors import InputError
+from coil.texts.values import clean
 
 _TOKEN = re.compile(
     r"""(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<number>[+-]?\d(?:(?<=[eE])[+-]|[\w.])*|[+-])
@@ -101,13 +103,15 @@ class _Parser:
             return Filter(where, tuple(self._parameters))
         # What is neither a text nor a number is equal to nothing and may be large. The limit is none, but
         # keeps SQLite from reading a field anew for each comparison.
-        columns = [
-            f"json_type(fields, ?) AS t{n}, CASE WHEN json_type(fields, ?) NOT IN ('object', 'array') "
-            f"THEN json_extract(fields, ?) END AS v{n}"
-            for n in range(len(self._names))
-        ]
+        columns, paths = [], list[str]()
+        for n, name in enumerate(self._names):
+            path, values = path_of(name)
+            columns.append(
+                f"json_type(fields, {path}) AS t{n}, CASE WHEN json_type(fields, {path}) "
+                f"NOT IN ('object', 'array') THEN json_extract(fields, {path}) END AS v{n}"
+            )
+            paths += 3 * values
         source = f"(SELECT ordinal, doc_id, {', '.join(columns)} FROM documents LIMIT -1 OFFSET 0)"
-        paths = [json_path(name) for name in self._names for _ in range(3)]
         return Filter(where, (*paths, *self._parameters), source)
 
     def _either(self) -> str:
@@ -236,13 +240,10 @@ class _Parser:
 
 
 def _text(value: str, place: int) -> str:
-    """A text that SQLite can compare."""
-    if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
-        raise InputError(
-            f"the text at character {place} of the filter holds a NUL or half of a surrogate pair",
-            "leave that character out",
-        )
-    return value
+    """A text that SQLite can compare, with the characters that ids and fields are stored with."""
+    if "\0" in value:
+        raise InputError(f"the text at character {place} of the filter holds a NUL", "leave it out")
+    return clean(value)
 
 
 def _number(value: str, place: int) -> float:
@@ -266,6 +267,11 @@ def _kind(value: Value) -> str:
     return "bool" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
 
 
-def json_path(name: str) -> str:
-    """Where SQLite finds a field; dots lead to fields inside fields."""
-    return "$" + "".join(f'."{part}"' for part in name.split("."))
+def path_of(name: str) -> tuple[str, list[str]]:
+    """Where SQLite finds a field, as an expression and its values: under its whole name, or else, where that
+    has dots, inside of other fields."""
+    whole = f'$."{name}"'
+    if "." not in name:
+        return "?", [whole]
+    inside = "$" + "".join(f'."{part}"' for part in name.split("."))
+    return "CASE WHEN json_type(fields, ?) IS NULL THEN ? ELSE ? END", [whole, inside, whole]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal, Protocol, get_args
 
-from coil.errors import ChangedCorpus, DuplicateId, InputError, how_many
+from coil.errors import SET_ON_DUPLICATE, ChangedCorpus, DuplicateId, InputError, how_many
 from coil.texts.columns import USUAL, Columns
 from coil.texts.values import Document
 
@@ -280,7 +280,7 @@ class Intake:
                     if mode == "skip":
                         continue
                     first = self._place_of(first_of[document.doc_id], document.doc_id)
-                    raise DuplicateId(document.doc_id, first, self.here(document))
+                    raise DuplicateId(document.doc_id, first, self.here(document), SET_ON_DUPLICATE)
                 if not document.is_empty:
                     self._under_way[document.doc_id] = first_of[document.doc_id] = self._kept
             if document.is_empty:

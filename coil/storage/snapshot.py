@@ -200,7 +200,8 @@ class Snapshot:
 
     def ordinal_of(self, doc_id: str) -> int:
         """The inside number of a document; an unknown id is an InputError."""
-        found = self.ordinals_of([check_id(doc_id)])
+        doc_id = check_id(doc_id)
+        found = self.ordinals_of([doc_id])
         if doc_id not in found:
             raise UnknownId(
                 f"no document has the id {doc_id!r:.200}", "ids are case-sensitive; copy one from a result"
@@ -212,10 +213,9 @@ class Snapshot:
         return {doc_id: ordinal for doc_id, (_, ordinal) in self.places_of(doc_ids).items()}
 
     def places_of(self, doc_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """The segment and the ordinal of those ids that are there."""
+        """The segment and the ordinal of those ids that are there, by the ids as they are stored."""
         found: dict[str, tuple[int, int]] = {}
-        # What cannot be encoded, or is no text at all, is no document's id.
-        wanted = [doc_id for doc_id in doc_ids if isinstance(doc_id, str) and clean(doc_id) == doc_id]
+        wanted = [clean(doc_id) for doc_id in doc_ids if isinstance(doc_id, str)]
         for place in range(len(self._stored) - 1, -1, -1):
             if not wanted:
                 break

@@ -88,7 +88,7 @@ def check_sizes(folder: Folder, entry: SegmentEntry) -> None:
             raise _missing(folder, name) from error
         except OSError as error:
             raise DamagedSegment(
-                f"{folder.path / name} cannot be read: {error.strerror}", "check the disk"
+                f"{folder.path / name} cannot be read: {error.strerror}", remedy_for(error, "check the disk")
             ) from error
         if not stat.S_ISREG(found.st_mode):  # SQLite would wait for what a pipe says
             raise DamagedSegment(f"{folder.path / name} is no file", REMEDY)
@@ -134,7 +134,8 @@ def check_bytes(folder: Folder, entry: SegmentEntry, stored: StoredSegment) -> N
         raise _missing(folder, entry.documents_file) from error
     except OSError as error:
         raise IndexProblem(
-            f"{folder.path / entry.documents_file} cannot be read: {error.strerror}", "check the disk"
+            f"{folder.path / entry.documents_file} cannot be read: {error.strerror}",
+            remedy_for(error, "check the disk"),
         ) from error
     if found != entry.texts:
         raise _changed(folder, entry.documents_file)
@@ -147,11 +148,12 @@ def check_stored(folder: Folder, entry: SegmentEntry, stored: StoredSegment) -> 
     ordinals, firsts = np.unique(stored.segment.row_documents, return_index=True)
     _check_counts(folder, entry, firsts)
     spans = stored.segment.row_spans
-    ends = np.maximum.reduceat(spans[:, 1], firsts)  # the rows of a document are all of its text
+    ends = np.maximum.reduceat(spans[:, 1], firsts)  # the rows are all of the text that was read
     lasts = np.append(firsts[1:], len(spans)) - 1
     if spans[firsts, 0].any() or not np.array_equal(spans[lasts, 1], ends):
         raise DamagedSegment(f"{folder.path / entry.lists_file}: {_OTHER_TEXT}", REMEDY)
-    if not np.array_equal(stored.documents.check(ordinals), ends):
+    lengths, truncated = stored.documents.check(ordinals)
+    if ((ends != lengths) & ~truncated | (ends > lengths)).any():
         raise DamagedSegment(f"{folder.path / entry.lists_file}: {_OTHER_TEXT}", REMEDY)
 
 

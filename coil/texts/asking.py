@@ -1,7 +1,7 @@
 """The grammar of queries: words to look for, and what a document must have or must not have.
 
     river "steep bank"        the phrase must be in the text, word for word
-    river +bank               a form of the word must be in the text; +well-known is a phrase
+    river +bank               a form of the word must be in the text; several, as in +well-known, are a phrase
     river -money -"due date"  neither may be in the text
     river title:bank          the field must hold the word, title:"steep bank" the phrase
 
@@ -27,7 +27,6 @@ _PART = re.compile(
 )
 _SIGNS = re.compile(r'["“:]|(?<!\S)[+-]')
 _LETTERS = re.compile(r"\w")
-_ONE_WORD = re.compile(r"[^\W_]+")
 _TRAILING = re.compile(r"[.,;:!?)\]…]+$")
 IsField = Callable[[str], bool]
 
@@ -36,7 +35,8 @@ IsField = Callable[[str], bool]
 class Condition:
     """What a document must have, or must not have: a form of a word, or a phrase word for word.
 
-    With a field, it is looked for in that field instead of the text.
+    `phrase` says that it was quoted: what is a single word, only the tokenizer knows. With a field, it is
+    looked for in that field instead of the text.
     """
 
     text: str
@@ -119,5 +119,4 @@ def _condition(match: re.Match[str], is_field: IsField) -> tuple[Condition, tupl
             return None
         said = _TRAILING.sub("", said)
         end = start + len(said)
-        phrase = _ONE_WORD.fullmatch(said) is None  # such as well-known or c++
     return Condition(said, phrase, wanted), (start, end)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from coil.errors import InputError
+from coil.texts.values import clean
 
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,4})?")
 MOST_SCORE = 1e9  # no score comes near it, and it is on the grid of scores
@@ -109,10 +110,10 @@ def check_device(device: object) -> str | None:
 
 
 def check_id(doc_id: object) -> str:
-    """An id, which is a text."""
+    """An id, which is a text, as the index keeps it."""
     if not isinstance(doc_id, str):
         raise InputError(f"an id is {_a(doc_id)}; expected a string", "copy one from a result")
-    return doc_id
+    return clean(doc_id)
 
 
 def check_ids(doc_ids: Any) -> list[str]:

@@ -64,6 +64,7 @@ IRDS = "irds:"
 MOST_DIGITS = 4300  # of a whole number: more are refused by Python where it reads JSON
 _LARGEST = 10**MOST_DIGITS
 _CSV_COST = 4
+_MISSING = {("pandas", "NaTType"), ("pandas", "NAType")}
 _SHOWN_COLUMNS = 400  # characters
 
 
@@ -126,7 +127,7 @@ def take_texts(record: Record, keys: Sequence[str], where: str, line: int) -> li
                 where,
                 line,
                 f"the text under {key!r} is {_show(record[key])}; expected a string",
-                "write the text as a JSON string",
+                "write it as a string",
             )
     return [clean(record[key]) for key in found if record[key]]
 
@@ -138,7 +139,8 @@ def _show(value: object) -> str:
 
 
 def plain_value(value: Any) -> Any:
-    """A value that JSON can hold: dates and the like become strings, NaN and infinities become None.
+    """A value that JSON can hold: dates and the like become strings, NaN, infinities and what pandas writes
+    for a missing value become None.
 
     Numbers of NumPy become those of Python, a NUL becomes U+FFFD. A whole number that is too long for JSON
     readers, that of Python among them, is a ValueError.
@@ -153,6 +155,8 @@ def plain_value(value: Any) -> Any:
         raise ValueError(f"a number has more than {MOST_DIGITS:,} digits")
     if value is None or isinstance(value, bool | int):
         return value
+    if (type(value).__module__.split(".")[0], type(value).__name__) in _MISSING:
+        return None
     if isinstance(value, dict):
         return {_field_text(str(key)): plain_value(inner) for key, inner in value.items()}
     if isinstance(value, np.ndarray):

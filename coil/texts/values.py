@@ -43,6 +43,16 @@ class Query:
     text: str
 
 
+def field_of(fields: dict[str, Any], name: str) -> Any:
+    """The field of this name, None where there is none; dots in it may also lead to fields inside fields."""
+    if name in fields:
+        return fields[name]
+    value: Any = fields
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
 def clean(text: str) -> str:
     """Replace lone surrogates, which are what Python makes of invalid UTF-8, by U+FFFD, one for one.
 

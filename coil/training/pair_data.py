@@ -19,6 +19,7 @@ from coil.errors import BadLine, InputError
 from coil.texts.corpora import read_documents
 from coil.texts.opening import STANDARD_INPUT, json_lines
 from coil.texts.pairs import Pair, read_pairs
+from coil.texts.records import Record
 from coil.tokens.list_keys import ListKeys
 from coil.tokens.tokenizer import Tokenizer
 from coil.training.passage_statistics import PassageStatistics
@@ -242,10 +243,7 @@ def _split(
 def read_negatives(path: Path, places: Places) -> Iterator[tuple[int, list[int]]]:
     """Read what `coil mine` wrote, as (query, passages); what is about pairs files not given is left out."""
     lines = json_lines(path)
-    number, header = next(lines, (1, {}))
-    if header.get("format") != NEGATIVES_FORMAT:
-        raise BadLine(path, number, "this is not a negatives file", "make one with `coil mine`")
-    mined = header.get("pairs", {})
+    mined = _mined(path, lines)
     for source, digest in places.digests.items():
         if source in mined and mined[source] != digest:
             raise InputError(
@@ -268,7 +266,16 @@ def read_negatives(path: Path, places: Places) -> Iterator[tuple[int, list[int]]
 
 def covered_sources(path: Path) -> set[str]:
     """The pairs files that a negatives file was mined from."""
-    return set(next(json_lines(path), (1, {}))[1].get("pairs", {}))
+    return set(_mined(path, json_lines(path)))
+
+
+def _mined(path: Path, lines: Iterator[tuple[int, Record]]) -> dict[str, str]:
+    """The pairs files that the first line of a negatives file names, with their digests."""
+    number, header = next(lines, (1, {}))
+    mined = header.get("pairs", {})
+    if header.get("format") != NEGATIVES_FORMAT or not isinstance(mined, dict):
+        raise BadLine(path, number, "not the first line of a negatives file", "make one with `coil mine`")
+    return mined
 
 
 def _read_teacher(path: Path, places: Places) -> dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]]:
