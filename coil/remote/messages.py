@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -75,14 +75,18 @@ class Messages:
         lines: list[bytes] = []
         size = 0
         for document in GivenDocuments(documents):
-            line = json.dumps(_record(document), ensure_ascii=False).encode() + b"\n"
+            # As it is stored: with other names, the server would look for id and text among its fields.
+            line = json.dumps(asdict(document), ensure_ascii=False).encode() + b"\n"
             if lines and size + len(line) > UPLOAD_BYTES:
-                yield Ask("POST", f"{self._path}/documents", content=b"".join(lines))
+                yield self._upload(lines)
                 lines, size = [], 0
             lines.append(line)
             size += len(line)
         if lines:
-            yield Ask("POST", f"{self._path}/documents", content=b"".join(lines))
+            yield self._upload(lines)
+
+    def _upload(self, lines: Sequence[bytes]) -> Ask:
+        return Ask("POST", f"{self._path}/documents", params={"exact": "true"}, content=b"".join(lines))
 
     def delete(self, doc_ids: Iterable[str]) -> Ask:
         return Ask("DELETE", f"{self._path}/documents", json={"doc_ids": check_ids(doc_ids)})
@@ -158,11 +162,3 @@ def _hit(value: Mapping[str, Any]) -> Hit:
     document = Document(value["doc_id"], value["text"], dict(value["fields"]))
     duplicates = tuple(value.get("duplicates") or ())
     return read_hit(value["rank"], value["score"], (start, end), value["share"], duplicates, document)
-
-
-def _record(document: Document) -> dict[str, Any]:
-    """A document as a line of an upload; a title is joined to the text there."""
-    text, title = document.text, document.fields.get("title")
-    if isinstance(title, str):
-        text = text.removeprefix(f"{title}\n")
-    return {**document.fields, "id": document.doc_id, "text": text}

@@ -40,6 +40,7 @@ from coil.service.problems import (
 from coil.service.replies import PIECE, Reply, ReplyResponse
 from coil.service.schemas import (
     BY,
+    EXACT,
     FOLD,
     MIN_SCORE,
     MIN_SHARE,
@@ -54,6 +55,7 @@ from coil.service.schemas import (
     DeleteRequest,
     DocumentIn,
     DocumentOut,
+    ExactDocumentIn,
     ExplainOut,
     ExplainRequest,
     IndexNames,
@@ -80,6 +82,7 @@ SortField = Annotated[str | None, Query(description=SORT)]
 Folded = Annotated[bool, Query(description=FOLD)]
 Plain = Annotated[bool, Query(description=PLAIN)]
 Suggest = Annotated[bool, Query(description=SUGGEST)]
+Exact = Annotated[bool, Query(description=EXACT)]
 
 
 def make_app(service: Service) -> FastAPI:
@@ -308,7 +311,7 @@ async def find_document(name: str, doc_id: str, request: Request, service: Serve
     return _reply(await service.document(name, doc_id))
 
 
-async def add_documents(name: str, request: Request, service: Served) -> Response:
+async def add_documents(name: str, request: Request, service: Served, exact: Exact = False) -> Response:
     """Add documents, or replace those with the same id: one JSON object per line.
 
     Nothing is written unless every line is valid. When the answer arrives, the documents are searchable.
@@ -317,7 +320,7 @@ async def add_documents(name: str, request: Request, service: Served) -> Respons
     if request.headers.get("content-encoding", "identity") != "identity":
         raise Problem(415, "encoded", "the body is compressed", "send plain JSON lines")
     request.state.body.allow_upload()
-    return _reply(await service.add(name, request.stream()))
+    return _reply(await service.add(name, request.stream(), exact))
 
 
 async def delete_documents(name: str, request: Request, service: Served, asked: DeleteRequest) -> Response:
@@ -377,8 +380,8 @@ def _file(request: Request, name: str) -> Response:
 
 
 def _add_routes(app: FastAPI) -> None:
-    line = {"$ref": "#/components/schemas/DocumentIn"}  # the schema of one line
-    lines = {"requestBody": {"required": True, "content": {NDJSON: {"schema": line}}}}
+    forms = [{"$ref": f"#/components/schemas/{of}"} for of in ("DocumentIn", "ExactDocumentIn")]  # of a line
+    lines = {"requestBody": {"required": True, "content": {NDJSON: {"schema": {"anyOf": forms}}}}}
     one = "/v1/indexes/{name}"
     reads: dict[str, Any] = {"dependencies": [KnownParameters]}
     asks: dict[str, Any] = {"dependencies": [KnownParameters, JsonBody]}
@@ -468,6 +471,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             schemas.pop(name, None)
         schemas["ProblemOut"] = ProblemOut.model_json_schema()
         schemas["DocumentIn"] = DocumentIn.model_json_schema()
+        schemas["ExactDocumentIn"] = ExactDocumentIn.model_json_schema()
         made["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         problem = {
             "description": "An error",

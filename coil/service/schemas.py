@@ -22,6 +22,7 @@ SORT = "sort the best 10,000 hits by a field, such as year, or -year for descend
 FOLD = "show only the first of several hits with the same text; its `duplicates` name the others"
 PLAIN = "treat operators in the query as plain text"
 SUGGEST = "suggest similar words for those that no document has, as `suggestions`"
+EXACT = "each line is {doc_id, text, fields} and is stored as it is, whatever the names of its fields"
 MOST_UNKNOWN = 5  # keys that a message lists
 Strings = Annotated[list[str], FailFast()]  # a million errors of one list would cost seconds
 
@@ -100,6 +101,15 @@ class DocumentIn(BaseModel):
     model_config = ConfigDict(extra="allow")
     id: str = Field(min_length=1)
     text: str
+
+
+class ExactDocumentIn(BaseModel):
+    """One line of an upload with `exact`: a document as `GET` answers it, stored as it is."""
+
+    model_config = ConfigDict(extra="forbid")
+    doc_id: str = Field(min_length=1)
+    text: str
+    fields: dict[str, Any] = Field(default_factory=dict)
 
 
 class ProblemOut(BaseModel):

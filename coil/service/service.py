@@ -291,7 +291,7 @@ class Service:
                 {"WWW-Authenticate": "Bearer"},
             )
 
-    async def add(self, name: str, body: AsyncIterator[bytes]) -> bytes:
+    async def add(self, name: str, body: AsyncIterator[bytes], exact: bool = False) -> bytes:
         """Add or update the documents of a body of JSON lines; they are searchable when this returns."""
         served = self._index(name)
         with served.place_to_write():
@@ -301,10 +301,10 @@ class Service:
                 empty: list[str] = []
                 with received:
                     self._go_on()
-                    added = uploads.check(received)
+                    added = uploads.check(received, exact)
                     before = index.version
                     try:
-                        index.update(uploads.read(received), empty.extend, self._go_on)
+                        index.update(uploads.read(received, exact), empty.extend, self._go_on)
                     except _GivenUp as error:
                         if index.version != before:  # a long upload is committed in several parts
                             raise _given_up_halfway() from error

@@ -1,0 +1,141 @@
+"""An index on a server through `coil.connect` is the index: what it stores, answers and refuses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import coil
+from coil.errors import InputError
+from coil.indexes.index import Index
+from coil.indexes.opening import create
+from coil.remote.client import RemoteIndex
+from coil.service.limits import ServiceOptions
+from coil.texts.values import Document
+from tests.hash_encoder import HashEncoder
+from tests.serving import TOKEN, Running, running
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("remote")
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Running]:
+    with create(folder / "there.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": f"d{n}", "text": f"river bank {n}", "year": n} for n in range(20)])
+    with running([folder / "there.coil"], ServiceOptions(token=TOKEN), HashEncoder()) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def here(folder: Path) -> Iterator[Index]:
+    with create(folder / "here.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": f"d{n}", "text": f"river bank {n}", "year": n} for n in range(20)])
+        yield index
+
+
+@pytest.fixture(scope="module")
+def there(server: Running) -> Iterator[RemoteIndex]:
+    with coil.connect(server.url, token=TOKEN) as index:
+        yield index
+
+
+# ---- what is stored
+
+_NAMES = st.one_of(
+    st.sampled_from(["_id", "id", "doc_id", "docno", "pid", "title", "text", "contents", "body", "fields"]),
+    st.text(max_size=8),
+)
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3),
+    max_leaves=5,
+)
+_TEXTS = st.text(max_size=20) | st.sampled_from(["", "Kingfisher", "Kingfisher\na bird"])
+_FIELDS = st.dictionaries(_NAMES, _VALUES | _TEXTS, max_size=5)
+_DOCUMENTS = st.builds(Document, st.text(min_size=1, max_size=5), _TEXTS, _FIELDS) | st.builds(
+    lambda doc_id, text, others: {**others, "id": doc_id, **text},
+    st.text(min_size=1, max_size=5) | st.integers(),
+    st.dictionaries(st.sampled_from(["title", "text", "contents", "body"]), _TEXTS, min_size=1),
+    _FIELDS,
+)
+
+
+def _outcome(do: Callable[[], object]) -> object:
+    """What came of it, or the kind of error."""
+    try:
+        return do()
+    except InputError:
+        return InputError  # a server does not tell which of them
+
+
+def _stored(index: Index) -> dict[str, Document]:
+    return {document.doc_id: document for document in index}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        Document("g", "body text", {"_id": "d1"}),
+        {"id": "b", "title": "Kingfisher"},
+        {"id": "b", "title": "Kingfisher", "text": "Kingfisher"},
+        Document("c", "a bird at the river", {"title": "Kingfisher"}),
+        Document("c", "Kingfisher\na bird", {"title": "Kingfisher"}),
+        Document("g5", "body", {"contents": "other"}),
+        Document("g6", "", {"contents": "other"}),
+        Document("g7", "body", {"id": "d1", "text": "other", "body": 5, "fields": {"a": None}}),
+    ],
+)
+def test_the_client_stores_what_the_library_stores(
+    server: Running, here: Index, there: RemoteIndex, document: Any
+) -> None:
+    assert here.update([document]) == there.update([document])
+    assert _stored(server.service.served["there"].index) == _stored(here)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(documents=st.lists(_DOCUMENTS, max_size=4))
+def test_the_client_stores_any_document_as_the_library_does(
+    server: Running, here: Index, there: RemoteIndex, documents: list[Any]
+) -> None:
+    for document in documents:  # one at a time: a bad one leaves those before it, or a server's request, out
+        assert _outcome(lambda: here.update([document])) == _outcome(lambda: there.update([document]))  # noqa: B023
+    assert _stored(server.service.served["there"].index) == _stored(here)
+
+
+def test_the_async_client_stores_the_same(server: Running) -> None:
+    document = Document("async", "a bird at the river", {"title": "Kingfisher", "_id": "d1"})
+
+    async def run() -> Document:
+        async with coil.connect_async(server.url, token=TOKEN) as index:
+            await index.update([document])
+            return await index.document("async")
+
+    assert asyncio.run(run()) == document
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"id": "a", "text": "b"}', "unknown key 'id'"),
+        ('{"doc_id": "a", "text": "b", "year": 5}', "unknown key 'year'"),
+        ('{"doc_id": "a"}', "the key text is missing"),
+        ('{"doc_id": "", "text": "b"}', "the id is empty"),
+        ('{"doc_id": 5, "text": "b"}', "id is a int"),
+        ('{"doc_id": "a", "text": "b", "fields": []}', "fields is a list"),
+    ],
+)
+def test_an_exact_line_has_exactly_its_keys(server: Running, line: str, message: str) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    address = "/v1/indexes/there/documents"
+    got = server.client.post(address, params={"exact": "true"}, content=line, headers=headers)
+    assert got.status_code == 422
+    assert message in got.json()["detail"]
