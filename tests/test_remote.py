@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import coil
-from coil.errors import InputError
+from coil.errors import InputError, RemoteProblem, UnknownId
 from coil.indexes.index import Index
 from coil.indexes.opening import create
 from coil.remote.client import RemoteIndex
+from coil.remote.messages import error_of
 from coil.service.limits import ServiceOptions
 from coil.texts.values import Document
 from tests.hash_encoder import HashEncoder
@@ -139,3 +142,30 @@ def test_an_exact_line_has_exactly_its_keys(server: Running, line: str, message:
     got = server.client.post(address, params={"exact": "true"}, content=line, headers=headers)
     assert got.status_code == 422
     assert message in got.json()["detail"]
+
+
+# ---- errors
+
+
+def test_only_an_unknown_document_is_an_unknown_id(server: Running, folder: Path) -> None:
+    with create(folder / "documents.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": "document", "text": "river"}])
+    with running([folder / "documents.coil"], ServiceOptions(token=TOKEN), HashEncoder()) as other:
+        remote = coil.connect(other.url)
+        assert "document" in remote
+        assert "nothing" not in remote
+        served = other.service.served
+        served["elsewhere"] = served.pop("documents")  # type: ignore[attr-defined]
+        with remote, pytest.raises(RemoteProblem, match="there is no index 'documents'"):
+            remote.has("document")
+    told = json.dumps({"status": 404, "code": "unknown_address", "detail": "no document here"}).encode()
+    assert not isinstance(error_of(404, told), UnknownId)
+
+
+def test_every_code_of_an_error_is_documented() -> None:
+    root = Path(__file__).parents[1]
+    source = "".join(path.read_text() for path in (root / "coil/service").glob("*.py"))
+    codes = set(re.findall(r'(?:Problem|__init__)\(\s*\d+,\s*"(\w+)"', source))
+    assert len(codes) > 20
+    table = (root / "docs/service.md").read_text().partition("## Errors")[2].partition("##")[0]
+    assert codes - set(re.findall(r"`(\w+)`", table)) == set()

@@ -119,20 +119,11 @@ def error_of(status: int, content: bytes) -> CoilError:
     """What a server's refusal is in this library."""
     try:
         value = json.loads(content)
-        detail, remedy = str(value["detail"]), str(value.get("remedy") or "")
+        code, detail, remedy = value["code"], str(value["detail"]), str(value.get("remedy") or "")
     except (ValueError, KeyError, TypeError):
         return RemoteProblem(f"the server answered with status {status}", "is it `coil serve`?")
-    if status == 404 and "document" in detail:
-        return UnknownId(detail, remedy)
-    kind = {
-        401: OutputError,
-        403: OutputError,
-        409: IndexLocked,
-        422: InputError,
-        504: SearchTimeout,
-        507: OutputError,
-    }
-    return kind.get(status, RemoteProblem)(detail, remedy)
+    kind = UnknownId if code == "unknown_document" else _KINDS.get(status, RemoteProblem)
+    return kind(detail, remedy)
 
 
 def split_address(url: str, index: str | None) -> tuple[str, str | None]:

@@ -47,7 +47,7 @@ TITLES = {
 
 
 class Problem(HTTPException):
-    """Why a request was refused or failed. `kind` is its label in the metrics."""
+    """Why a request was refused or failed. `kind` is its code for programs, and its label in the metrics."""
 
     def __init__(
         self, status: int, kind: str, detail: str, remedy: str = "", headers: dict[str, str] | None = None
@@ -61,6 +61,7 @@ class Problem(HTTPException):
             "type": "about:blank",
             "title": TITLES.get(self.status_code, "error"),
             "status": self.status_code,
+            "code": self.kind,
             "detail": self.detail,
             "request_id": request_id,
         }

@@ -118,6 +118,7 @@ class ProblemOut(BaseModel):
     type: str
     title: str
     status: int
+    code: str = Field(description="which error it is, in a word that does not change: unknown_document, ...")
     detail: str
     request_id: str
     remedy: str | None = None
