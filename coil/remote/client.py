@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from coil.errors import RemoteProblem, UnknownId, require
+from coil.errors import UnknownId
 from coil.explanations.explanation import Explanation
 from coil.hits.spelling import Suggestion
 from coil.indexes.hits import Hits
@@ -14,13 +14,13 @@ from coil.remote.messages import (
     Ask,
     Messages,
     choose_index,
-    error_of,
     read_document,
     read_explanation,
     read_hits,
     read_suggestions,
     split_address,
 )
+from coil.remote.transport import http_library, send, send_async, settings
 from coil.texts.given import Texts
 from coil.texts.values import Document
 from coil.tokens.profile import By
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import httpx
 
 SECONDS = 60.0
-_REMEDY = "check the address, and that `coil serve` is running there"
 
 
 def connect(
@@ -43,11 +42,11 @@ def connect(
     longer than `timeout` seconds is a RemoteProblem.
     """
     address, name = split_address(url, index)
-    client = _httpx().Client(**_settings(address, token, timeout))
+    client = http_library().Client(**settings(address, token, timeout))
     try:
         if name is None:
-            name = choose_index(_send(client, Ask("GET", "/v1/indexes")), address)
-        _send(client, Messages(name).describe())
+            name = choose_index(send(client, Ask("GET", "/v1/indexes")), address)
+        send(client, Messages(name).describe())
     except BaseException:
         client.close()
         raise
@@ -60,10 +59,10 @@ async def connect_async(
 ) -> AsyncIterator[AsyncRemoteIndex]:
     """The same for `async with coil.connect_async(url) as index`: its methods are awaited."""
     address, name = split_address(url, index)
-    async with _httpx().AsyncClient(**_settings(address, token, timeout)) as client:
+    async with http_library().AsyncClient(**settings(address, token, timeout)) as client:
         if name is None:
-            name = choose_index(await _send_async(client, Ask("GET", "/v1/indexes")), address)
-        await _send_async(client, Messages(name).describe())
+            name = choose_index(await send_async(client, Ask("GET", "/v1/indexes")), address)
+        await send_async(client, Messages(name).describe())
         yield AsyncRemoteIndex(client, name)
 
 
@@ -95,31 +94,31 @@ class RemoteIndex:
 
     def inspect(self) -> dict[str, Any]:
         """Sizes and settings."""
-        return _send(self._client, self._say.describe())
+        return send(self._client, self._say.describe())
 
     def search(self, query: str, k: int = 10, **how: Any) -> Hits:
         """The k best documents for a query; further arguments are those of `Index.search`."""
-        return read_hits(_send(self._client, self._say.search(query, {"k": k, "stats": False, **how})))
+        return read_hits(send(self._client, self._say.search(query, {"k": k, "stats": False, **how})))
 
     def search_many(self, queries: Iterable[str], k: int = 10, **how: Any) -> list[Hits]:
         """The k best documents for each of many queries."""
         found: list[Hits] = []
         for ask in self._say.search_batch(queries, {"k": k, "stats": False, **how}):
-            found += map(read_hits, _send(self._client, ask)["answers"])
+            found += map(read_hits, send(self._client, ask)["answers"])
         return found
 
     def suggest(self, query: str, plain: bool = False) -> list[Suggestion]:
         """Did you mean: see `Index.suggest`."""
         options = {"k": 1, "stats": False, "plain": plain, "suggest": True}
-        return read_suggestions(_send(self._client, self._say.search(query, options)))
+        return read_suggestions(send(self._client, self._say.search(query, options)))
 
     def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
         """Why a document scores what it scores."""
-        return read_explanation(_send(self._client, self._say.explain(query, doc_id, by, plain)))
+        return read_explanation(send(self._client, self._say.explain(query, doc_id, by, plain)))
 
     def document(self, doc_id: str) -> Document:
         """A document by its id; also as `index[doc_id]`."""
-        return read_document(_send(self._client, self._say.document(doc_id)))
+        return read_document(send(self._client, self._say.document(doc_id)))
 
     def __getitem__(self, doc_id: str) -> Document:
         return self.document(doc_id)
@@ -138,13 +137,13 @@ class RemoteIndex:
     def update(self, documents: Texts) -> int:
         """Add documents, or put them in the place of those with the same ids; they are searchable when this
         returns. Many are sent in several requests, each of which is a change of its own."""
-        return sum(int(_send(self._client, ask)["added"]) for ask in self._say.update(documents))
+        return sum(int(send(self._client, ask)["added"]) for ask in self._say.update(documents))
 
     add = update
 
     def delete(self, doc_ids: Iterable[str]) -> int:
         """Take documents out; returns how many of the ids were there."""
-        return int(_send(self._client, self._say.delete(doc_ids))["deleted"])
+        return int(send(self._client, self._say.delete(doc_ids))["deleted"])
 
 
 class AsyncRemoteIndex:
@@ -156,28 +155,28 @@ class AsyncRemoteIndex:
 
     async def inspect(self) -> dict[str, Any]:
         """Sizes and settings."""
-        return await _send_async(self._client, self._say.describe())
+        return await send_async(self._client, self._say.describe())
 
     async def search(self, query: str, k: int = 10, **how: Any) -> Hits:
         """The k best documents for a query; further arguments are those of `Index.search`."""
         ask = self._say.search(query, {"k": k, "stats": False, **how})
-        return read_hits(await _send_async(self._client, ask))
+        return read_hits(await send_async(self._client, ask))
 
     async def search_many(self, queries: Iterable[str], k: int = 10, **how: Any) -> list[Hits]:
         """The k best documents for each of many queries."""
         found: list[Hits] = []
         for ask in self._say.search_batch(queries, {"k": k, "stats": False, **how}):
-            found += map(read_hits, (await _send_async(self._client, ask))["answers"])
+            found += map(read_hits, (await send_async(self._client, ask))["answers"])
         return found
 
     async def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
         """Why a document scores what it scores."""
         ask = self._say.explain(query, doc_id, by, plain)
-        return read_explanation(await _send_async(self._client, ask))
+        return read_explanation(await send_async(self._client, ask))
 
     async def document(self, doc_id: str) -> Document:
         """A document by its id."""
-        return read_document(await _send_async(self._client, self._say.document(doc_id)))
+        return read_document(await send_async(self._client, self._say.document(doc_id)))
 
     async def has(self, doc_id: str) -> bool:
         """Whether a document has this id."""
@@ -191,56 +190,11 @@ class AsyncRemoteIndex:
         """Add documents, or put them in the place of those with the same ids."""
         added = 0
         for ask in self._say.update(documents):
-            added += int((await _send_async(self._client, ask))["added"])
+            added += int((await send_async(self._client, ask))["added"])
         return added
 
     add = update
 
     async def delete(self, doc_ids: Iterable[str]) -> int:
         """Take documents out; returns how many of the ids were there."""
-        return int((await _send_async(self._client, self._say.delete(doc_ids)))["deleted"])
-
-
-def _httpx() -> Any:
-    return require("httpx", "client")
-
-
-def _settings(address: str, token: str | None, timeout: float) -> dict[str, Any]:
-    headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
-    return {"base_url": address, "headers": headers, "timeout": timeout}
-
-
-def _request(client: Any, ask: Ask) -> Any:
-    headers = {"Content-Type": "application/x-ndjson"} if ask.content is not None else {}
-    sent = {"params": dict(ask.params) or None, "json": ask.json, "content": ask.content, "headers": headers}
-    return client.build_request(ask.method, ask.path, **sent)
-
-
-def _send(client: httpx.Client, ask: Ask) -> dict[str, Any]:
-    try:
-        answer = client.send(_request(client, ask))
-    except _httpx().HTTPError as error:
-        raise _unreachable(client, error) from error
-    return _read(answer)
-
-
-async def _send_async(client: httpx.AsyncClient, ask: Ask) -> dict[str, Any]:
-    try:
-        answer = await client.send(_request(client, ask))
-    except _httpx().HTTPError as error:
-        raise _unreachable(client, error) from error
-    return _read(answer)
-
-
-def _read(answer: httpx.Response) -> dict[str, Any]:
-    if not answer.is_success:
-        raise error_of(answer.status_code, answer.content)
-    try:
-        value = answer.json()
-    except ValueError as error:
-        raise RemoteProblem("the server's answer is not JSON", "is it `coil serve`?") from error
-    return dict(value)
-
-
-def _unreachable(client: Any, error: Exception) -> RemoteProblem:
-    return RemoteProblem(f"{client.base_url} cannot be reached: {error or type(error).__name__}", _REMEDY)
+        return int((await send_async(self._client, self._say.delete(doc_ids)))["deleted"])

@@ -43,6 +43,7 @@ class Ask:
     params: Mapping[str, Any] = field(default_factory=dict)
     json: Any = None
     content: bytes | None = None
+    changes: bool = False  # the index
 
 
 class Messages:
@@ -86,10 +87,12 @@ class Messages:
             yield self._upload(lines)
 
     def _upload(self, lines: Sequence[bytes]) -> Ask:
-        return Ask("POST", f"{self._path}/documents", params={"exact": "true"}, content=b"".join(lines))
+        return Ask(
+            "POST", f"{self._path}/documents", params={"exact": "true"}, content=b"".join(lines), changes=True
+        )
 
     def delete(self, doc_ids: Iterable[str]) -> Ask:
-        return Ask("DELETE", f"{self._path}/documents", json={"doc_ids": check_ids(doc_ids)})
+        return Ask("DELETE", f"{self._path}/documents", json={"doc_ids": check_ids(doc_ids)}, changes=True)
 
 
 def read_hits(answer: Mapping[str, Any]) -> Hits:
