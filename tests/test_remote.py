@@ -9,21 +9,23 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import coil
-from coil.errors import InputError, RemoteProblem, UnknownId
+from coil.errors import CoilError, InputError, RemoteProblem, UnknownId
 from coil.indexes.index import Index
 from coil.indexes.opening import create
 from coil.remote.client import RemoteIndex
 from coil.remote.messages import error_of
 from coil.service.limits import ServiceOptions
-from coil.texts.values import Document
+from coil.texts.values import Document, clean
 from tests.hash_encoder import HashEncoder
 from tests.serving import TOKEN, Running, running
 
@@ -249,3 +251,121 @@ def test_connections_are_given_up_before_the_server_closes_them(server: Running)
     with coil.connect(server.url) as index:
         pool = index._client._transport._pool  # type: ignore[attr-defined]
         assert pool._keepalive_expiry <= server.service.options.limits.idle_seconds / 2
+
+
+# ---- what can be asked
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"k": np.int64(3), "offset": np.uint8(1)},
+        {"k": np.int32(0)},
+        {"k": 3, "min_score": np.float32(0.25), "min_share": np.float64(0.1)},
+        {"plain": np.True_, "fold_duplicates": np.False_},
+        {"filter": "year >= 3", "sort": "-year", "by": "bm25"},
+        {"min_score": float("nan")},
+        {"min_score": float("-inf")},
+        {"min_share": float("inf")},
+        {"k": True},
+        {"k": 2.0},
+        {"offset": -1},
+        {"offset": 10**7},
+        {"sort": "a b"},
+        {"filter": 5},
+        {"filter": 'name = "\ud800"'},
+        {"filter": "\ud800"},
+        {"by": "other"},
+        {"by": object()},
+    ],
+)
+def test_the_client_answers_and_refuses_as_the_library(
+    folder: Path, server: Running, there: RemoteIndex, how: dict[str, Any]
+) -> None:
+    local = server.service.served["there"].index
+
+    def outcome(search: Callable[[], Any]) -> Any:
+        try:
+            return search()
+        except CoilError as error:
+            return type(error), str(error)
+
+    expected = outcome(lambda: local.search("river bank", **how))
+    assert outcome(lambda: there.search("river bank", **how)) == expected
+    many = {name: value for name, value in how.items() if name in ("k", "filter", "by", "plain")}
+    expected = outcome(lambda: local.search_many(["river bank"] * 2, **many))
+    assert outcome(lambda: there.search_many(["river bank"] * 2, **many)) == expected
+
+
+@pytest.mark.parametrize("query", ["river\ud800 bank", "\udcff", "", "\0"])
+def test_any_query_can_be_asked(server: Running, there: RemoteIndex, query: str) -> None:
+    local = server.service.served["there"].index
+    assert there.search(query) == local.search(query)
+    assert there.search(query).query == query
+    assert there.search_many([query, "river"]) == local.search_many([query, "river"])
+    assert there.explain(query, "d1") == replace(local.explain(query, "d1"), query=clean(query))
+
+
+@pytest.mark.parametrize("doc_id", ["\ud800", "j" * 70_000, "é" * 9_000, "?&#", "a/../b", "", "x" * 16_384])
+def test_any_id_can_be_asked_for(server: Running, there: RemoteIndex, doc_id: str) -> None:
+    assert not there.has(doc_id)
+    assert doc_id not in there
+    with pytest.raises(UnknownId, match="no document has the id"):
+        there.document(doc_id)
+    with pytest.raises(UnknownId, match="no document has the id"):
+        there.explain("river", doc_id)
+    assert there.delete([doc_id, "nothing"]) == 0
+
+
+def test_the_longest_id_can_be_asked_for(server: Running, there: RemoteIndex) -> None:
+    longest = "é" * 8_192
+    there.update([{"id": longest, "text": "river"}])
+    assert longest in there
+    assert there.delete([longest]) == 1
+
+
+@pytest.mark.parametrize("token", ["a\nb", "a b", "", " a", "a\ud800", 5, b"a"])
+def test_a_token_that_cannot_be_sent_is_refused(server: Running, token: Any) -> None:
+    with pytest.raises(InputError, match="the token is"):
+        coil.connect(server.url, token=token)
+
+
+def test_a_token_may_have_any_letters(folder: Path) -> None:
+    create(folder / "letters.coil", encoder=HashEncoder()).close()
+    options = ServiceOptions(token="schlüssel-鍵")
+    with (
+        running([folder / "letters.coil"], options, HashEncoder()) as server,
+        coil.connect(server.url, token="schlüssel-鍵") as index,
+    ):
+        assert index.add([{"id": "a", "text": "river"}]) == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://[::1",
+        "http://[x]:1",
+        "http://127.0.0.1:99999",
+        "http://127.0.0.1:0",
+        "http://127.0.0.1:port",
+        "http://127.0.0.1/v1/indexes/r/search?q=x",
+        "http://127.0.0.1/v1/indexes/r/search",
+        "http://127.0.0.1/?q=x",
+        "http://127.0.0.1/#top",
+        "http://127.0.0.1/v1/indexes/",
+        "http://127.0.0.1\n/",
+        "http://a b/",
+        "http://" + "a" * 70_000,
+        5,
+        None,
+    ],
+)
+def test_what_is_not_an_address_is_refused(url: Any) -> None:
+    with pytest.raises(InputError, match="the address"):
+        coil.connect(url)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), "5", None, 1e300])
+def test_a_timeout_is_a_number_of_seconds(server: Running, timeout: Any) -> None:
+    with pytest.raises(InputError, match="timeout is"):
+        coil.connect(server.url, timeout=timeout)

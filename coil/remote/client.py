@@ -18,10 +18,12 @@ from coil.remote.messages import (
     read_explanation,
     read_hits,
     read_suggestions,
+    search_options,
     split_address,
 )
-from coil.remote.transport import http_library, send, send_async, settings
+from coil.remote.transport import make_client, send, send_async
 from coil.texts.given import Texts
+from coil.texts.questions import check_queries
 from coil.texts.values import Document
 from coil.tokens.profile import By
 
@@ -42,7 +44,7 @@ def connect(
     longer than `timeout` seconds is a RemoteProblem.
     """
     address, name = split_address(url, index)
-    client = http_library().Client(**settings(address, token, timeout))
+    client: httpx.Client = make_client("Client", address, token, timeout)
     try:
         if name is None:
             name = choose_index(send(client, Ask("GET", "/v1/indexes")), address)
@@ -59,7 +61,7 @@ async def connect_async(
 ) -> AsyncIterator[AsyncRemoteIndex]:
     """The same for `async with coil.connect_async(url) as index`: its methods are awaited."""
     address, name = split_address(url, index)
-    async with http_library().AsyncClient(**settings(address, token, timeout)) as client:
+    async with make_client("AsyncClient", address, token, timeout) as client:
         if name is None:
             name = choose_index(await send_async(client, Ask("GET", "/v1/indexes")), address)
         await send_async(client, Messages(name).describe())
@@ -98,18 +100,19 @@ class RemoteIndex:
 
     def search(self, query: str, k: int = 10, **how: Any) -> Hits:
         """The k best documents for a query; further arguments are those of `Index.search`."""
-        return read_hits(send(self._client, self._say.search(query, {"k": k, "stats": False, **how})))
+        ask = self._say.search(query, search_options(k, **how))
+        return read_hits(send(self._client, ask), query, k)
 
     def search_many(self, queries: Iterable[str], k: int = 10, **how: Any) -> list[Hits]:
         """The k best documents for each of many queries."""
-        found: list[Hits] = []
-        for ask in self._say.search_batch(queries, {"k": k, "stats": False, **how}):
-            found += map(read_hits, send(self._client, ask)["answers"])
-        return found
+        asked, answers = check_queries(queries), []
+        for ask in self._say.search_batch(asked, search_options(k, **how)):
+            answers += send(self._client, ask)["answers"]
+        return [read_hits(answer, query, k) for answer, query in zip(answers, asked, strict=True)]
 
     def suggest(self, query: str, plain: bool = False) -> list[Suggestion]:
         """Did you mean: see `Index.suggest`."""
-        options = {"k": 1, "stats": False, "plain": plain, "suggest": True}
+        options = {**search_options(1, plain=plain), "suggest": True}
         return read_suggestions(send(self._client, self._say.search(query, options)))
 
     def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
@@ -159,15 +162,15 @@ class AsyncRemoteIndex:
 
     async def search(self, query: str, k: int = 10, **how: Any) -> Hits:
         """The k best documents for a query; further arguments are those of `Index.search`."""
-        ask = self._say.search(query, {"k": k, "stats": False, **how})
-        return read_hits(await send_async(self._client, ask))
+        ask = self._say.search(query, search_options(k, **how))
+        return read_hits(await send_async(self._client, ask), query, k)
 
     async def search_many(self, queries: Iterable[str], k: int = 10, **how: Any) -> list[Hits]:
         """The k best documents for each of many queries."""
-        found: list[Hits] = []
-        for ask in self._say.search_batch(queries, {"k": k, "stats": False, **how}):
-            found += map(read_hits, (await send_async(self._client, ask))["answers"])
-        return found
+        asked, answers = check_queries(queries), []
+        for ask in self._say.search_batch(asked, search_options(k, **how)):
+            answers += (await send_async(self._client, ask))["answers"]
+        return [read_hits(answer, query, k) for answer, query in zip(answers, asked, strict=True)]
 
     async def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
         """Why a document scores what it scores."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from coil.errors import (
     CoilError,
@@ -21,12 +21,24 @@ from coil.explanations.explanation import Explanation
 from coil.hits.hit import Hit, read_hit
 from coil.hits.spelling import Suggestion
 from coil.indexes.hits import Hits
+from coil.indexes.reader import check_paging
+from coil.storage.filters import parse_filter
 from coil.texts.given import GivenDocuments, Texts
-from coil.texts.questions import check_id, check_ids, check_queries, check_query
-from coil.texts.values import Document
-from coil.tokens.profile import By
+from coil.texts.questions import (
+    check_filter,
+    check_id,
+    check_ids,
+    check_k,
+    check_min_score,
+    check_min_share,
+    check_query,
+    show,
+)
+from coil.texts.values import MOST_ID_BYTES, Document, clean, id_size
+from coil.tokens.profile import By, check_by
 
 UPLOAD_BYTES = 4 << 20  # of one request, about
+NDJSON = "application/x-ndjson"
 BATCH = 200  # queries of one request
 _KINDS: dict[int, type[CoilError]] = {
     401: OutputError, 403: OutputError, 409: IndexLocked, 422: InputError, 504: SearchTimeout,
@@ -41,8 +53,8 @@ class Ask:
     method: str
     path: str
     params: Mapping[str, Any] = field(default_factory=dict)
-    json: Any = None
     content: bytes | None = None
+    media_type: str = "application/json"
     changes: bool = False  # the index
 
 
@@ -50,26 +62,27 @@ class Messages:
     """The requests about one index, and what its answers mean."""
 
     def __init__(self, name: str) -> None:
-        self._path = f"/v1/indexes/{quote(name, safe='')}"
+        self._path = f"/v1/indexes/{quote(clean(name), safe='')}"
 
     def describe(self) -> Ask:
         return Ask("GET", self._path)
 
     def search(self, query: str, options: Mapping[str, Any]) -> Ask:
-        return Ask("POST", f"{self._path}/search", json={"query": check_query(query), **_given(options)})
+        value = {"query": clean(check_query(query)), **options}
+        return Ask("POST", f"{self._path}/search", content=_json(value))
 
-    def search_batch(self, queries: Iterable[str], options: Mapping[str, Any]) -> Iterator[Ask]:
-        asked = check_queries(queries)
-        for begin in range(0, len(asked), BATCH):
-            some = asked[begin : begin + BATCH]
-            yield Ask("POST", f"{self._path}/search_batch", json={"queries": some, **_given(options)})
+    def search_batch(self, queries: Sequence[str], options: Mapping[str, Any]) -> Iterator[Ask]:
+        for begin in range(0, len(queries), BATCH):
+            some = [clean(query) for query in queries[begin : begin + BATCH]]
+            yield Ask("POST", f"{self._path}/search_batch", content=_json({"queries": some, **options}))
 
     def explain(self, query: str, doc_id: str, by: By, plain: bool) -> Ask:
-        value = {"query": check_query(query), "doc_id": check_id(doc_id), "by": by, "plain": plain}
-        return Ask("POST", f"{self._path}/explain", json=value)
+        asked = {"query": clean(check_query(query)), "doc_id": _possible_id(doc_id)}
+        value = {**asked, "by": check_by(by), "plain": bool(plain)}
+        return Ask("POST", f"{self._path}/explain", content=_json(value))
 
     def document(self, doc_id: str) -> Ask:
-        return Ask("GET", f"{self._path}/documents", params={"doc_id": check_id(doc_id)})
+        return Ask("GET", f"{self._path}/documents", params={"doc_id": _possible_id(doc_id)})
 
     def update(self, documents: Texts) -> Iterator[Ask]:
         """Documents in as many requests as it takes; each of them is one change."""
@@ -92,12 +105,44 @@ class Messages:
         )
 
     def delete(self, doc_ids: Iterable[str]) -> Ask:
-        return Ask("DELETE", f"{self._path}/documents", json={"doc_ids": check_ids(doc_ids)}, changes=True)
+        wanted = [doc_id for doc_id in check_ids(doc_ids) if _is_possible(doc_id)]
+        return Ask("DELETE", f"{self._path}/documents", content=_json({"doc_ids": wanted}), changes=True)
 
 
-def read_hits(answer: Mapping[str, Any]) -> Hits:
-    """The hits of an answer; their texts came with them."""
-    return Hits([_hit(hit) for hit in answer["hits"]], answer["query"])
+def search_options(
+    k: int = 10,
+    filter: str | None = None,
+    by: By = "coil",
+    min_score: float | None = None,
+    min_share: float | None = None,
+    offset: int = 0,
+    sort: str | None = None,
+    fold_duplicates: bool = False,
+    plain: bool = False,
+) -> dict[str, Any]:
+    """The arguments of `Index.search`, checked as there, as the JSON of a request."""
+    paging = check_paging(offset, sort, fold_duplicates)
+    filter = check_filter(filter)
+    if filter is not None and clean(filter) != filter:
+        parse_filter(filter)  # says what is wrong with it; it cannot be sent as it is
+    given = {
+        "k": max(check_k(k), 1),  # a server refuses 0
+        "filter": filter,
+        "by": check_by(by),
+        "min_score": check_min_score(min_score),
+        "min_share": check_min_share(min_share),
+        "offset": paging.offset,
+        "sort": paging.sort,
+        "fold_duplicates": paging.fold,
+        "plain": bool(plain),
+        "stats": False,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def read_hits(answer: Mapping[str, Any], query: str, k: int) -> Hits:
+    """The hits of an answer, at most k; their texts came with them."""
+    return Hits([_hit(hit) for hit in answer["hits"][:k]], query)
 
 
 def read_suggestions(answer: Mapping[str, Any]) -> list[Suggestion]:
@@ -131,11 +176,23 @@ def error_of(status: int, content: bytes) -> CoilError:
 
 def split_address(url: str, index: str | None) -> tuple[str, str | None]:
     """The server's address, and the index that it names, if it does."""
-    parts = urlsplit(url if "//" in url else f"http://{url}")
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise InputError(f"{url[:200]!r} is not the address of a server", "write it as http://127.0.0.1:8080")
+    remedy = "write it as http://127.0.0.1:8080"
+    for what, given in (("address", url), ("name of the index", index or "")):
+        if not isinstance(given, str):
+            raise InputError(f"the {what} is {show(given)}; expected a string", remedy)
+    try:
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # brackets or a port that no address has
+        known = False
+    if not known or " " in url or not url.isprintable():
+        raise InputError(f"{url[:200]!r} is not the address of a server", remedy)
     head, found, name = parts.path.partition("/v1/indexes/")
-    return f"{parts.scheme}://{parts.netloc}{head.rstrip('/')}", index or (name.strip("/") if found else None)
+    name = unquote(name.strip("/"))
+    if parts.query or parts.fragment or "/" in name or (found and not name):
+        remedy = "write it as http://127.0.0.1:8080 or http://127.0.0.1:8080/v1/indexes/NAME"
+        raise InputError(f"{url[:200]!r} is not the address of a server or of an index", remedy)
+    return f"{parts.scheme}://{parts.netloc}{head.rstrip('/')}", index or (name if found else None)
 
 
 def choose_index(answer: Mapping[str, Any], url: str) -> str:
@@ -147,8 +204,20 @@ def choose_index(answer: Mapping[str, Any], url: str) -> str:
     raise InputError(f"{url} serves no index", "start `coil serve` with one")
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+
+
+def _is_possible(doc_id: str) -> bool:
+    """Whether a document can have this id at all; another one cannot even be written into an address."""
+    return clean(doc_id) == doc_id and id_size(doc_id) <= MOST_ID_BYTES
+
+
+def _possible_id(doc_id: str) -> str:
+    if not _is_possible(check_id(doc_id)):
+        remedy = "ids are case-sensitive; copy one from a result"
+        raise UnknownId(f"no document has the id {doc_id!r:.200}", remedy)
+    return doc_id
 
 
 def _hit(value: Mapping[str, Any]) -> Hit:

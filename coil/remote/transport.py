@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from coil.errors import RemoteProblem, require
+from coil.errors import InputError, RemoteProblem, require
 from coil.remote.messages import Ask, error_of
+from coil.texts.questions import check_number, show
 
 if TYPE_CHECKING:
     import httpx
 
 # An unused connection is closed by `coil serve` after 5 seconds: a request that is sent just then is lost.
 KEPT_SECONDS = 2.0
+MOST_SECONDS = 1e6  # of a timeout: what every system can wait for
 _REMEDY = "check the address, and that `coil serve` is running there"
 _UNKNOWN = "send it again: a document takes the place of the one with its id, and what is deleted stays so"
 
@@ -21,11 +23,26 @@ def http_library() -> Any:
     return require("httpx", "client")
 
 
-def settings(address: str, token: str | None, timeout: float) -> dict[str, Any]:
-    """What a client of httpx is made with."""
-    headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
-    limits = http_library().Limits(max_connections=100, keepalive_expiry=KEPT_SECONDS)
-    return {"base_url": address, "headers": headers, "timeout": timeout, "limits": limits}
+def make_client(kind: str, address: str, token: str | None, timeout: float) -> Any:
+    """A client of httpx: "Client" or "AsyncClient"."""
+    httpx = http_library()
+    headers = {} if token is None else {"Authorization": b"Bearer " + _token_bytes(token)}
+    most = check_number("timeout", timeout, "write seconds, such as timeout=60", 0.001, MOST_SECONDS)
+    limits = httpx.Limits(max_connections=100, keepalive_expiry=KEPT_SECONDS)
+    try:
+        return getattr(httpx, kind)(base_url=address, headers=headers, timeout=most, limits=limits)
+    except httpx.InvalidURL as error:
+        reason = f"{address[:200]!r} is not the address of a server: {error}"
+        raise InputError(reason, "write it as http://127.0.0.1:8080") from error
+
+
+def _token_bytes(token: object) -> bytes:
+    """A token as it is sent, in UTF-8; a line break in it would end the header."""
+    if not isinstance(token, str) or not token or not token.isprintable() or " " in token:
+        found = "a string with spaces, line breaks or other invisible characters"
+        found = found if isinstance(token, str) and token else "empty" if token == "" else show(token)
+        raise InputError(f"the token is {found}; expected one word", "strip() what was read from a file")
+    return token.encode()
 
 
 def send(client: httpx.Client, ask: Ask) -> dict[str, Any]:
@@ -66,8 +83,8 @@ def _closed() -> tuple[type[Exception], ...]:
 
 
 def _request(client: Any, ask: Ask) -> Any:
-    headers = {"Content-Type": "application/x-ndjson"} if ask.content is not None else {}
-    sent = {"params": dict(ask.params) or None, "json": ask.json, "content": ask.content, "headers": headers}
+    headers = {"Content-Type": ask.media_type} if ask.content is not None else {}
+    sent = {"params": dict(ask.params) or None, "content": ask.content, "headers": headers}
     return client.build_request(ask.method, ask.path, **sent)
 
 
