@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import fields
@@ -10,33 +9,29 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Match
+from starlette.responses import HTMLResponse, Response
 
 from coil import __version__
-from coil.errors import CoilError, IndexLocked, InputError, SearchTimeout
+from coil.errors import CoilError
 from coil.hits.paging import MOST_OFFSET
 from coil.service.answers import Asked, Explained
 from coil.service.api_page import render_api_page
 from coil.service.gate import Gate
-from coil.service.mistakes import problem_of_mistakes
 from coil.service.names import EXPOSED
+from coil.service.openapi import describe_api
 from coil.service.page_files import PageFile, read_page
 from coil.service.problems import (
-    MEDIA_TYPE,
     Problem,
     check_values,
     not_json,
-    problem_of,
     repeated_parameters,
     unknown_parameters,
-    unreadable_body,
 )
+from coil.service.refusals import tell_bad_request, tell_coil_error, tell_http_error
 from coil.service.replies import PIECE, Reply, ReplyResponse
 from coil.service.schemas import (
     BY,
@@ -53,14 +48,11 @@ from coil.service.schemas import (
     BatchRequest,
     DeletedOut,
     DeleteRequest,
-    DocumentIn,
     DocumentOut,
-    ExactDocumentIn,
     ExplainOut,
     ExplainRequest,
     IndexNames,
     IndexOut,
-    ProblemOut,
     SearchOptions,
     SearchOut,
     SearchRequest,
@@ -68,7 +60,6 @@ from coil.service.schemas import (
 from coil.service.service import Service
 from coil.tokens.profile import By
 
-_log = logging.getLogger("coil.service")
 NDJSON = "application/x-ndjson"
 DESCRIPTION = "Search, explain and change indexes. Errors are `application/problem+json` with a request id."
 
@@ -103,10 +94,10 @@ def make_app(service: Service) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service, app.state.page = service, read_page()
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
-    app.add_exception_handler(CoilError, _tell_coil_error)
-    app.add_exception_handler(RequestValidationError, _tell_bad_request)
-    app.add_exception_handler(HTTPException, _tell_http_error)
+    app.openapi = lambda: describe_api(app)  # type: ignore[method-assign]
+    app.add_exception_handler(CoilError, tell_coil_error)
+    app.add_exception_handler(RequestValidationError, tell_bad_request)
+    app.add_exception_handler(HTTPException, tell_http_error)
     _add_routes(app)
     if service.options.origins:
         app.add_middleware(
@@ -408,80 +399,3 @@ def _add_routes(app: FastAPI) -> None:
     app.get("/docs", include_in_schema=False)(reference)
     app.get("/", include_in_schema=False)(front_page)
     app.get("/page/{file:path}", include_in_schema=False)(page_file)
-
-
-# ---- errors
-
-
-def _tell(request: Request, problem: Problem) -> Response:
-    request.state.note["problem"] = problem.kind
-    return JSONResponse(
-        problem.to_json(request.state.request_id), problem.status_code, problem.headers, media_type=MEDIA_TYPE
-    )
-
-
-async def _tell_coil_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, CoilError)
-    if not isinstance(error, InputError | SearchTimeout):  # the client only gets a general message
-        extra = {"request_id": request.state.request_id, "reason": error.reason, "remedy": error.remedy}
-        # That another process is writing is nothing to repair.
-        _log.log(logging.INFO if isinstance(error, IndexLocked) else logging.ERROR, "refused", extra=extra)
-    return _tell(request, problem_of(error))
-
-
-async def _tell_bad_request(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    route: APIRoute = request.scope["route"]
-    bodies = [parameter.field_info.annotation for parameter in route.dependant.body_params]
-    known = [key for body in bodies if body is not None for key in body.model_fields]
-    return _tell(request, problem_of_mistakes(error.errors(), known))
-
-
-async def _tell_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    if isinstance(error, Problem):
-        return _tell(request, error)
-    if error.status_code == 400:  # a body that json cannot parse: bad bytes, too deep, a huge number
-        return _tell(request, unreadable_body())
-    kind = {404: "unknown_address", 405: "wrong_method"}.get(error.status_code, "bad_request")
-    headers = dict(error.headers) if error.headers else None
-    if headers is not None and "Allow" in headers:  # what Starlette says is of one of several routes
-        headers["Allow"] = ", ".join(sorted(_methods(request)))
-    remedy = "see /docs for the addresses and their parameters"
-    return _tell(request, Problem(error.status_code, kind, str(error.detail), remedy, headers))
-
-
-def _methods(request: Request) -> set[str]:
-    """What can be done at an address."""
-    found: set[str] = set()
-    for route in request.app.routes:
-        if route.matches(request.scope)[0] != Match.NONE:
-            found |= getattr(route, "methods", None) or set()
-    return found | {"HEAD"} if "GET" in found else found  # the gate answers HEAD wherever GET is answered
-
-
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document, with our one shape of errors in place of its own."""
-    if app.openapi_schema is None:
-        made = get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes
-        )
-        schemas = made["components"]["schemas"]
-        for name in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(name, None)
-        schemas["ProblemOut"] = ProblemOut.model_json_schema()
-        schemas["DocumentIn"] = DocumentIn.model_json_schema()
-        schemas["ExactDocumentIn"] = ExactDocumentIn.model_json_schema()
-        made["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        problem = {
-            "description": "An error",
-            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemOut"}}},
-        }
-        for path, methods in made["paths"].items():
-            for method, operation in methods.items():
-                operation["responses"].pop("422", None)
-                operation["responses"]["default"] = problem
-                if "/documents" in path and method != "get":
-                    operation["security"] = [{"token": []}]
-        app.openapi_schema = made
-    return app.openapi_schema
