@@ -20,9 +20,11 @@ from hypothesis import strategies as st
 
 import coil
 from coil.errors import CoilError, InputError, RemoteProblem, UnknownId
+from coil.hits.spelling import Suggestion
 from coil.indexes.index import Index
 from coil.indexes.opening import create
-from coil.remote.client import RemoteIndex
+from coil.remote import messages
+from coil.remote.client import AsyncRemoteIndex, RemoteIndex
 from coil.remote.messages import error_of
 from coil.service.limits import ServiceOptions
 from coil.texts.values import Document, clean
@@ -369,3 +371,63 @@ def test_what_is_not_an_address_is_refused(url: Any) -> None:
 def test_a_timeout_is_a_number_of_seconds(server: Running, timeout: Any) -> None:
     with pytest.raises(InputError, match="timeout is"):
         coil.connect(server.url, timeout=timeout)
+
+
+# ---- the rest of an index
+
+
+def test_both_clients_have_the_methods_of_an_index() -> None:
+    missing = {name for name in vars(RemoteIndex) if not name.startswith("_")} - set(vars(AsyncRemoteIndex))
+    assert missing == {"close"}
+
+
+@pytest.mark.parametrize("query", ["rivr bnak", "-don't tags:2020", "+the", "", "rivr\ud800"])
+def test_suggestions_are_those_of_the_library(server: Running, there: RemoteIndex, query: str) -> None:
+    expected = server.service.served["there"].index.suggest(query)
+    assert there.suggest(query) == expected
+
+    async def run() -> list[Suggestion]:
+        async with coil.connect_async(server.url) as index:
+            return await index.suggest(query, plain=False)
+
+    assert asyncio.run(run()) == expected
+    address = "/v1/indexes/there/suggest"
+    got = server.client.get(address, params={"q": clean(query)})
+    assert got.status_code == 200
+    assert len(got.json()["suggestions"]) == len(expected)
+    assert got.json() == server.client.post(address, json={"query": clean(query)}).json()
+    assert there.suggest("rivr") != []
+
+
+def test_many_ids_and_long_queries_are_sent_in_parts(server: Running, there: RemoteIndex) -> None:
+    local = server.service.served["there"].index
+    there.update({"id": f"many{n}", "text": "river"} for n in range(300))
+    ids = [f"{'no' if n % 200 else 'many'}{n // 200}{'x' * 40 * bool(n % 200)}" for n in range(60_000)]
+    assert there.delete(ids + ids[::-1]) == 300
+    assert not there.has("many7")
+    queries = [f"river {n} " + "\U0001f98a" * 1_900 for n in range(150)]  # more than 1 MiB
+    assert there.search_many(queries, k=1, by="bm25") == local.search_many(queries, k=1, by="bm25")
+    assert there.delete([]) == 0
+    assert there.search_many([]) == []
+
+
+def test_documents_are_counted_and_told_as_by_the_library(
+    here: Index, there: RemoteIndex, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [("a", "river"), ("a", "bank"), ("b", ""), ("c", ""), ("c", "money"), ("d", "river"), ("d", " ")]
+    documents = [{"id": doc_id, "text": text} for doc_id, text in given]
+    for size in (messages.UPLOAD_BYTES, 10):  # in one request, and in one each
+        monkeypatch.setattr(messages, "UPLOAD_BYTES", size)
+        caplog.clear()
+        assert here.update(documents) == there.update(documents) == 4
+        mine, other = caplog.messages
+        assert mine == other == "2 documents are empty and were left out: 'b', 'd'"
+        told: list[list[str]] = []
+        here.update(documents, told.append)
+        there.update(documents, told.append)
+        assert told == [["b", "d"]] * 2
+    record = [{"key": "named", "words": "river"}]
+    assert there.update(record, id_column="key", text_column="words") == 1
+    assert there["named"] == Document("named", "river")
+    with pytest.raises(InputError, match="no column 'other'"):
+        there.update(record, id_column="key", text_column=["words", "other"])

@@ -10,9 +10,11 @@ from coil.errors import UnknownId
 from coil.explanations.explanation import Explanation
 from coil.hits.spelling import Suggestion
 from coil.indexes.hits import Hits
+from coil.indexes.index import LeftOut
 from coil.remote.messages import (
     Ask,
     Messages,
+    Upload,
     choose_index,
     read_document,
     read_explanation,
@@ -112,8 +114,7 @@ class RemoteIndex:
 
     def suggest(self, query: str, plain: bool = False) -> list[Suggestion]:
         """Did you mean: see `Index.suggest`."""
-        options = {**search_options(1, plain=plain), "suggest": True}
-        return read_suggestions(send(self._client, self._say.search(query, options)))
+        return read_suggestions(send(self._client, self._say.suggest(query, plain)))
 
     def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
         """Why a document scores what it scores."""
@@ -137,16 +138,20 @@ class RemoteIndex:
     def __contains__(self, doc_id: object) -> bool:
         return isinstance(doc_id, str) and self.has(doc_id)
 
-    def update(self, documents: Texts) -> int:
+    def update(self, documents: Texts, left_out: LeftOut | None = None, **columns: Any) -> int:
         """Add documents, or put them in the place of those with the same ids; they are searchable when this
-        returns. Many are sent in several requests, each of which is a change of its own."""
-        return sum(int(send(self._client, ask)["added"]) for ask in self._say.update(documents))
+        returns. Many are sent in several requests, each of which is a change of its own. `left_out` and
+        `id_column`, `text_column` and `title_column` are those of `Index.update`."""
+        upload = Upload(documents, left_out, **columns)
+        for ask in self._say.update(upload):
+            send(self._client, ask)
+        return upload.finish()
 
     add = update
 
     def delete(self, doc_ids: Iterable[str]) -> int:
-        """Take documents out; returns how many of the ids were there."""
-        return int(send(self._client, self._say.delete(doc_ids))["deleted"])
+        """Take documents out; returns how many of the ids were there. Many are sent in several requests."""
+        return sum(int(send(self._client, ask)["deleted"]) for ask in self._say.delete(doc_ids))
 
 
 class AsyncRemoteIndex:
@@ -172,6 +177,10 @@ class AsyncRemoteIndex:
             answers += (await send_async(self._client, ask))["answers"]
         return [read_hits(answer, query, k) for answer, query in zip(answers, asked, strict=True)]
 
+    async def suggest(self, query: str, plain: bool = False) -> list[Suggestion]:
+        """Did you mean: see `Index.suggest`."""
+        return read_suggestions(await send_async(self._client, self._say.suggest(query, plain)))
+
     async def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
         """Why a document scores what it scores."""
         ask = self._say.explain(query, doc_id, by, plain)
@@ -189,15 +198,18 @@ class AsyncRemoteIndex:
             return False
         return True
 
-    async def update(self, documents: Texts) -> int:
+    async def update(self, documents: Texts, left_out: LeftOut | None = None, **columns: Any) -> int:
         """Add documents, or put them in the place of those with the same ids."""
-        added = 0
-        for ask in self._say.update(documents):
-            added += int((await send_async(self._client, ask))["added"])
-        return added
+        upload = Upload(documents, left_out, **columns)
+        for ask in self._say.update(upload):
+            await send_async(self._client, ask)
+        return upload.finish()
 
     add = update
 
     async def delete(self, doc_ids: Iterable[str]) -> int:
         """Take documents out; returns how many of the ids were there."""
-        return int((await send_async(self._client, self._say.delete(doc_ids)))["deleted"])
+        deleted = 0
+        for ask in self._say.delete(doc_ids):
+            deleted += int((await send_async(self._client, ask))["deleted"])
+        return deleted

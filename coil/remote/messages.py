@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from coil.errors import (
@@ -21,8 +21,10 @@ from coil.explanations.explanation import Explanation
 from coil.hits.hit import Hit, read_hit
 from coil.hits.spelling import Suggestion
 from coil.indexes.hits import Hits
+from coil.indexes.index import LeftOut, warn_of_empty
 from coil.indexes.reader import check_paging
 from coil.storage.filters import parse_filter
+from coil.texts.columns import name_columns
 from coil.texts.given import GivenDocuments, Texts
 from coil.texts.questions import (
     check_filter,
@@ -38,8 +40,11 @@ from coil.texts.values import MOST_ID_BYTES, Document, clean, id_size
 from coil.tokens.profile import By, check_by
 
 UPLOAD_BYTES = 4 << 20  # of one request, about
+QUESTION_BYTES = 256 << 10  # of one request with queries or ids, about: a quarter of the server's limit
 NDJSON = "application/x-ndjson"
 BATCH = 200  # queries of one request
+_BETWEEN = 2  # bytes: a comma and a space
+_Item = TypeVar("_Item")
 _KINDS: dict[int, type[CoilError]] = {
     401: OutputError, 403: OutputError, 409: IndexLocked, 422: InputError, 504: SearchTimeout,
     507: OutputError,
@@ -72,9 +77,13 @@ class Messages:
         return Ask("POST", f"{self._path}/search", content=_json(value))
 
     def search_batch(self, queries: Sequence[str], options: Mapping[str, Any]) -> Iterator[Ask]:
-        for begin in range(0, len(queries), BATCH):
-            some = [clean(query) for query in queries[begin : begin + BATCH]]
+        cleaned = [clean(query) for query in queries]
+        for some in _split(cleaned, lambda query: len(_json(query)), QUESTION_BYTES, BATCH):
             yield Ask("POST", f"{self._path}/search_batch", content=_json({"queries": some, **options}))
+
+    def suggest(self, query: str, plain: bool) -> Ask:
+        value = {"query": clean(check_query(query)), "plain": bool(plain)}
+        return Ask("POST", f"{self._path}/suggest", content=_json(value))
 
     def explain(self, query: str, doc_id: str, by: By, plain: bool) -> Ask:
         asked = {"query": clean(check_query(query)), "doc_id": _possible_id(doc_id)}
@@ -84,29 +93,50 @@ class Messages:
     def document(self, doc_id: str) -> Ask:
         return Ask("GET", f"{self._path}/documents", params={"doc_id": _possible_id(doc_id)})
 
-    def update(self, documents: Texts) -> Iterator[Ask]:
+    def update(self, upload: Upload) -> Iterator[Ask]:
         """Documents in as many requests as it takes; each of them is one change."""
-        lines: list[bytes] = []
-        size = 0
-        for document in GivenDocuments(documents):
-            # As it is stored: with other names, the server would look for id and text among its fields.
-            line = json.dumps(asdict(document), ensure_ascii=False).encode() + b"\n"
-            if lines and size + len(line) > UPLOAD_BYTES:
-                yield self._upload(lines)
-                lines, size = [], 0
-            lines.append(line)
-            size += len(line)
-        if lines:
-            yield self._upload(lines)
+        for lines in _split(upload, len, UPLOAD_BYTES):
+            content = b"".join(lines)
+            yield Ask("POST", f"{self._path}/documents", {"exact": "true"}, content, NDJSON, changes=True)
 
-    def _upload(self, lines: Sequence[bytes]) -> Ask:
-        return Ask(
-            "POST", f"{self._path}/documents", params={"exact": "true"}, content=b"".join(lines), changes=True
-        )
+    def delete(self, doc_ids: Iterable[str]) -> Iterator[Ask]:
+        """Ids in as many requests as it takes; each of them is one change."""
+        wanted = [doc_id for doc_id in dict.fromkeys(check_ids(doc_ids)) if _is_possible(doc_id)]
+        for some in _split(wanted, lambda doc_id: len(_json(doc_id)), QUESTION_BYTES):
+            yield Ask("DELETE", f"{self._path}/documents", content=_json({"doc_ids": some}), changes=True)
 
-    def delete(self, doc_ids: Iterable[str]) -> Ask:
-        wanted = [doc_id for doc_id in check_ids(doc_ids) if _is_possible(doc_id)]
-        return Ask("DELETE", f"{self._path}/documents", content=_json({"doc_ids": wanted}), changes=True)
+
+class Upload:
+    """Documents on their way to a server as JSON lines, and what `Index.update` would tell of them."""
+
+    def __init__(
+        self,
+        documents: Texts,
+        left_out: LeftOut | None = None,
+        id_column: str | None = None,
+        text_column: str | Sequence[str] | None = None,
+        title_column: str | None = None,
+    ) -> None:
+        self._documents = GivenDocuments(documents, name_columns(id_column, text_column, title_column))
+        self._left_out = left_out or warn_of_empty
+        self._added = 0
+        self._empty: dict[str, None] = {}
+
+    def __iter__(self) -> Iterator[bytes]:
+        for document in self._documents:
+            self._empty.pop(document.doc_id, None)  # the last document of an id counts
+            if document.is_empty:
+                self._empty[document.doc_id] = None
+            else:
+                self._added += 1
+            # As it is stored: of a record, the server would look for id and text among the fields.
+            yield json.dumps(asdict(document), ensure_ascii=False).encode() + b"\n"
+
+    def finish(self) -> int:
+        """All were sent: tell of those without text; returns how many were added."""
+        if self._empty:
+            self._left_out(list(self._empty))
+        return self._added
 
 
 def search_options(
@@ -202,6 +232,23 @@ def choose_index(answer: Mapping[str, Any], url: str) -> str:
         if found["default"]:
             return str(found["name"])
     raise InputError(f"{url} serves no index", "start `coil serve` with one")
+
+
+def _split(
+    items: Iterable[_Item], size_of: Callable[[_Item], int], most_bytes: int, most_items: int | None = None
+) -> Iterator[list[_Item]]:
+    """Items in parts that are not larger than one request may be, about; a part has at least one."""
+    part: list[_Item] = []
+    size = 0
+    for item in items:
+        more = size_of(item) + _BETWEEN
+        if part and (size + more > most_bytes or len(part) == most_items):
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += more
+    if part:
+        yield part
 
 
 def _json(value: Any) -> bytes:

@@ -56,6 +56,8 @@ from coil.service.schemas import (
     SearchOptions,
     SearchOut,
     SearchRequest,
+    SuggestOut,
+    SuggestRequest,
 )
 from coil.service.service import Service
 from coil.tokens.profile import By
@@ -287,6 +289,18 @@ async def post_explain(name: str, request: Request, service: Served, asked: Expl
     return _reply(await service.explain(name, asked.query, asked.doc_id, asked.versus, how, gone))
 
 
+async def suggest(name: str, request: Request, service: Served, q: str, plain: Plain = False) -> Response:
+    """Similar words for those of a query that no document has; nothing is searched."""
+    _note(request, service, name, q)
+    return _reply(await service.suggest(name, q, plain, request.is_disconnected))
+
+
+async def post_suggest(name: str, request: Request, service: Served, asked: SuggestRequest) -> Response:
+    """The same with a JSON body."""
+    _note(request, service, name, asked.query)
+    return _reply(await service.suggest(name, asked.query, asked.plain, request.is_disconnected))
+
+
 # ---- documents
 
 
@@ -386,6 +400,8 @@ def _add_routes(app: FastAPI) -> None:
     add(f"{one}/search_batch", search_batch, responses=_shape(BatchOut), **question)
     app.get(f"{one}/explain", responses=_shape(ExplainOut), **reads)(explain)
     add(f"{one}/explain", post_explain, responses=_shape(ExplainOut), **question)
+    app.get(f"{one}/suggest", responses=_shape(SuggestOut), **reads)(suggest)
+    add(f"{one}/suggest", post_suggest, responses=_shape(SuggestOut), **question)
     app.get(f"{one}/documents", responses=_shape(DocumentOut), **reads)(find_document)
     app.get(f"{one}/documents/{{doc_id:id}}", responses=_shape(DocumentOut), **reads)(get_document)
     change["responses"] = _shape(AddedOut)

@@ -89,6 +89,13 @@ class ExplainRequest(Request):
     plain: bool = Field(False, description=PLAIN)
 
 
+class SuggestRequest(Request):
+    """A query whose words may be misspelled."""
+
+    query: str
+    plain: bool = Field(False, description=PLAIN)
+
+
 class DeleteRequest(Request):
     """The ids of documents to delete."""
 
@@ -249,6 +256,13 @@ class SearchOut(BaseModel):
     )
     query_tokens: list[QueryTokenOut] | None = Field(None, description="only with `matches`")
     suggestions: list[SuggestionOut] | None = Field(None, description="only with `suggest`")
+
+
+class SuggestOut(BaseModel):
+    """What may have been meant."""
+
+    query: str
+    suggestions: list[SuggestionOut]
 
 
 class SentencePartOut(BaseModel):

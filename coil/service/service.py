@@ -20,7 +20,15 @@ from coil.errors import AnswerTooLarge, SearchTimeout
 from coil.indexes.index import Index
 from coil.indexes.reader import IndexReader
 from coil.service import uploads
-from coil.service.answers import Answered, Asked, Explained, answer_queries, describe, explain_one
+from coil.service.answers import (
+    Answered,
+    Asked,
+    Explained,
+    answer_queries,
+    describe,
+    explain_one,
+    suggest_one,
+)
 from coil.service.batches import BatchTurns, PinnedIndex, slice_size
 from coil.service.limits import ServiceOptions
 from coil.service.meters import Meters
@@ -201,6 +209,17 @@ class Service:
                 other = clean(versus) if versus is not None else None
                 reply.add(explain_one(index, cleaned, clean(doc_id), other, how, seconds))
             return reply.finish()
+
+        cleaned = self._query(query)
+        return await self._ask_alone(answer, gone, slow=True)
+
+    async def suggest(self, name: str, query: str, plain: bool, gone: Gone) -> bytes:
+        """Similar words for those that no document has; nothing is searched."""
+        served = self._index(name)
+
+        def answer(seconds: float) -> bytes:
+            with served.reading() as index:
+                return _json({"query": cleaned, "suggestions": suggest_one(index, cleaned, plain, seconds)})
 
         cleaned = self._query(query)
         return await self._ask_alone(answer, gone, slow=True)
