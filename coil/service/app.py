@@ -20,6 +20,7 @@ from coil.errors import CoilError
 from coil.hits.paging import MOST_OFFSET
 from coil.service.answers import Asked, Explained
 from coil.service.api_page import render_api_page
+from coil.service.connections import GONE
 from coil.service.gate import Gate
 from coil.service.names import EXPOSED
 from coil.service.openapi import describe_api
@@ -196,6 +197,12 @@ def _note(request: Request, service: Service, index: str, *queries: str) -> None
         request.state.note["queries"] = queries
 
 
+def _gone(request: Request) -> Callable[[], bool]:
+    """Whether the client still waits. Starlette's `is_disconnected` costs a task and its cancellation."""
+    asked: Callable[[], bool] = request.scope["state"].get(GONE, bool)
+    return asked
+
+
 def _reply(content: bytes | Reply) -> Response:
     if isinstance(content, Reply):
         if len(content.pieces) > 1 or content.length > PIECE:
@@ -245,19 +252,19 @@ async def search(
     how = Asked(
         k, filter, by, min_score, min_share, stats, matches, offset, sort, fold_duplicates, plain, suggest
     )
-    return _reply(await service.search(name, q, how, request.is_disconnected))
+    return _reply(await service.search(name, q, how, _gone(request)))
 
 
 async def post_search(name: str, request: Request, service: Served, asked: SearchRequest) -> Response:
     """The same with a JSON body."""
     _note(request, service, name, asked.query)
-    return _reply(await service.search(name, asked.query, _how(asked), request.is_disconnected))
+    return _reply(await service.search(name, asked.query, _how(asked), _gone(request)))
 
 
 async def search_batch(name: str, request: Request, service: Served, asked: BatchRequest) -> Response:
     """The best documents for each of many queries, in order."""
     _note(request, service, name, *asked.queries)
-    return _reply(await service.search_batch(name, asked.queries, _how(asked), request.is_disconnected))
+    return _reply(await service.search_batch(name, asked.queries, _how(asked), _gone(request)))
 
 
 def _how(asked: SearchOptions) -> Asked:
@@ -276,29 +283,27 @@ async def explain(
 ) -> Response:
     """Why a document scores what it scores; with `versus` also the explanation of another one."""
     _note(request, service, name, q)
-    return _reply(
-        await service.explain(name, q, doc_id, versus, Explained(by, plain), request.is_disconnected)
-    )
+    return _reply(await service.explain(name, q, doc_id, versus, Explained(by, plain), _gone(request)))
 
 
 async def post_explain(name: str, request: Request, service: Served, asked: ExplainRequest) -> Response:
     """The same with a JSON body."""
     _note(request, service, name, asked.query)
     how = Explained(asked.by, asked.plain)
-    gone = request.is_disconnected
+    gone = _gone(request)
     return _reply(await service.explain(name, asked.query, asked.doc_id, asked.versus, how, gone))
 
 
 async def suggest(name: str, request: Request, service: Served, q: str, plain: Plain = False) -> Response:
     """Similar words for those of a query that no document has; nothing is searched."""
     _note(request, service, name, q)
-    return _reply(await service.suggest(name, q, plain, request.is_disconnected))
+    return _reply(await service.suggest(name, q, plain, _gone(request)))
 
 
 async def post_suggest(name: str, request: Request, service: Served, asked: SuggestRequest) -> Response:
     """The same with a JSON body."""
     _note(request, service, name, asked.query)
-    return _reply(await service.suggest(name, asked.query, asked.plain, request.is_disconnected))
+    return _reply(await service.suggest(name, asked.query, asked.plain, _gone(request)))
 
 
 # ---- documents

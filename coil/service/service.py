@@ -8,7 +8,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -54,7 +54,7 @@ _MUCH_TEXT = 1 << 20  # characters of all hits; more take longer to fetch and wr
 _READABLE = 10**15  # a larger number is not written out in a message
 _HITS_TOGETHER = 320  # of queries that are answered together: what is held as Python values at once
 
-Gone = Callable[[], Awaitable[bool]]
+Gone = Callable[[], bool]
 _Found = TypeVar("_Found")
 
 
@@ -434,7 +434,7 @@ class Service:
                 limit = f"{self.options.limits.seconds:g} seconds"
                 raise SearchTimeout(f"the request exceeded the limit of {limit}", "ask for less")
             await asyncio.wait({future}, timeout=left if gone is None else min(left, _LOOK_FOR_CLIENT))
-            if not future.done() and gone is not None and await gone():
+            if not future.done() and gone is not None and gone():
                 future.cancel()
                 raise ClientDisconnect
         return future.result()
