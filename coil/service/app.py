@@ -27,6 +27,7 @@ from coil.service.openapi import describe_api
 from coil.service.page_files import PageFile, read_page
 from coil.service.problems import (
     Problem,
+    check_keys,
     check_values,
     not_json,
     repeated_parameters,
@@ -135,7 +136,9 @@ class _Question(APIRoute):
         handle = super().get_route_handler()
 
         async def check_and_handle(request: Request) -> Response:
-            check_values(await request.body())
+            body = await request.body()
+            check_values(body)
+            check_keys(body)
             return await handle(request)
 
         return check_and_handle
@@ -159,6 +162,8 @@ class _Change(APIRoute):
 
         async def check_and_handle(request: Request) -> Response:
             await _authorise(request)
+            if request.method == "DELETE":
+                check_keys(await request.body())
             return await handle(request)
 
         return check_and_handle
@@ -327,7 +332,7 @@ async def add_documents(name: str, request: Request, service: Served, exact: Exa
     Nothing is written unless every line is valid. When the answer arrives, the documents are searchable.
     """
     _note(request, service, name)
-    if request.headers.get("content-encoding", "identity") != "identity":
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Problem(415, "encoded", "the body is compressed", "send plain JSON lines")
     request.state.body.allow_upload()
     return _reply(await service.add(name, request.stream(), exact))
