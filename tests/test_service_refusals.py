@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from coil.errors import OutputError
+from coil.errors import MissingIndex, OutputError
+from coil.indexes.opening import open_index
 from coil.service.limits import ServiceOptions
 from coil.service.problems import problem_of
 from tests.hash_encoder import HashEncoder
@@ -72,6 +74,24 @@ def test_identity_is_no_coding_however_it_is_written(server: Running, coding: st
     headers = {**WRITE, "Content-Encoding": coding}
     line = '{"id": "coded", "text": "river"}'
     assert server.client.post(f"{ONE}/documents", content=line, headers=headers).status_code == 200
+
+
+def test_a_refused_change_leaves_nothing_in_a_foreign_folder(tmp_path: Path) -> None:
+    folder = build(tmp_path / "notes.coil", 5)
+    with running([folder], ServiceOptions(token=TOKEN), HashEncoder()) as server:
+        folder.rename(tmp_path / "away.coil")
+        folder.mkdir()
+        got = server.client.post(f"{ONE}/documents", content='{"id": "a", "text": "b"}', headers=WRITE)
+        assert got.status_code == 507
+        assert list(folder.iterdir()) == []
+        folder.rmdir()
+        (tmp_path / "away.coil").rename(folder)
+    with open_index(folder, HashEncoder()) as index:
+        folder.rename(tmp_path / "away.coil")
+        folder.mkdir()
+        with pytest.raises(MissingIndex, match="is not an index"):
+            index.delete(["a"])
+        assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
