@@ -253,6 +253,17 @@ def test_ids_are_kept_apart_letter_by_letter(tmp_path: Path) -> None:
         index.delete("abc")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("long", ["x" * 16_384, "é" * 8_192, "\ud800" * 5_461])
+def test_ids_have_a_limit_in_bytes(tmp_path: Path, long: str) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": long, "text": "river"}])
+        assert len(index) == 1
+        for given in ({"id": long + "xx", "text": "river"}, Document(long + "xx", "river")):
+            with pytest.raises(InputError, match="bytes, which exceeds the limit of 16,384") as caught:
+                index.update([given])
+            assert len(str(caught.value)) < 300
+
+
 def test_hits_without_texts_are_the_same_hits(tmp_path: Path) -> None:
     with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
         index.add([{"id": str(n), "text": f"river bank {n}", "year": n} for n in range(30)])

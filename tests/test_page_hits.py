@@ -132,6 +132,36 @@ def test_two_systems_are_exported_together(visit: Opener, tmp_path: Path) -> Non
 # ---- texts and links
 
 
+def test_the_end_of_an_address_takes_time_in_its_length(visit: Opener) -> None:
+    page = visit("/")
+    found = page.evaluate(
+        """async () => {
+          const { findLinks } = await import("./page/links.js");
+          const began = performance.now();
+          const spans = [")", ".", "()", "([)]"].map((end) => findLinks(`see http://a/${end.repeat(40000)}`)[0].span);
+          return [spans, performance.now() - began];
+        }"""
+    )
+    assert found[0] == [[4, 13], [4, 13], [4, 80_013], [4, 160_013]]
+    assert found[1] < 2000
+    ends = {
+        "http://a/b).": "http://a/b",
+        "http://a/(b)": "http://a/(b)",
+        "http://a/(b))": "http://a/(b)",
+        "http://a/b]})": "http://a/b",
+        "http://a/[b]}.)": "http://a/[b]",
+        "http://a/(b.),": "http://a/(b.)",
+    }
+    written = page.evaluate(
+        """async (texts) => {
+          const { findLinks } = await import("./page/links.js");
+          return texts.map((text) => text.slice(...findLinks(text)[0].span));
+        }""",
+        list(ends),
+    )
+    assert written == list(ends.values())
+
+
 def test_line_breaks_and_links_of_a_text(visit: Opener) -> None:
     page = visit()
     ask(page, "manual of the pump and its valve")

@@ -136,12 +136,12 @@ def test_a_server_that_started_with_a_damaged_index_recovers(
     harm(documents)  # between opening and the first query
     service = Service(served, ServiceOptions())
     try:
-        service._first.join(20)
+        service._readiness._first.join(20)
         for _ in range(2):
             with pytest.raises(Problem) as found:
                 asyncio.run(service.check_ready())
             assert found.value.detail == "the index 'notes' is damaged: queries may fail"
-        assert list(service._cold) == ["notes"]  # the other one was asked as well
+        assert list(service._readiness._cold) == ["notes"]  # the other one was asked as well
         shutil.copyfile(tmp_path / "backup" / "segments" / documents.name, documents)
         assert asyncio.run(service.check_ready()) == b'{"status": "ready"}'
     finally:
@@ -158,7 +158,7 @@ def test_an_index_that_cannot_answer_for_a_moment_becomes_ready(
         patched.setattr(IndexReader, "search", fail)
         service = Service(open_all([build(tmp_path / "notes.coil", 5)], 8, HashEncoder()), ServiceOptions())
         try:
-            service._first.join(20)
+            service._readiness._first.join(20)
             for _ in range(2):
                 with pytest.raises(Problem, match="the index 'notes' cannot be searched"):
                     asyncio.run(service.check_ready())

@@ -19,12 +19,13 @@ from starlette.requests import ClientDisconnect
 
 from coil.service.answers import Asked
 from coil.service.batches import PinnedIndex, slice_size
+from coil.service.connections import Connection
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.problems import Problem
 from coil.service.replies import Reply
 from coil.service.served import ServedIndex
 from coil.service.service import Gone, Service
-from coil.service.turns import Turn, Turns
+from coil.service.turns import Starts, Turn, Turns
 from coil.service.workers import Job, Workers
 from coil.vectors.token_vectors import TokenVectors
 from tests.hash_encoder import HashEncoder
@@ -423,3 +424,45 @@ def test_a_body_that_never_arrives_keeps_no_other_client_waiting(tmp_path: Path)
         honest.settimeout(5)
         honest.sendall(health * 3)
         assert [read_answer(honest).status for _ in range(3)] == [200, 200, 200]
+
+
+def test_few_requests_begin_each_time_the_loop_comes_round() -> None:
+    async def run() -> list[list[int]]:
+        starts, begun = Starts(4), []
+        for number in range(10):
+            starts.begin(lambda number=number: begun.append(number))  # type: ignore[misc]
+        starts.begin(lambda: begun.append(99), first=True)
+        seen = []
+        while len(begun) < 11:
+            await asyncio.sleep(0)
+            seen.append(list(begun))
+        return seen
+
+    seen = asyncio.run(run())
+    assert [len(begun) for begun in seen] == [4, 8, 11]
+    assert seen[-1] == [99, *range(10)]
+
+
+def test_requests_sent_ahead_are_not_parsed_in_one_stretch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads = []
+    take = Connection._take
+
+    def noting(self: Connection, data: bytes) -> None:
+        before = self._heads
+        take(self, data)
+        heads.append(self._heads - before)
+
+    monkeypatch.setattr(Connection, "_take", noting)
+    address = "/v1/indexes/notes/documents?doc_id="
+    asks = [f"GET {address}{n} HTTP/1.1\r\nHost: localhost\r\n\r\n" for n in range(12)]
+    with (
+        running([build(tmp_path / "notes.coil", 5)], encoder=HashEncoder()) as server,
+        connected(server) as connection,
+    ):
+        connection.sendall("".join(asks).encode())
+        for number in range(12):
+            assert f"no document has the id '{number}'" in read_answer(connection).body.decode()
+    assert sum(heads) >= 12
+    assert max(heads) == 1

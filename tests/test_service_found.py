@@ -85,7 +85,7 @@ def test_a_stop_gives_up_a_long_upload_and_says_so(tmp_path: Path, monkeypatch: 
         client = threading.Thread(target=upload)
         client.start()
         while (
-            not server.service._first.is_alive()
+            not server.service._readiness.is_warming_up
             and not found
             and not server.service.served["notes"].writes_waiting
         ):
@@ -352,7 +352,7 @@ def test_a_batch_whose_client_is_gone_gets_no_turn() -> None:
         turns, done = BatchTurns(1, 10), []
 
         async def batch(name: str, is_gone: bool) -> None:
-            async def gone() -> bool:
+            def gone() -> bool:
                 return is_gone
 
             async with turns.turn(time.monotonic() + 20, 2, gone):

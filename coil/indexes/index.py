@@ -97,7 +97,7 @@ class Index(IndexReader):
         check_choice("on_duplicate", on_duplicate, OnDuplicate)
         check_number("commit_every", commit_every, 1 << 62)
         placed = GivenDocuments(documents, name_columns(id_column, text_column, title_column))
-        listener = Listener(committed, encoded, left_out or _warn_of_empty, go_on)
+        listener = Listener(committed, encoded, left_out or warn_of_empty, go_on)
         with self._writer(self.encoder) as writer:
             before = self._next_ordinal()
             try:
@@ -130,7 +130,7 @@ class Index(IndexReader):
                     on_duplicate=on_duplicate,
                     sources=placed.sources,
                 ),
-                Listener(None, encoded, left_out or _warn_of_empty),
+                Listener(None, encoded, left_out or warn_of_empty),
                 commit_every,
                 placed.are_files,
             )
@@ -237,7 +237,8 @@ def tell_left_out(empty: Sequence[str]) -> str:
     return f"{how_many(len(empty), 'document')} {verbs} left out: {shown}"
 
 
-def _warn_of_empty(empty: list[str]) -> None:
+def warn_of_empty(empty: list[str]) -> None:
+    """Tell those who did not ask to hear of it."""
     _log.warning("%s", tell_left_out(empty))
 
 

@@ -6,22 +6,26 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from coil.errors import RemoteProblem, UnknownId, require
+from coil.errors import UnknownId
 from coil.explanations.explanation import Explanation
 from coil.hits.spelling import Suggestion
 from coil.indexes.hits import Hits
+from coil.indexes.index import LeftOut
 from coil.remote.messages import (
     Ask,
     Messages,
+    Upload,
     choose_index,
-    error_of,
     read_document,
     read_explanation,
     read_hits,
     read_suggestions,
+    search_options,
     split_address,
 )
+from coil.remote.transport import make_client, send, send_async
 from coil.texts.given import Texts
+from coil.texts.questions import check_queries
 from coil.texts.values import Document
 from coil.tokens.profile import By
 
@@ -31,7 +35,6 @@ if TYPE_CHECKING:
     import httpx
 
 SECONDS = 60.0
-_REMEDY = "check the address, and that `coil serve` is running there"
 
 
 def connect(
@@ -43,11 +46,11 @@ def connect(
     longer than `timeout` seconds is a RemoteProblem.
     """
     address, name = split_address(url, index)
-    client = _httpx().Client(**_settings(address, token, timeout))
+    client: httpx.Client = make_client("Client", address, token, timeout)
     try:
         if name is None:
-            name = choose_index(_send(client, Ask("GET", "/v1/indexes")), address)
-        _send(client, Messages(name).describe())
+            name = choose_index(send(client, Ask("GET", "/v1/indexes")), address)
+        send(client, Messages(name).describe())
     except BaseException:
         client.close()
         raise
@@ -60,10 +63,10 @@ async def connect_async(
 ) -> AsyncIterator[AsyncRemoteIndex]:
     """The same for `async with coil.connect_async(url) as index`: its methods are awaited."""
     address, name = split_address(url, index)
-    async with _httpx().AsyncClient(**_settings(address, token, timeout)) as client:
+    async with make_client("AsyncClient", address, token, timeout) as client:
         if name is None:
-            name = choose_index(await _send_async(client, Ask("GET", "/v1/indexes")), address)
-        await _send_async(client, Messages(name).describe())
+            name = choose_index(await send_async(client, Ask("GET", "/v1/indexes")), address)
+        await send_async(client, Messages(name).describe())
         yield AsyncRemoteIndex(client, name)
 
 
@@ -95,31 +98,31 @@ class RemoteIndex:
 
     def inspect(self) -> dict[str, Any]:
         """Sizes and settings."""
-        return _send(self._client, self._say.describe())
+        return send(self._client, self._say.describe())
 
     def search(self, query: str, k: int = 10, **how: Any) -> Hits:
         """The k best documents for a query; further arguments are those of `Index.search`."""
-        return read_hits(_send(self._client, self._say.search(query, {"k": k, "stats": False, **how})))
+        ask = self._say.search(query, search_options(k, **how))
+        return read_hits(send(self._client, ask), query, k)
 
     def search_many(self, queries: Iterable[str], k: int = 10, **how: Any) -> list[Hits]:
         """The k best documents for each of many queries."""
-        found: list[Hits] = []
-        for ask in self._say.search_batch(queries, {"k": k, "stats": False, **how}):
-            found += map(read_hits, _send(self._client, ask)["answers"])
-        return found
+        asked, answers = check_queries(queries), []
+        for ask in self._say.search_batch(asked, search_options(k, **how)):
+            answers += send(self._client, ask)["answers"]
+        return [read_hits(answer, query, k) for answer, query in zip(answers, asked, strict=True)]
 
     def suggest(self, query: str, plain: bool = False) -> list[Suggestion]:
         """Did you mean: see `Index.suggest`."""
-        options = {"k": 1, "stats": False, "plain": plain, "suggest": True}
-        return read_suggestions(_send(self._client, self._say.search(query, options)))
+        return read_suggestions(send(self._client, self._say.suggest(query, plain)))
 
     def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
         """Why a document scores what it scores."""
-        return read_explanation(_send(self._client, self._say.explain(query, doc_id, by, plain)))
+        return read_explanation(send(self._client, self._say.explain(query, doc_id, by, plain)))
 
     def document(self, doc_id: str) -> Document:
         """A document by its id; also as `index[doc_id]`."""
-        return read_document(_send(self._client, self._say.document(doc_id)))
+        return read_document(send(self._client, self._say.document(doc_id)))
 
     def __getitem__(self, doc_id: str) -> Document:
         return self.document(doc_id)
@@ -135,16 +138,20 @@ class RemoteIndex:
     def __contains__(self, doc_id: object) -> bool:
         return isinstance(doc_id, str) and self.has(doc_id)
 
-    def update(self, documents: Texts) -> int:
+    def update(self, documents: Texts, left_out: LeftOut | None = None, **columns: Any) -> int:
         """Add documents, or put them in the place of those with the same ids; they are searchable when this
-        returns. Many are sent in several requests, each of which is a change of its own."""
-        return sum(int(_send(self._client, ask)["added"]) for ask in self._say.update(documents))
+        returns. Many are sent in several requests, each of which is a change of its own. `left_out` and
+        `id_column`, `text_column` and `title_column` are those of `Index.update`."""
+        upload = Upload(documents, left_out, **columns)
+        for ask in self._say.update(upload):
+            send(self._client, ask)
+        return upload.finish()
 
     add = update
 
     def delete(self, doc_ids: Iterable[str]) -> int:
-        """Take documents out; returns how many of the ids were there."""
-        return int(_send(self._client, self._say.delete(doc_ids))["deleted"])
+        """Take documents out; returns how many of the ids were there. Many are sent in several requests."""
+        return sum(int(send(self._client, ask)["deleted"]) for ask in self._say.delete(doc_ids))
 
 
 class AsyncRemoteIndex:
@@ -156,28 +163,32 @@ class AsyncRemoteIndex:
 
     async def inspect(self) -> dict[str, Any]:
         """Sizes and settings."""
-        return await _send_async(self._client, self._say.describe())
+        return await send_async(self._client, self._say.describe())
 
     async def search(self, query: str, k: int = 10, **how: Any) -> Hits:
         """The k best documents for a query; further arguments are those of `Index.search`."""
-        ask = self._say.search(query, {"k": k, "stats": False, **how})
-        return read_hits(await _send_async(self._client, ask))
+        ask = self._say.search(query, search_options(k, **how))
+        return read_hits(await send_async(self._client, ask), query, k)
 
     async def search_many(self, queries: Iterable[str], k: int = 10, **how: Any) -> list[Hits]:
         """The k best documents for each of many queries."""
-        found: list[Hits] = []
-        for ask in self._say.search_batch(queries, {"k": k, "stats": False, **how}):
-            found += map(read_hits, (await _send_async(self._client, ask))["answers"])
-        return found
+        asked, answers = check_queries(queries), []
+        for ask in self._say.search_batch(asked, search_options(k, **how)):
+            answers += (await send_async(self._client, ask))["answers"]
+        return [read_hits(answer, query, k) for answer, query in zip(answers, asked, strict=True)]
+
+    async def suggest(self, query: str, plain: bool = False) -> list[Suggestion]:
+        """Did you mean: see `Index.suggest`."""
+        return read_suggestions(await send_async(self._client, self._say.suggest(query, plain)))
 
     async def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
         """Why a document scores what it scores."""
         ask = self._say.explain(query, doc_id, by, plain)
-        return read_explanation(await _send_async(self._client, ask))
+        return read_explanation(await send_async(self._client, ask))
 
     async def document(self, doc_id: str) -> Document:
         """A document by its id."""
-        return read_document(await _send_async(self._client, self._say.document(doc_id)))
+        return read_document(await send_async(self._client, self._say.document(doc_id)))
 
     async def has(self, doc_id: str) -> bool:
         """Whether a document has this id."""
@@ -187,60 +198,18 @@ class AsyncRemoteIndex:
             return False
         return True
 
-    async def update(self, documents: Texts) -> int:
+    async def update(self, documents: Texts, left_out: LeftOut | None = None, **columns: Any) -> int:
         """Add documents, or put them in the place of those with the same ids."""
-        added = 0
-        for ask in self._say.update(documents):
-            added += int((await _send_async(self._client, ask))["added"])
-        return added
+        upload = Upload(documents, left_out, **columns)
+        for ask in self._say.update(upload):
+            await send_async(self._client, ask)
+        return upload.finish()
 
     add = update
 
     async def delete(self, doc_ids: Iterable[str]) -> int:
         """Take documents out; returns how many of the ids were there."""
-        return int((await _send_async(self._client, self._say.delete(doc_ids)))["deleted"])
-
-
-def _httpx() -> Any:
-    return require("httpx", "client")
-
-
-def _settings(address: str, token: str | None, timeout: float) -> dict[str, Any]:
-    headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
-    return {"base_url": address, "headers": headers, "timeout": timeout}
-
-
-def _request(client: Any, ask: Ask) -> Any:
-    headers = {"Content-Type": "application/x-ndjson"} if ask.content is not None else {}
-    sent = {"params": dict(ask.params) or None, "json": ask.json, "content": ask.content, "headers": headers}
-    return client.build_request(ask.method, ask.path, **sent)
-
-
-def _send(client: httpx.Client, ask: Ask) -> dict[str, Any]:
-    try:
-        answer = client.send(_request(client, ask))
-    except _httpx().HTTPError as error:
-        raise _unreachable(client, error) from error
-    return _read(answer)
-
-
-async def _send_async(client: httpx.AsyncClient, ask: Ask) -> dict[str, Any]:
-    try:
-        answer = await client.send(_request(client, ask))
-    except _httpx().HTTPError as error:
-        raise _unreachable(client, error) from error
-    return _read(answer)
-
-
-def _read(answer: httpx.Response) -> dict[str, Any]:
-    if not answer.is_success:
-        raise error_of(answer.status_code, answer.content)
-    try:
-        value = answer.json()
-    except ValueError as error:
-        raise RemoteProblem("the server's answer is not JSON", "is it `coil serve`?") from error
-    return dict(value)
-
-
-def _unreachable(client: Any, error: Exception) -> RemoteProblem:
-    return RemoteProblem(f"{client.base_url} cannot be reached: {error or type(error).__name__}", _REMEDY)
+        deleted = 0
+        for ask in self._say.delete(doc_ids):
+            deleted += int((await send_async(self._client, ask))["deleted"])
+        return deleted

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import quote, urlsplit
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote, urlsplit
 
 from coil.errors import (
     CoilError,
@@ -21,13 +21,30 @@ from coil.explanations.explanation import Explanation
 from coil.hits.hit import Hit, read_hit
 from coil.hits.spelling import Suggestion
 from coil.indexes.hits import Hits
+from coil.indexes.index import LeftOut, warn_of_empty
+from coil.indexes.reader import check_paging
+from coil.storage.filters import parse_filter
+from coil.texts.columns import name_columns
 from coil.texts.given import GivenDocuments, Texts
-from coil.texts.questions import check_id, check_ids, check_queries, check_query
-from coil.texts.values import Document
-from coil.tokens.profile import By
+from coil.texts.questions import (
+    check_filter,
+    check_id,
+    check_ids,
+    check_k,
+    check_min_score,
+    check_min_share,
+    check_query,
+    show,
+)
+from coil.texts.values import MOST_ID_BYTES, Document, clean, id_size
+from coil.tokens.profile import By, check_by
 
 UPLOAD_BYTES = 4 << 20  # of one request, about
+QUESTION_BYTES = 256 << 10  # of one request with queries or ids, about: a quarter of the server's limit
+NDJSON = "application/x-ndjson"
 BATCH = 200  # queries of one request
+_BETWEEN = 2  # bytes: a comma and a space
+_Item = TypeVar("_Item")
 _KINDS: dict[int, type[CoilError]] = {
     401: OutputError, 403: OutputError, 409: IndexLocked, 422: InputError, 504: SearchTimeout,
     507: OutputError,
@@ -41,56 +58,121 @@ class Ask:
     method: str
     path: str
     params: Mapping[str, Any] = field(default_factory=dict)
-    json: Any = None
     content: bytes | None = None
+    media_type: str = "application/json"
+    changes: bool = False  # the index
 
 
 class Messages:
     """The requests about one index, and what its answers mean."""
 
     def __init__(self, name: str) -> None:
-        self._path = f"/v1/indexes/{quote(name, safe='')}"
+        self._path = f"/v1/indexes/{quote(clean(name), safe='')}"
 
     def describe(self) -> Ask:
         return Ask("GET", self._path)
 
     def search(self, query: str, options: Mapping[str, Any]) -> Ask:
-        return Ask("POST", f"{self._path}/search", json={"query": check_query(query), **_given(options)})
+        value = {"query": clean(check_query(query)), **options}
+        return Ask("POST", f"{self._path}/search", content=_json(value))
 
-    def search_batch(self, queries: Iterable[str], options: Mapping[str, Any]) -> Iterator[Ask]:
-        asked = check_queries(queries)
-        for begin in range(0, len(asked), BATCH):
-            some = asked[begin : begin + BATCH]
-            yield Ask("POST", f"{self._path}/search_batch", json={"queries": some, **_given(options)})
+    def search_batch(self, queries: Sequence[str], options: Mapping[str, Any]) -> Iterator[Ask]:
+        cleaned = [clean(query) for query in queries]
+        for some in _split(cleaned, lambda query: len(_json(query)), QUESTION_BYTES, BATCH):
+            yield Ask("POST", f"{self._path}/search_batch", content=_json({"queries": some, **options}))
+
+    def suggest(self, query: str, plain: bool) -> Ask:
+        value = {"query": clean(check_query(query)), "plain": bool(plain)}
+        return Ask("POST", f"{self._path}/suggest", content=_json(value))
 
     def explain(self, query: str, doc_id: str, by: By, plain: bool) -> Ask:
-        value = {"query": check_query(query), "doc_id": check_id(doc_id), "by": by, "plain": plain}
-        return Ask("POST", f"{self._path}/explain", json=value)
+        asked = {"query": clean(check_query(query)), "doc_id": _possible_id(doc_id)}
+        value = {**asked, "by": check_by(by), "plain": bool(plain)}
+        return Ask("POST", f"{self._path}/explain", content=_json(value))
 
     def document(self, doc_id: str) -> Ask:
-        return Ask("GET", f"{self._path}/documents", params={"doc_id": check_id(doc_id)})
+        return Ask("GET", f"{self._path}/documents", params={"doc_id": _possible_id(doc_id)})
 
-    def update(self, documents: Texts) -> Iterator[Ask]:
+    def update(self, upload: Upload) -> Iterator[Ask]:
         """Documents in as many requests as it takes; each of them is one change."""
-        lines: list[bytes] = []
-        size = 0
-        for document in GivenDocuments(documents):
-            line = json.dumps(_record(document), ensure_ascii=False).encode() + b"\n"
-            if lines and size + len(line) > UPLOAD_BYTES:
-                yield Ask("POST", f"{self._path}/documents", content=b"".join(lines))
-                lines, size = [], 0
-            lines.append(line)
-            size += len(line)
-        if lines:
-            yield Ask("POST", f"{self._path}/documents", content=b"".join(lines))
+        for lines in _split(upload, len, UPLOAD_BYTES):
+            content = b"".join(lines)
+            yield Ask("POST", f"{self._path}/documents", {"exact": "true"}, content, NDJSON, changes=True)
 
-    def delete(self, doc_ids: Iterable[str]) -> Ask:
-        return Ask("DELETE", f"{self._path}/documents", json={"doc_ids": check_ids(doc_ids)})
+    def delete(self, doc_ids: Iterable[str]) -> Iterator[Ask]:
+        """Ids in as many requests as it takes; each of them is one change."""
+        wanted = [doc_id for doc_id in dict.fromkeys(check_ids(doc_ids)) if _is_possible(doc_id)]
+        for some in _split(wanted, lambda doc_id: len(_json(doc_id)), QUESTION_BYTES):
+            yield Ask("DELETE", f"{self._path}/documents", content=_json({"doc_ids": some}), changes=True)
 
 
-def read_hits(answer: Mapping[str, Any]) -> Hits:
-    """The hits of an answer; their texts came with them."""
-    return Hits([_hit(hit) for hit in answer["hits"]], answer["query"])
+class Upload:
+    """Documents on their way to a server as JSON lines, and what `Index.update` would tell of them."""
+
+    def __init__(
+        self,
+        documents: Texts,
+        left_out: LeftOut | None = None,
+        id_column: str | None = None,
+        text_column: str | Sequence[str] | None = None,
+        title_column: str | None = None,
+    ) -> None:
+        self._documents = GivenDocuments(documents, name_columns(id_column, text_column, title_column))
+        self._left_out = left_out or warn_of_empty
+        self._added = 0
+        self._empty: dict[str, None] = {}
+
+    def __iter__(self) -> Iterator[bytes]:
+        for document in self._documents:
+            self._empty.pop(document.doc_id, None)  # the last document of an id counts
+            if document.is_empty:
+                self._empty[document.doc_id] = None
+            else:
+                self._added += 1
+            # As it is stored: of a record, the server would look for id and text among the fields.
+            yield json.dumps(asdict(document), ensure_ascii=False).encode() + b"\n"
+
+    def finish(self) -> int:
+        """All were sent: tell of those without text; returns how many were added."""
+        if self._empty:
+            self._left_out(list(self._empty))
+        return self._added
+
+
+def search_options(
+    k: int = 10,
+    filter: str | None = None,
+    by: By = "coil",
+    min_score: float | None = None,
+    min_share: float | None = None,
+    offset: int = 0,
+    sort: str | None = None,
+    fold_duplicates: bool = False,
+    plain: bool = False,
+) -> dict[str, Any]:
+    """The arguments of `Index.search`, checked as there, as the JSON of a request."""
+    paging = check_paging(offset, sort, fold_duplicates)
+    filter = check_filter(filter)
+    if filter is not None and clean(filter) != filter:
+        parse_filter(filter)  # says what is wrong with it; it cannot be sent as it is
+    given = {
+        "k": max(check_k(k), 1),  # a server refuses 0
+        "filter": filter,
+        "by": check_by(by),
+        "min_score": check_min_score(min_score),
+        "min_share": check_min_share(min_share),
+        "offset": paging.offset,
+        "sort": paging.sort,
+        "fold_duplicates": paging.fold,
+        "plain": bool(plain),
+        "stats": False,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def read_hits(answer: Mapping[str, Any], query: str, k: int) -> Hits:
+    """The hits of an answer, at most k; their texts came with them."""
+    return Hits([_hit(hit) for hit in answer["hits"][:k]], query)
 
 
 def read_suggestions(answer: Mapping[str, Any]) -> list[Suggestion]:
@@ -115,29 +197,32 @@ def error_of(status: int, content: bytes) -> CoilError:
     """What a server's refusal is in this library."""
     try:
         value = json.loads(content)
-        detail, remedy = str(value["detail"]), str(value.get("remedy") or "")
+        code, detail, remedy = value["code"], str(value["detail"]), str(value.get("remedy") or "")
     except (ValueError, KeyError, TypeError):
         return RemoteProblem(f"the server answered with status {status}", "is it `coil serve`?")
-    if status == 404 and "document" in detail:
-        return UnknownId(detail, remedy)
-    kind = {
-        401: OutputError,
-        403: OutputError,
-        409: IndexLocked,
-        422: InputError,
-        504: SearchTimeout,
-        507: OutputError,
-    }
-    return kind.get(status, RemoteProblem)(detail, remedy)
+    kind = UnknownId if code == "unknown_document" else _KINDS.get(status, RemoteProblem)
+    return kind(detail, remedy)
 
 
 def split_address(url: str, index: str | None) -> tuple[str, str | None]:
     """The server's address, and the index that it names, if it does."""
-    parts = urlsplit(url if "//" in url else f"http://{url}")
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise InputError(f"{url[:200]!r} is not the address of a server", "write it as http://127.0.0.1:8080")
+    remedy = "write it as http://127.0.0.1:8080"
+    for what, given in (("address", url), ("name of the index", index or "")):
+        if not isinstance(given, str):
+            raise InputError(f"the {what} is {show(given)}; expected a string", remedy)
+    try:
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # brackets or a port that no address has
+        known = False
+    if not known or " " in url or not url.isprintable():
+        raise InputError(f"{url[:200]!r} is not the address of a server", remedy)
     head, found, name = parts.path.partition("/v1/indexes/")
-    return f"{parts.scheme}://{parts.netloc}{head.rstrip('/')}", index or (name.strip("/") if found else None)
+    name = unquote(name.strip("/"))
+    if parts.query or parts.fragment or "/" in name or (found and not name):
+        remedy = "write it as http://127.0.0.1:8080 or http://127.0.0.1:8080/v1/indexes/NAME"
+        raise InputError(f"{url[:200]!r} is not the address of a server or of an index", remedy)
+    return f"{parts.scheme}://{parts.netloc}{head.rstrip('/')}", index or (name if found else None)
 
 
 def choose_index(answer: Mapping[str, Any], url: str) -> str:
@@ -149,8 +234,37 @@ def choose_index(answer: Mapping[str, Any], url: str) -> str:
     raise InputError(f"{url} serves no index", "start `coil serve` with one")
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
+def _split(
+    items: Iterable[_Item], size_of: Callable[[_Item], int], most_bytes: int, most_items: int | None = None
+) -> Iterator[list[_Item]]:
+    """Items in parts that are not larger than one request may be, about; a part has at least one."""
+    part: list[_Item] = []
+    size = 0
+    for item in items:
+        more = size_of(item) + _BETWEEN
+        if part and (size + more > most_bytes or len(part) == most_items):
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += more
+    if part:
+        yield part
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+
+
+def _is_possible(doc_id: str) -> bool:
+    """Whether a document can have this id at all; another one cannot even be written into an address."""
+    return clean(doc_id) == doc_id and id_size(doc_id) <= MOST_ID_BYTES
+
+
+def _possible_id(doc_id: str) -> str:
+    if not _is_possible(check_id(doc_id)):
+        remedy = "ids are case-sensitive; copy one from a result"
+        raise UnknownId(f"no document has the id {doc_id!r:.200}", remedy)
+    return doc_id
 
 
 def _hit(value: Mapping[str, Any]) -> Hit:
@@ -158,11 +272,3 @@ def _hit(value: Mapping[str, Any]) -> Hit:
     document = Document(value["doc_id"], value["text"], dict(value["fields"]))
     duplicates = tuple(value.get("duplicates") or ())
     return read_hit(value["rank"], value["score"], (start, end), value["share"], duplicates, document)
-
-
-def _record(document: Document) -> dict[str, Any]:
-    """A document as a line of an upload; a title is joined to the text there."""
-    text, title = document.text, document.fields.get("title")
-    if isinstance(title, str):
-        text = text.removeprefix(f"{title}\n")
-    return {**document.fields, "id": document.doc_id, "text": text}

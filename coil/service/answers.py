@@ -121,6 +121,12 @@ def describe(index: IndexReader, name: str, writable: bool) -> dict[str, Any]:
     return {"name": name, "writable": writable, **facts}
 
 
+def suggest_one(index: IndexReader, query: str, plain: bool, seconds: float) -> list[dict[str, Any]]:
+    """Similar words for those that no document has."""
+    deadline = time.monotonic() + seconds
+    return [asdict(found) for found in index.suggest(query, plain, partial(_check_time, deadline))]
+
+
 def _search_json(
     index: IndexReader, query: str, answer: Answer, asked: Asked, deadline: float
 ) -> dict[str, Any]:
@@ -134,8 +140,7 @@ def _search_json(
         value["stats"] = stats
     value["own_score"] = answer.own_score
     if asked.suggest:
-        suggestions = index.suggest(query, asked.plain, partial(_check_time, deadline))
-        value["suggestions"] = [asdict(suggestion) for suggestion in suggestions]
+        value["suggestions"] = suggest_one(index, query, asked.plain, deadline - time.monotonic())
     return value
 
 

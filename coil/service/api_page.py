@@ -31,15 +31,14 @@ def _operation(path: str, method: str, operation: dict[str, Any], openapi: dict[
         for p in operation.get("parameters", [])
     ]
     for kind, content in operation.get("requestBody", {}).get("content", {}).items():
-        schema = _resolved(content["schema"], openapi)
-        if "properties" in schema:
+        forms = content["schema"].get("anyOf", [content["schema"]])
+        for schema in [_resolved(form, openapi) for form in forms]:
+            place = "body" if len(forms) == 1 else f"body ({schema['title']})"
             required = schema.get("required", [])
             rows += [
-                _row(name, "body", name in required, value, value.get("description", ""))
-                for name, value in schema["properties"].items()
-            ]
-        else:
-            rows.append(_row(kind, "body", True, schema, ""))
+                _row(name, place, name in required, value, value.get("description", ""))
+                for name, value in schema.get("properties", {}).items()
+            ] or [_row(kind, place, True, schema, "")]
     table = (
         "<table><thead><tr><th>name<th>in<th>type<th>default<th>description</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table>"

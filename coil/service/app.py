@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import fields
@@ -10,36 +9,35 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Match
+from starlette.responses import HTMLResponse, Response
 
 from coil import __version__
-from coil.errors import CoilError, IndexLocked, InputError, SearchTimeout
+from coil.errors import CoilError
 from coil.hits.paging import MOST_OFFSET
 from coil.service.answers import Asked, Explained
 from coil.service.api_page import render_api_page
+from coil.service.connections import GONE
 from coil.service.gate import Gate
-from coil.service.mistakes import problem_of_mistakes
 from coil.service.names import EXPOSED
+from coil.service.openapi import describe_api
 from coil.service.page_files import PageFile, read_page
 from coil.service.problems import (
-    MEDIA_TYPE,
     Problem,
+    check_keys,
     check_values,
     not_json,
-    problem_of,
     repeated_parameters,
     unknown_parameters,
-    unreadable_body,
 )
+from coil.service.refusals import tell_bad_request, tell_coil_error, tell_http_error
 from coil.service.replies import PIECE, Reply, ReplyResponse
 from coil.service.schemas import (
     BY,
+    EXACT,
     FOLD,
     MIN_SCORE,
     MIN_SHARE,
@@ -52,21 +50,20 @@ from coil.service.schemas import (
     BatchRequest,
     DeletedOut,
     DeleteRequest,
-    DocumentIn,
     DocumentOut,
     ExplainOut,
     ExplainRequest,
     IndexNames,
     IndexOut,
-    ProblemOut,
     SearchOptions,
     SearchOut,
     SearchRequest,
+    SuggestOut,
+    SuggestRequest,
 )
 from coil.service.service import Service
 from coil.tokens.profile import By
 
-_log = logging.getLogger("coil.service")
 NDJSON = "application/x-ndjson"
 DESCRIPTION = "Search, explain and change indexes. Errors are `application/problem+json` with a request id."
 
@@ -80,6 +77,7 @@ SortField = Annotated[str | None, Query(description=SORT)]
 Folded = Annotated[bool, Query(description=FOLD)]
 Plain = Annotated[bool, Query(description=PLAIN)]
 Suggest = Annotated[bool, Query(description=SUGGEST)]
+Exact = Annotated[bool, Query(description=EXACT)]
 
 
 def make_app(service: Service) -> FastAPI:
@@ -100,10 +98,10 @@ def make_app(service: Service) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service, app.state.page = service, read_page()
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
-    app.add_exception_handler(CoilError, _tell_coil_error)
-    app.add_exception_handler(RequestValidationError, _tell_bad_request)
-    app.add_exception_handler(HTTPException, _tell_http_error)
+    app.openapi = lambda: describe_api(app)  # type: ignore[method-assign]
+    app.add_exception_handler(CoilError, tell_coil_error)
+    app.add_exception_handler(RequestValidationError, tell_bad_request)
+    app.add_exception_handler(HTTPException, tell_http_error)
     _add_routes(app)
     if service.options.origins:
         app.add_middleware(
@@ -138,7 +136,9 @@ class _Question(APIRoute):
         handle = super().get_route_handler()
 
         async def check_and_handle(request: Request) -> Response:
-            check_values(await request.body())
+            body = await request.body()
+            check_values(body)
+            check_keys(body)
             return await handle(request)
 
         return check_and_handle
@@ -162,6 +162,8 @@ class _Change(APIRoute):
 
         async def check_and_handle(request: Request) -> Response:
             await _authorise(request)
+            if request.method == "DELETE":
+                check_keys(await request.body())
             return await handle(request)
 
         return check_and_handle
@@ -198,6 +200,12 @@ def _note(request: Request, service: Service, index: str, *queries: str) -> None
         request.state.note["index"] = index
     if service.options.log_queries and queries:
         request.state.note["queries"] = queries
+
+
+def _gone(request: Request) -> Callable[[], bool]:
+    """Whether the client still waits. Starlette's `is_disconnected` costs a task and its cancellation."""
+    asked: Callable[[], bool] = request.scope["state"].get(GONE, bool)
+    return asked
 
 
 def _reply(content: bytes | Reply) -> Response:
@@ -249,19 +257,19 @@ async def search(
     how = Asked(
         k, filter, by, min_score, min_share, stats, matches, offset, sort, fold_duplicates, plain, suggest
     )
-    return _reply(await service.search(name, q, how, request.is_disconnected))
+    return _reply(await service.search(name, q, how, _gone(request)))
 
 
 async def post_search(name: str, request: Request, service: Served, asked: SearchRequest) -> Response:
     """The same with a JSON body."""
     _note(request, service, name, asked.query)
-    return _reply(await service.search(name, asked.query, _how(asked), request.is_disconnected))
+    return _reply(await service.search(name, asked.query, _how(asked), _gone(request)))
 
 
 async def search_batch(name: str, request: Request, service: Served, asked: BatchRequest) -> Response:
     """The best documents for each of many queries, in order."""
     _note(request, service, name, *asked.queries)
-    return _reply(await service.search_batch(name, asked.queries, _how(asked), request.is_disconnected))
+    return _reply(await service.search_batch(name, asked.queries, _how(asked), _gone(request)))
 
 
 def _how(asked: SearchOptions) -> Asked:
@@ -280,17 +288,27 @@ async def explain(
 ) -> Response:
     """Why a document scores what it scores; with `versus` also the explanation of another one."""
     _note(request, service, name, q)
-    return _reply(
-        await service.explain(name, q, doc_id, versus, Explained(by, plain), request.is_disconnected)
-    )
+    return _reply(await service.explain(name, q, doc_id, versus, Explained(by, plain), _gone(request)))
 
 
 async def post_explain(name: str, request: Request, service: Served, asked: ExplainRequest) -> Response:
     """The same with a JSON body."""
     _note(request, service, name, asked.query)
     how = Explained(asked.by, asked.plain)
-    gone = request.is_disconnected
+    gone = _gone(request)
     return _reply(await service.explain(name, asked.query, asked.doc_id, asked.versus, how, gone))
+
+
+async def suggest(name: str, request: Request, service: Served, q: str, plain: Plain = False) -> Response:
+    """Similar words for those of a query that no document has; nothing is searched."""
+    _note(request, service, name, q)
+    return _reply(await service.suggest(name, q, plain, _gone(request)))
+
+
+async def post_suggest(name: str, request: Request, service: Served, asked: SuggestRequest) -> Response:
+    """The same with a JSON body."""
+    _note(request, service, name, asked.query)
+    return _reply(await service.suggest(name, asked.query, asked.plain, _gone(request)))
 
 
 # ---- documents
@@ -308,16 +326,16 @@ async def find_document(name: str, doc_id: str, request: Request, service: Serve
     return _reply(await service.document(name, doc_id))
 
 
-async def add_documents(name: str, request: Request, service: Served) -> Response:
+async def add_documents(name: str, request: Request, service: Served, exact: Exact = False) -> Response:
     """Add documents, or replace those with the same id: one JSON object per line.
 
     Nothing is written unless every line is valid. When the answer arrives, the documents are searchable.
     """
     _note(request, service, name)
-    if request.headers.get("content-encoding", "identity") != "identity":
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Problem(415, "encoded", "the body is compressed", "send plain JSON lines")
     request.state.body.allow_upload()
-    return _reply(await service.add(name, request.stream()))
+    return _reply(await service.add(name, request.stream(), exact))
 
 
 async def delete_documents(name: str, request: Request, service: Served, asked: DeleteRequest) -> Response:
@@ -377,8 +395,8 @@ def _file(request: Request, name: str) -> Response:
 
 
 def _add_routes(app: FastAPI) -> None:
-    line = {"$ref": "#/components/schemas/DocumentIn"}  # the schema of one line
-    lines = {"requestBody": {"required": True, "content": {NDJSON: {"schema": line}}}}
+    forms = [{"$ref": f"#/components/schemas/{of}"} for of in ("DocumentIn", "ExactDocumentIn")]  # of a line
+    lines = {"requestBody": {"required": True, "content": {NDJSON: {"schema": {"anyOf": forms}}}}}
     one = "/v1/indexes/{name}"
     reads: dict[str, Any] = {"dependencies": [KnownParameters]}
     asks: dict[str, Any] = {"dependencies": [KnownParameters, JsonBody]}
@@ -392,6 +410,8 @@ def _add_routes(app: FastAPI) -> None:
     add(f"{one}/search_batch", search_batch, responses=_shape(BatchOut), **question)
     app.get(f"{one}/explain", responses=_shape(ExplainOut), **reads)(explain)
     add(f"{one}/explain", post_explain, responses=_shape(ExplainOut), **question)
+    app.get(f"{one}/suggest", responses=_shape(SuggestOut), **reads)(suggest)
+    add(f"{one}/suggest", post_suggest, responses=_shape(SuggestOut), **question)
     app.get(f"{one}/documents", responses=_shape(DocumentOut), **reads)(find_document)
     app.get(f"{one}/documents/{{doc_id:id}}", responses=_shape(DocumentOut), **reads)(get_document)
     change["responses"] = _shape(AddedOut)
@@ -405,79 +425,3 @@ def _add_routes(app: FastAPI) -> None:
     app.get("/docs", include_in_schema=False)(reference)
     app.get("/", include_in_schema=False)(front_page)
     app.get("/page/{file:path}", include_in_schema=False)(page_file)
-
-
-# ---- errors
-
-
-def _tell(request: Request, problem: Problem) -> Response:
-    request.state.note["problem"] = problem.kind
-    return JSONResponse(
-        problem.to_json(request.state.request_id), problem.status_code, problem.headers, media_type=MEDIA_TYPE
-    )
-
-
-async def _tell_coil_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, CoilError)
-    if not isinstance(error, InputError | SearchTimeout):  # the client only gets a general message
-        extra = {"request_id": request.state.request_id, "reason": error.reason, "remedy": error.remedy}
-        # That another process is writing is nothing to repair.
-        _log.log(logging.INFO if isinstance(error, IndexLocked) else logging.ERROR, "refused", extra=extra)
-    return _tell(request, problem_of(error))
-
-
-async def _tell_bad_request(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    route: APIRoute = request.scope["route"]
-    bodies = [parameter.field_info.annotation for parameter in route.dependant.body_params]
-    known = [key for body in bodies if body is not None for key in body.model_fields]
-    return _tell(request, problem_of_mistakes(error.errors(), known))
-
-
-async def _tell_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    if isinstance(error, Problem):
-        return _tell(request, error)
-    if error.status_code == 400:  # a body that json cannot parse: bad bytes, too deep, a huge number
-        return _tell(request, unreadable_body())
-    kind = {404: "unknown_address", 405: "wrong_method"}.get(error.status_code, "bad_request")
-    headers = dict(error.headers) if error.headers else None
-    if headers is not None and "Allow" in headers:  # what Starlette says is of one of several routes
-        headers["Allow"] = ", ".join(sorted(_methods(request)))
-    remedy = "see /docs for the addresses and their parameters"
-    return _tell(request, Problem(error.status_code, kind, str(error.detail), remedy, headers))
-
-
-def _methods(request: Request) -> set[str]:
-    """What can be done at an address."""
-    found: set[str] = set()
-    for route in request.app.routes:
-        if route.matches(request.scope)[0] != Match.NONE:
-            found |= getattr(route, "methods", None) or set()
-    return found | {"HEAD"} if "GET" in found else found  # the gate answers HEAD wherever GET is answered
-
-
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document, with our one shape of errors in place of its own."""
-    if app.openapi_schema is None:
-        made = get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes
-        )
-        schemas = made["components"]["schemas"]
-        for name in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(name, None)
-        schemas["ProblemOut"] = ProblemOut.model_json_schema()
-        schemas["DocumentIn"] = DocumentIn.model_json_schema()
-        made["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        problem = {
-            "description": "An error",
-            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemOut"}}},
-        }
-        for path, methods in made["paths"].items():
-            for method, operation in methods.items():
-                operation["responses"].pop("422", None)
-                operation["responses"]["default"] = problem
-                if "/documents" in path and method != "get":
-                    operation["security"] = [{"token": []}]
-        app.openapi_schema = made
-    return app.openapi_schema

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 
 from starlette.requests import ClientDisconnect
@@ -87,9 +87,7 @@ class BatchTurns:
         self._most_waiting, self._waiting = most_waiting, 0
 
     @asynccontextmanager
-    async def turn(
-        self, deadline: float, slices: int, gone: Callable[[], Awaitable[bool]]
-    ) -> AsyncIterator[None]:
+    async def turn(self, deadline: float, slices: int, gone: Callable[[], bool]) -> AsyncIterator[None]:
         """Wait for a turn until the deadline; a batch of one slice needs none. Who is gone gets none."""
         if slices == 1:
             yield
@@ -104,7 +102,7 @@ class BatchTurns:
         finally:
             self._waiting -= 1
         try:
-            if await gone():
+            if gone():
                 raise ClientDisconnect
             yield
         finally:

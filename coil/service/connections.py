@@ -10,28 +10,35 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from coil.service.limits import ServiceOptions
 from coil.service.names import let_read
 from coil.service.problems import MEDIA_TYPE, Problem, busy
-from coil.service.turns import Turn, Turns
+from coil.service.request_ids import make_request_id
+from coil.service.turns import Starts, Turn, Turns
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
 
 SPARE = 16  # connections beyond the limit, on which only /health is answered
 CROWDED = "crowded"  # in the state of a request: more connections than allowed have a request
 TURN = "turn"  # in the state of a request that was sent ahead of an answer: what it waits for
+GONE = "gone"  # in the state of a request: whether its client is
 ADMIT = "admit"  # in the state of a request: counts it from here on, although its body is still arriving
 _LINGER = (
     1.0  # seconds to read on after a refusal: closing at once could discard it before the client reads it
 )
 
-
+_STARTS_AT_ONCE = 4
+_END_OF_HEAD = b"\r\n\r\n"
 _BODY_FIELDS = (b"content-length", b"transfer-encoding")
 _UPGRADE = re.compile(rb"(?i)\r\nupgrade(?=[ \t]*:)")
 
@@ -53,6 +60,7 @@ class Connections:
         self.open = 0
         limits = options.limits
         self.turns = Turns(limits.pipelined_at_once, limits.waiting, limits.seconds)
+        self.starts = Starts(_STARTS_AT_ONCE)
         # Nothing was asked on these, or not completely; the one that has been so for longest comes first.
         self.without_request: dict[Connection, None] = {}
 
@@ -87,6 +95,7 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0  # of the head that is arriving
         self._framing_bytes = 0  # since the last byte of a body: chunk sizes, extensions, trailers
         self._body_grew = False
+        self._held = b""  # of requests sent ahead that are not parsed yet
         self._problem: Problem | None = None  # why a callback stopped the parser
         self._refused = False
         self._answering: RequestResponseCycle | None = None  # whose answer is the next to be sent
@@ -95,8 +104,13 @@ class Connection(HttpToolsProtocol):
     # ---- what the transport tells
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client connects."""
-        super().connection_made(transport)
+        """A client connects.
+
+        Not as in uvicorn, which asks the system for both addresses: nobody needs them, and while searches
+        run, each question to the system costs a millisecond, in which no other client can connect.
+        """
+        self.connections.add(self)
+        self.transport, self.flow, self.scheme = transport, FlowControl(transport), "http"
         self._all.open += 1
         self._all.without_request[self] = None
         self._arm("head", self._limits.header_seconds, self._head_is_late)
@@ -109,6 +123,7 @@ class Connection(HttpToolsProtocol):
         """The connection is gone."""
         self._all.open -= 1
         self._all.without_request.pop(self, None)
+        self._held = b""
         for name in list(self._timers):
             self._disarm(name)
         if self._answering is not None:  # uvicorn only tells the last of pipelined requests
@@ -121,13 +136,39 @@ class Connection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes arrived: to the parser in pieces that cannot be much larger than a head may be."""
+        """Bytes arrived."""
+        if self._held:
+            self._held += data
+        else:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        """Bytes go to the parser in pieces that cannot be much larger than a head may be.
+
+        What follows a request that is not answered yet waits for a turn among all that begin: thousands of
+        requests that were sent ahead would otherwise be parsed in one stretch.
+        """
         self._unset_keepalive_if_required()
         most = self._limits.header_bytes
         while data and not self._refused:
             piece = data[: most + 1 - self._head_bytes if self._in_head else most]
+            if self._in_head and (end := piece.find(_END_OF_HEAD)) >= 0:
+                piece = piece[: end + len(_END_OF_HEAD)]
             data = data[len(piece) :]
             self._parse(piece)
+            if data and self._in_head and self.cycle is not None and not self.cycle.response_complete:
+                self._held = data
+                self.flow.pause_reading()
+                self._all.starts.begin(self._take_held)
+                return
+
+    def _take_held(self) -> None:
+        held, self._held = self._held, b""
+        if self.transport.is_closing():
+            return
+        self._take(held)
+        if not self._held and not self.pipeline:
+            self.flow.resume_reading()
 
     def _parse(self, piece: bytes) -> None:
         heads, in_head, self._body_grew = self._heads, self._in_head, False
@@ -236,9 +277,22 @@ class Connection(HttpToolsProtocol):
             turn = self.scope["state"][TURN] = Turn(self._all.turns)
             self._ahead.append(turn)
         super().on_headers_complete()
+        self.scope["state"][GONE] = partial(_is_gone, self.cycle)
         if first:
             self._answering = self.cycle
             self._all.without_request[self] = None  # until its body has arrived, which may never happen
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """A request is next on its connection: it begins when those of others that came before it have."""
+
+        def start() -> None:
+            if cycle.disconnected:  # a client that has left already: nothing is done for it
+                self._all.count_error("disconnected")
+            else:
+                begin(cycle, app)
+
+        begin = super()._start_asgi_task
+        self._all.starts.begin(start, first=cycle.scope["path"] == "/health")
 
     def on_body(self, body: bytes) -> None:
         """A part of a body."""
@@ -347,6 +401,10 @@ class Connection(HttpToolsProtocol):
             timer.cancel()
 
 
+def _is_gone(cycle: RequestResponseCycle) -> bool:
+    return cycle.disconnected
+
+
 def _large_head(limit: str) -> Problem:
     return Problem(
         431, "large_head", f"the headers exceed the limit of {limit}", "send fewer or shorter ones"
@@ -355,7 +413,7 @@ def _large_head(limit: str) -> Problem:
 
 def _as_bytes(problem: Problem, more: Mapping[str, str]) -> bytes:
     """A whole HTTP answer with more headers, for requests that never reach the application."""
-    request_id = uuid.uuid4().hex
+    request_id = make_request_id()
     body = json.dumps(problem.to_json(request_id)).encode()
     headers = {
         "content-type": MEDIA_TYPE,

@@ -7,7 +7,6 @@ import json
 import logging
 import re
 import time
-import uuid
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -21,10 +20,10 @@ from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.meters import Meters
 from coil.service.names import let_read
 from coil.service.problems import MEDIA_TYPE, Problem
+from coil.service.request_ids import choose_request_id
 from coil.service.turns import Turn
 
 _log = logging.getLogger("coil.service")
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LENGTH_DIGITS = 20  # those of the largest number of 64 bits
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:]*)(:\d*)?")
 
@@ -55,8 +54,7 @@ class Gate:
         if method == "HEAD":  # the answer to GET without its body; uvicorn's own scope is not changed
             scope = {**scope, "method": "GET"}
         headers = Headers(scope=scope)
-        given = headers.get("x-request-id", "")
-        request_id = given if _ID.fullmatch(given) else uuid.uuid4().hex
+        request_id = choose_request_id(headers.get("x-request-id", ""))
         note: dict[str, Any] = {}
         allowed = let_read(headers.get("origin", ""), self._options.origins)
         scope.setdefault("state", {}).update(request_id=request_id, note=note)

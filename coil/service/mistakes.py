@@ -75,7 +75,10 @@ def _tell(found: Found, known: Sequence[str]) -> tuple[str, str]:
         return f"the {where} {name} is missing", f"give {name}"
     if kind == "greater_than_equal":
         least = found["ctx"]["ge"]
-        return f"{name}={_show(found['input'])} is below the minimum of {least}", f"use {least} or more"
+        return f"{name}={_plain(found['input'])} is below the minimum of {least}", f"use {least} or more"
+    if kind == "less_than_equal":
+        most = f"{found['ctx']['le']:,}"
+        return f"{name}={_plain(found['input'])} exceeds the limit of {most}", f"use {most} or less"
     if kind == "literal_error" or (place[-1] == "by" and isinstance(found["input"], str)):
         choices = ", ".join(get_args(By))  # `by` is the only key with a fixed set of values
         return f"{name} is {_show(found['input'])}; expected one of {choices}", f"use one of {choices}"
@@ -92,6 +95,11 @@ def _tell(found: Found, known: Sequence[str]) -> tuple[str, str]:
 def _name(place: Sequence[str | int]) -> str:
     """A key as one would write it: `queries[1]`."""
     return clean("".join(f"[{part}]" if isinstance(part, int) else part for part in place))
+
+
+def _plain(value: object) -> str:
+    """A number as it was written, also as a parameter, where it is a string at first."""
+    return shorten(clean(str(value))).strip("'")
 
 
 def _show(value: object) -> str:

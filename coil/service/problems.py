@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -18,6 +21,8 @@ from coil.errors import (
     SearchTimeout,
 )
 from coil.texts.opening import shorten
+from coil.texts.records import MOST_DIGITS
+from coil.texts.values import clean
 
 MOST_VALUES = 10_000  # of a question; they are parsed in the event loop
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -47,7 +52,7 @@ TITLES = {
 
 
 class Problem(HTTPException):
-    """Why a request was refused or failed. `kind` is its label in the metrics."""
+    """Why a request was refused or failed. `kind` is its code for programs, and its label in the metrics."""
 
     def __init__(
         self, status: int, kind: str, detail: str, remedy: str = "", headers: dict[str, str] | None = None
@@ -61,6 +66,7 @@ class Problem(HTTPException):
             "type": "about:blank",
             "title": TITLES.get(self.status_code, "error"),
             "status": self.status_code,
+            "code": self.kind,
             "detail": self.detail,
             "request_id": request_id,
         }
@@ -114,6 +120,32 @@ def check_values(body: bytes) -> None:
         raise Problem(422, "too_many", detail, "send them in several requests")
 
 
+def check_keys(body: bytes) -> None:
+    """Refuse JSON that has a key twice, of which one would be ignored, or a number that Python cannot read.
+
+    What is not JSON at all is told later.
+    """
+    with suppress(ValueError, RecursionError):
+        json.loads(body, object_pairs_hook=_once, parse_int=_check_digits)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    seen = set()
+    for key, _ in pairs:
+        if key in seen:
+            shown = shorten(clean(key))
+            raise Problem(
+                400, "bad_request", f"the key {shown} is given more than once", f"give {shown} once"
+            )
+        seen.add(key)
+
+
+def _check_digits(number: str) -> None:
+    if len(number) > MOST_DIGITS:
+        detail = f"the body has a number of {len(number):,} digits: {shorten(number)}"
+        raise Problem(400, "bad_request", detail, "use a smaller number")
+
+
 def _marks(body: bytes) -> int:
     return body.count(b"[") + body.count(b"{") + body.count(b",")
 
@@ -150,9 +182,23 @@ def problem_of(error: CoilError) -> Problem:
             "try again when it has finished",
             {"Retry-After": "5"},
         )
+    if isinstance(error, OutputError) and _is_full(error):
+        detail = "the index cannot be written: the disk of the server is full"
+        return Problem(507, "cannot_write", detail, "free some space there, then send it again")
     if isinstance(error, OutputError):
         return Problem(507, "cannot_write", "the index cannot be written", "see the server's log")
     kind = (
         "index" if isinstance(error, IndexProblem) else "model" if isinstance(error, ModelError) else "coil"
     )
     return Problem(503, kind, "the index is temporarily unavailable", "see the server's log")
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """Whether an error comes from a disk, or a share of it, that has no room."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        if "disk is full" in str(error):  # what SQLite says
+            return True
+        error = error.__cause__
+    return False

@@ -22,6 +22,7 @@ SORT = "sort the best 10,000 hits by a field, such as year, or -year for descend
 FOLD = "show only the first of several hits with the same text; its `duplicates` name the others"
 PLAIN = "treat operators in the query as plain text"
 SUGGEST = "suggest similar words for those that no document has, as `suggestions`"
+EXACT = "each line is {doc_id, text, fields} and is stored as it is, whatever the names of its fields"
 MOST_UNKNOWN = 5  # keys that a message lists
 Strings = Annotated[list[str], FailFast()]  # a million errors of one list would cost seconds
 
@@ -88,6 +89,13 @@ class ExplainRequest(Request):
     plain: bool = Field(False, description=PLAIN)
 
 
+class SuggestRequest(Request):
+    """A query whose words may be misspelled."""
+
+    query: str
+    plain: bool = Field(False, description=PLAIN)
+
+
 class DeleteRequest(Request):
     """The ids of documents to delete."""
 
@@ -102,12 +110,22 @@ class DocumentIn(BaseModel):
     text: str
 
 
+class ExactDocumentIn(BaseModel):
+    """One line of an upload with `exact`: a document as `GET` answers it, stored as it is."""
+
+    model_config = ConfigDict(extra="forbid")
+    doc_id: str = Field(min_length=1)
+    text: str
+    fields: dict[str, Any] = Field(default_factory=dict)
+
+
 class ProblemOut(BaseModel):
     """An error (RFC 9457)."""
 
     type: str
     title: str
     status: int
+    code: str = Field(description="which error it is, in a word that does not change: unknown_document, ...")
     detail: str
     request_id: str
     remedy: str | None = None
@@ -238,6 +256,13 @@ class SearchOut(BaseModel):
     )
     query_tokens: list[QueryTokenOut] | None = Field(None, description="only with `matches`")
     suggestions: list[SuggestionOut] | None = Field(None, description="only with `suggest`")
+
+
+class SuggestOut(BaseModel):
+    """What may have been meant."""
+
+    query: str
+    suggestions: list[SuggestionOut]
 
 
 class SentencePartOut(BaseModel):

@@ -7,9 +7,8 @@ import hmac
 import json
 import logging
 import math
-import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -17,18 +16,27 @@ from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect
 
-from coil.errors import AnswerTooLarge, CoilError, SearchTimeout, reason_of
+from coil.errors import AnswerTooLarge, SearchTimeout
 from coil.indexes.index import Index
 from coil.indexes.reader import IndexReader
 from coil.service import uploads
-from coil.service.answers import Answered, Asked, Explained, answer_queries, describe, explain_one
+from coil.service.answers import (
+    Answered,
+    Asked,
+    Explained,
+    answer_queries,
+    describe,
+    explain_one,
+    suggest_one,
+)
 from coil.service.batches import BatchTurns, PinnedIndex, slice_size
 from coil.service.limits import ServiceOptions
 from coil.service.meters import Meters
-from coil.service.problems import PUT_BACK, RESTORE, Problem, unknown_document, unknown_index
+from coil.service.problems import Problem, unknown_document, unknown_index
+from coil.service.readiness import Readiness, unready
 from coil.service.replies import Reply, UnsentBytes, large_answer
 from coil.service.served import ServedIndex
-from coil.service.workers import MOST_TOGETHER, SECONDS_TO_END, Job, Workers
+from coil.service.workers import MOST_TOGETHER, Job, Workers
 from coil.texts.asking import may_have_operators
 from coil.texts.opening import shorten
 from coil.texts.values import clean
@@ -46,7 +54,7 @@ _MUCH_TEXT = 1 << 20  # characters of all hits; more take longer to fetch and wr
 _READABLE = 10**15  # a larger number is not written out in a message
 _HITS_TOGETHER = 320  # of queries that are answered together: what is held as Python values at once
 
-Gone = Callable[[], Awaitable[bool]]
+Gone = Callable[[], bool]
 _Found = TypeVar("_Found")
 
 
@@ -74,11 +82,9 @@ class Service:
         self._workers = Workers(options.searching_threads, options.limits.waiting, self.meters.count_batch)
         self._unsent = UnsentBytes(options.limits.unsent_bytes)
         self._batch_turns = BatchTurns(self._workers.slow_places, options.limits.waiting)
-        self._cold = dict.fromkeys(served, "")  # indexes that have not answered a query, and why that failed
         self._stopping = False
         self._give_up_at = math.inf
-        self._first = threading.Thread(target=self._warm_up, name="warm-up", daemon=True)
-        self._first.start()
+        self._readiness = Readiness(served.values(), lambda: self._stopping)
 
     @property
     def writable(self) -> bool:
@@ -97,7 +103,7 @@ class Service:
         Requests that read are over by then, or their time is; one that still runs is not waited for.
         """
         self._stopping = True
-        self._first.join(SECONDS_TO_END)
+        self._readiness.stop()
         running = self._workers.stop()
         if running:
             _log.error("searches still run", extra={"threads": running})
@@ -108,28 +114,13 @@ class Service:
         """Whether queries can be answered; otherwise a Problem says why."""
 
         def answer(_: float) -> bytes:
-            wrong, remedy = [], PUT_BACK
-            for name, served in self.served.items():
-                served.check()
-                if served.damage:
-                    wrong.append(f"the index {name!r} {served.damage}: queries may fail")
-                    remedy = RESTORE
-                elif served.trouble:
-                    told = "queries are answered from the last snapshot, changes fail"
-                    wrong.append(f"the index {name!r} {served.trouble}: {told}")
-                elif not self._first_query(served):
-                    wrong.append(
-                        f"the index {name!r} {served.damage or 'cannot be searched'}: queries may fail"
-                    )
-                    remedy = RESTORE if served.damage else "see the server's log"
-            if wrong:
-                raise _unready("; ".join(wrong), remedy)
+            self._readiness.check()
             return _json({"status": "ready"})
 
         if self._stopping:
-            raise _unready("the server is stopping")
-        if self._first.is_alive():
-            raise _unready("not every index has answered its first query yet")
+            raise unready("the server is stopping")
+        if self._readiness.is_warming_up:
+            raise unready("not every index has answered its first query yet")
         return await self._ask_alone(answer)
 
     # ---- questions
@@ -222,6 +213,17 @@ class Service:
         cleaned = self._query(query)
         return await self._ask_alone(answer, gone, slow=True)
 
+    async def suggest(self, name: str, query: str, plain: bool, gone: Gone) -> bytes:
+        """Similar words for those that no document has; nothing is searched."""
+        served = self._index(name)
+
+        def answer(seconds: float) -> bytes:
+            with served.reading() as index:
+                return _json({"query": cleaned, "suggestions": suggest_one(index, cleaned, plain, seconds)})
+
+        cleaned = self._query(query)
+        return await self._ask_alone(answer, gone, slow=True)
+
     async def document(self, name: str, doc_id: str) -> Reply:
         """A document by its id."""
         served = self._index(name)
@@ -291,7 +293,7 @@ class Service:
                 {"WWW-Authenticate": "Bearer"},
             )
 
-    async def add(self, name: str, body: AsyncIterator[bytes]) -> bytes:
+    async def add(self, name: str, body: AsyncIterator[bytes], exact: bool = False) -> bytes:
         """Add or update the documents of a body of JSON lines; they are searchable when this returns."""
         served = self._index(name)
         with served.place_to_write():
@@ -301,10 +303,10 @@ class Service:
                 empty: list[str] = []
                 with received:
                     self._go_on()
-                    added = uploads.check(received)
+                    added = uploads.check(received, exact)
                     before = index.version
                     try:
-                        index.update(uploads.read(received), empty.extend, self._go_on)
+                        index.update(uploads.read(received, exact), empty.extend, self._go_on)
                     except _GivenUp as error:
                         if index.version != before:  # a long upload is committed in several parts
                             raise _given_up_halfway() from error
@@ -432,33 +434,10 @@ class Service:
                 limit = f"{self.options.limits.seconds:g} seconds"
                 raise SearchTimeout(f"the request exceeded the limit of {limit}", "ask for less")
             await asyncio.wait({future}, timeout=left if gone is None else min(left, _LOOK_FOR_CLIENT))
-            if not future.done() and gone is not None and await gone():
+            if not future.done() and gone is not None and gone():
                 future.cancel()
                 raise ClientDisconnect
         return future.result()
-
-    def _warm_up(self) -> None:
-        """Answer one query of every index, so that the first client does not wait for files to load."""
-        for served in self.served.values():
-            if not self._stopping:
-                self._first_query(served)
-
-    def _first_query(self, served: ServedIndex) -> bool:
-        """Whether an index can answer; it is asked until it has done so once."""
-        if served.name in self._cold:
-            try:
-                with served.reading() as index:
-                    index.search("first", k=1)
-            except Exception as error:
-                reason = reason_of(error)
-                if self._cold.get(served.name) != reason:  # once, however often somebody asks
-                    self._cold[served.name] = reason
-                    unexpected = not isinstance(error, CoilError)
-                    extra = {"index": served.name, "reason": reason}
-                    _log.error("cannot answer", exc_info=unexpected, extra=extra)
-                return False
-            self._cold.pop(served.name, None)
-        return True
 
 
 class _GivenUp(Problem):
@@ -472,10 +451,6 @@ class _GivenUp(Problem):
 def _given_up_halfway() -> Problem:
     detail = "the server is stopping; a part of the documents was written"
     return Problem(503, "busy", detail, "send all of them again later", {"Retry-After": "5"})
-
-
-def _unready(reason: str, remedy: str = "try again later") -> Problem:
-    return Problem(503, "unready", reason, remedy, {"Retry-After": "1"})
 
 
 async def _whole(change: Future[bytes]) -> bytes:

@@ -1,13 +1,46 @@
-"""Turns: requests that were sent ahead of answers are answered few at a time."""
+"""Turns: requests begin few at a time, and of those that were sent ahead of answers few are answered."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from collections.abc import Callable
 
 from starlette.requests import ClientDisconnect
 
 from coil.service.problems import busy
+
+
+class Starts:
+    """Begins few requests each time that the event loop comes round.
+
+    Hundreds of requests that arrive at once would otherwise all begin before the loop looks at its sockets
+    again, and again at each of their steps; whoever connects meanwhile would wait for all of them.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self._at_once = at_once
+        self._waiting: deque[Callable[[], object]] = deque()
+        self._due = False
+
+    def begin(self, start: Callable[[], object], first: bool = False) -> None:
+        """Call `start` when those before it have begun, or before all of them."""
+        if first:
+            self._waiting.appendleft(start)
+        else:
+            self._waiting.append(start)
+        self._call()
+
+    def _call(self) -> None:
+        if not self._due and self._waiting:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._due = False
+        for _ in range(min(self._at_once, len(self._waiting))):
+            self._waiting.popleft()()
+        self._call()
 
 
 class Turns:

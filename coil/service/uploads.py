@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from tempfile import SpooledTemporaryFile
-from typing import IO
+from typing import IO, Any
 
 from coil.errors import BadLine
 from coil.service.problems import Problem
-from coil.texts.columns import make_document
-from coil.texts.opening import BYTE_ORDER_MARK, check_values, decode, is_utf8, read_object
+from coil.texts.columns import check_document, make_document
+from coil.texts.opening import BYTE_ORDER_MARK, check_values, decode, is_utf8, read_object, shorten
 from coil.texts.values import Document
 
 _BODY = "the body"
+_EXACT_KEYS = ("doc_id", "text", "fields")
 _IN_MEMORY = 1 << 20
 _LONGEST = 16 << 20  # bytes of a document: one that is accepted must fit into an answer
 
@@ -36,17 +37,18 @@ async def receive(stream: AsyncIterator[bytes]) -> IO[bytes]:
     return file
 
 
-def check(file: IO[bytes]) -> int:
+def check(file: IO[bytes], exact: bool = False) -> int:
     """Read every document once to find bad lines before anything is written; returns how many will be there.
 
     Of several documents with one id the last counts, and one without text is none.
     """
-    is_there = {document.doc_id: not document.is_empty for document in read(file)}
+    is_there = {document.doc_id: not document.is_empty for document in read(file, exact)}
     return sum(is_there.values())
 
 
-def read(file: IO[bytes]) -> Iterator[Document]:
-    """The documents of a body."""
+def read(file: IO[bytes], exact: bool = False) -> Iterator[Document]:
+    """The documents of a body: each a record, whose keys say what is its id and text, or with `exact` a
+    document as it is stored."""
     file.seek(0)
     for number, raw in enumerate(file, start=1):
         if not is_utf8(raw):  # files are read leniently, but a client can send again
@@ -58,4 +60,15 @@ def read(file: IO[bytes]) -> Iterator[Document]:
         line = decode(raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw)
         if line.strip():
             check_values(line, ",[{", _LONGEST, _BODY, number, is_json=True)
-            yield make_document(read_object(line, _BODY, number), _BODY, number)
+            value = read_object(line, _BODY, number)
+            yield (_take_exact if exact else make_document)(value, _BODY, number)
+
+
+def _take_exact(value: dict[str, Any], where: str, line: int) -> Document:
+    """`{"doc_id", "text", "fields"}`: what `GET` answers. No key but these has a meaning."""
+    unknown = [key for key in value if key not in _EXACT_KEYS]
+    missing = [key for key in _EXACT_KEYS[:2] if key not in value]
+    if unknown or missing:
+        what = f"unknown key {shorten(unknown[0])}" if unknown else f"the key {missing[0]} is missing"
+        raise BadLine(where, line, what, f"with exact, the keys are {', '.join(_EXACT_KEYS)}")
+    return check_document(Document(value["doc_id"], value["text"], value.get("fields", {})), where, line)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from coil.errors import IndexLocked, OutputError
 from coil.storage.disk import Folder, remedy_for
-from coil.storage.manifest import SEGMENTS_FOLDER
+from coil.storage.manifest import SEGMENTS_FOLDER, check_manifest
 
 if sys.platform == "win32":
     import msvcrt
@@ -23,13 +23,17 @@ _HOLDER = re.compile(rb"(process [0-9\n]+)?")  # the rest of a longer line may f
 
 
 @contextmanager
-def writer_lock(path: Path) -> Iterator[Folder]:
+def writer_lock(path: Path, new: bool = False) -> Iterator[Folder]:
     """Hold the index at a path for writing; a second writer gets a clear error, not a wait.
+
+    Unless it is a `new` one, it must be there: nothing is left in a folder that is none.
 
     What is written goes through the folder that this gives, which is the one that is locked, whatever is done
     to its path meanwhile.
     """
     with Folder.open(path) as folder:
+        if not new:
+            check_manifest(folder)
         for name in (LOCK_FILE, SEGMENTS_FOLDER):
             if folder.is_link(name):
                 raise OutputError(

@@ -269,6 +269,14 @@ def read_manifest(folder: Folder) -> Manifest:
     return _parse(content, where)
 
 
+def check_manifest(folder: Folder) -> None:
+    """A folder without a manifest is no index."""
+    try:
+        folder.stat(MANIFEST_FILE)
+    except FileNotFoundError as error:
+        raise _no_index(folder) from error
+
+
 def _parse(content: bytes, where: str) -> Manifest:
     if len(content) > LARGEST:
         raise DamagedManifest(f"{where} exceeds the limit of {LARGEST:,} bytes", _REMEDY)

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from coil.errors import BadLine, InputError
+from coil.texts.opening import shorten
 from coil.texts.records import Keys, Record, check_columns, plain_value, take_id, take_texts
-from coil.texts.values import Document, clean
+from coil.texts.values import MOST_ID_BYTES, Document, clean, id_size
 
 ID_KEYS = ("_id", "id", "doc_id", "docno", "pid")
 TEXT_KEYS = ("text", "contents", "body")
@@ -145,6 +146,7 @@ def make_document(
     `text` is given where the source says itself what the text of the record is.
     """
     key, doc_id = take_id(record, columns.id_keys, where, line)
+    _check_id_size(doc_id, where, line)
     texts = columns.text_keys
     if text is None:
         text = "\n".join(take_texts(record, texts, where, line))
@@ -168,8 +170,16 @@ def check_document(document: Document, where: str, line: int) -> Document:
         if not isinstance(value, kind):
             reason = f"{name} is a {type(value).__name__}; expected a {kind.__name__}"
             raise BadLine(where, line, reason, f"convert it to a {kind.__name__}")
+    _check_id_size(document.doc_id, where, line)
     fields = _plain_fields(document.fields, where, line)
     return Document(clean(document.doc_id), clean(document.text), fields)
+
+
+def _check_id_size(doc_id: str, where: str, line: int) -> None:
+    size = id_size(doc_id)
+    if size > MOST_ID_BYTES:
+        reason = f"the id has {size:,} bytes, which exceeds the limit of {MOST_ID_BYTES:,}"
+        raise BadLine(where, line, f"{reason}: {shorten(clean(doc_id))}", "use a shorter id")
 
 
 def _plain_fields(fields: dict[str, Any], where: str, line: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import unicodedata
 from dataclasses import dataclass, field
 from typing import Any
 
+MOST_ID_BYTES = 16 << 10  # of an id in UTF-8: with every byte as %xx, it still fits into an address
 _INVISIBLE = frozenset(("Cc", "Cf", "Zl", "Zp", "Zs"))
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -59,3 +60,8 @@ def clean(text: str) -> str:
     The length in characters does not change, so character spans stay valid for the original text.
     """
     return _SURROGATES.sub("�", text)
+
+
+def id_size(doc_id: str) -> int:
+    """The bytes of an id; a lone surrogate counts as what it is replaced by."""
+    return len(doc_id.encode("utf-8", errors="surrogatepass"))

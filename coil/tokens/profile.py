@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from coil.errors import OptionMismatch
 from coil.texts.questions import show
@@ -88,8 +88,7 @@ class ScoringProfile:
 
     def answering(self, by: By) -> ScoringProfile:
         """The same equation with the constants of another system: one index answers as any of them."""
-        if not isinstance(by, str) or by not in get_args(By):
-            raise OptionMismatch(f"by is {show(by)}; it must be one of {', '.join(get_args(By))}")
+        check_by(by)
         if by == "coil":
             return self
         if by == "tokens":
@@ -144,3 +143,10 @@ WORDS = ScoringProfile(
     gamma_rule="root",
 )
 """The default: whole words, weighed by the collection's own statistics, beside a sentence vector."""
+
+
+def check_by(by: object) -> By:
+    """The name of a system that answers."""
+    if not isinstance(by, str) or by not in get_args(By):
+        raise OptionMismatch(f"by is {show(by)}; it must be one of {', '.join(get_args(By))}")
+    return cast(By, by)

@@ -4,6 +4,8 @@ import { make } from "./dom.js";
 
 const ADDRESS = /\bhttps?:\/\/[^\s<>"'`“”‘’]+/giu;
 
+const OPENS = { ")": "(", "]": "[", "}": "{" };
+
 /** Where a text has addresses: `{ span, href }`, the span in UTF-16 units. */
 export function findLinks(text) {
   return [...text.matchAll(ADDRESS)].flatMap(({ 0: found, index }) => {
@@ -15,13 +17,22 @@ export function findLinks(text) {
 
 /** A sentence goes on after an address: its full stop, and a bracket that was opened before it, are not part of it. */
 function withoutEnd(written) {
-  for (;;) {
-    const last = written.at(-1);
-    const opens = { ")": "(", "]": "[", "}": "{" }[last];
-    const loose = opens && written.split(last).length > written.split(opens).length;
-    if (!loose && !/[.,;:!?*_|\\]/.test(last)) return written;
-    written = written.slice(0, -1);
+  const counts = countBrackets(written); // once: an address may end in thousands of them
+  let end = written.length;
+  for (; end > 0; end -= 1) {
+    const last = written[end - 1];
+    const opens = OPENS[last];
+    const loose = opens && counts[last] > counts[opens];
+    if (!loose && !/[.,;:!?*_|\\]/.test(last)) break;
+    if (opens) counts[last] -= 1;
   }
+  return written.slice(0, end);
+}
+
+function countBrackets(written) {
+  const counts = { "(": 0, ")": 0, "[": 0, "]": 0, "{": 0, "}": 0 };
+  for (const [bracket] of written.matchAll(/[()[\]{}]/g)) counts[bracket] += 1;
+  return counts;
 }
 
 /** The address of a link; null for what is not one of http or https. */

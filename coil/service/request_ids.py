@@ -1,0 +1,23 @@
+"""Request ids: those of clients, or made here; they tell requests apart in the log and keep no secret."""
+
+from __future__ import annotations
+
+import random
+import re
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_random = random.Random()
+
+
+def choose_request_id(given: str) -> str:
+    """The id that a client has given, if it can be one, or a new one."""
+    return given if _ID.fullmatch(given) else make_request_id()
+
+
+def make_request_id() -> str:
+    """A new id.
+
+    Not `uuid4`: that asks the system for random bytes, and whoever asks the system for anything has to wait
+    until a search thread lets the event loop run again.
+    """
+    return f"{_random.getrandbits(128):032x}"
