@@ -17,7 +17,7 @@ from coil.storage.intake import Consumed, OnDuplicate
 from coil.storage.lock import LOCK_FILE, writer_lock
 from coil.storage.manifest import MANIFEST_FILE, Manifest, is_partial, publish
 from coil.texts.columns import USUAL, Columns
-from coil.tokens.contexts import USUAL_CONTEXT
+from coil.tokens.contexts import USUAL_CONTEXT, ContextRule
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
@@ -31,11 +31,13 @@ def create(
     memory: int | None = None,
     build_with: OnDuplicate | None = None,
     columns: Columns = USUAL,
+    context: ContextRule = USUAL_CONTEXT,
 ) -> Index:
     """Make a new, empty index. `model` None is the bundled one; `long` "truncate" cuts long documents off.
 
     `memory`: bytes that the process may take while it changes the index. `build_with` marks the index as one
     whose building is not finished, and says what is done with duplicates; `columns` are those of its corpus.
+    `context` says what of a document's title and headings its chunks are read with.
     """
     folder = check_path(path)
     check_choice("precision", precision, Precision)
@@ -50,8 +52,8 @@ def create(
         "config": encoder.config.to_json(),
         "precision": precision,
         "long": long,
-        "context": USUAL_CONTEXT.tokens,
-        "front_matter": USUAL_CONTEXT.front_matter,
+        "context": context.tokens,
+        "front_matter": context.front_matter,
     }
     build = None
     if build_with is not None:

@@ -1,0 +1,244 @@
+"""Anserini's JSON vectors: the token part of an index with n_t = 1 as whole-number weights, and back.
+
+With vectors of width 1, a query token's part is (max_j q·d_j)⁺: q·max_j d_j where q > 0 and |q|·(−min_j d_j)
+where q < 0, each floored at 0. So two weights a token and text say everything: the term `bank` has the largest
+value, the term `-bank` the negated smallest, and those that are not above 0 are left out. A query asks for
+`bank` or `-bank` with |q|. Then the sum of products that Anserini computes for an impact index is COIL's token
+score.
+
+A weight w is stored as the whole number nearest to scale·w. A query token with the weight q and the document
+weight d is then off by at most (|q| + |d| + 1/(2·scale)) / (2·scale) of the score, which is the sum of products
+divided by scale².
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coil.errors import BadLine, InputError, OptionMismatch, OutputError
+from coil.indexes.reader import IndexReader
+from coil.lists.segment import Segment
+from coil.texts.opening import Source, json_lines, name_of, shorten
+from coil.texts.values import Query, clean
+from coil.texts.writing import write_whole
+from coil.tokens.profile import ScoringProfile
+from coil.vectors.config import ModelConfig
+from coil.vectors.token_vectors import TokenVectors
+
+SCALE = 100
+LARGEST_SCALE = 10_000
+MINUS = "-"
+CHUNK = "#"  # stands between a document's id and the number of its chunk, as Anserini's -selectMaxPassage expects
+_SCHEMA = 'Anserini\'s JSON vectors have one object a line: {"id": "a", "contents": "...", "vector": {"bank": 12}}'
+
+
+@dataclass(frozen=True)
+class ImpactVector:
+    """A text by its id, with the whole-number weights of its terms."""
+
+    text_id: str
+    contents: str
+    weights: dict[str, int]
+
+
+def write_vectors(
+    index: IndexReader,
+    path: Path,
+    scale: int = SCALE,
+    contents: bool = True,
+    progress: Callable[[int], object] | None = None,
+) -> int:
+    """Write the token part of an index with n_t = 1; returns how many lines, one for each text.
+
+    The file is read back and compared with the index before it gets its name.
+    """
+    check_profile(index.encoder.config)
+    _check_scale(scale)
+    with index.pinned() as still:
+
+        def write(file: TextIO) -> int:
+            count = 0
+            for row in _rows(still, contents):
+                value = {"id": row.text_id, "contents": row.contents, "vector": quantise(row.weights, scale)}
+                file.write(json.dumps(value, ensure_ascii=False) + "\n")
+                count += 1
+                if progress is not None:
+                    progress(1)
+            file.flush()
+            _check_written(Path(file.name), _rows(still, contents), scale)
+            return count
+
+        return write_whole(path, write, "vectors.jsonl")
+
+
+def write_queries(index: IndexReader, queries: Iterable[Query], path: Path, scale: int = SCALE) -> int:
+    """Write queries for Anserini's TsvInt or TsvString reader: an id, a tab, and each term as often as it
+    weighs; returns how many. A query without a term is left out, since no document can match it."""
+    check_profile(index.encoder.config)
+    _check_scale(scale)
+
+    def write(file: TextIO) -> int:
+        count = 0
+        for query in queries:
+            [encoded] = index.encoder.encode_queries([query.text])
+            weights = quantise(query_weights(encoded), scale)
+            if weights:
+                terms = " ".join(" ".join([term] * weight) for term, weight in weights.items())
+                file.write(f"{clean(query.query_id)}\t{terms}\n")
+                count += 1
+        return count
+
+    return write_whole(path, write, "queries.tsv")
+
+
+def read_vectors(source: Source) -> Iterator[ImpactVector]:
+    """Read such a file; one with another schema is refused."""
+    where = name_of(source)
+    for line, value in json_lines(source):
+        text_id, contents, vector = (value.get(name) for name in ("id", "contents", "vector"))
+        wrong = None
+        if not isinstance(text_id, str) or not text_id:
+            wrong = f"the id is {_show(text_id)}; expected a string"
+        elif vector is None:
+            wrong = f"there is no vector, only {', '.join(sorted(value))[:200]}"
+        elif not isinstance(vector, dict):
+            wrong = f"the vector is a {type(vector).__name__}; expected weights by term"
+        elif not isinstance(contents, str):
+            wrong = f"the contents are {_show(contents)}; expected a string"
+        else:
+            for term, weight in vector.items():
+                if type(weight) is not int or weight < 0:
+                    wrong = f"the term {shorten(term)} has the weight {_show(weight)}; expected a whole number"
+                    break
+        if wrong is not None:
+            raise BadLine(where, line, wrong, _SCHEMA)
+        yield ImpactVector(str(text_id), str(contents), vector if isinstance(vector, dict) else {})
+
+
+def quantise(weights: dict[str, float], scale: int) -> dict[str, int]:
+    """The whole numbers nearest to scale·w, without those that are 0."""
+    whole = {term: round(weight * scale) for term, weight in weights.items()}
+    return {term: weight for term, weight in whole.items() if weight}
+
+
+def query_weights(query: TokenVectors) -> dict[str, float]:
+    """The weight of each term of an encoded query; a token that occurs twice counts twice."""
+    weights: dict[str, float] = {}
+    for key, value in zip(query.keys, query.vectors[:, 0].astype(np.float64).tolist(), strict=True):
+        if key is not None and value:
+            term = key if value > 0 else MINUS + key
+            weights[term] = weights.get(term, 0.0) + abs(value)
+    return weights
+
+
+def check_profile(config: ModelConfig) -> None:
+    """Refuse a model whose score is not a sum of products of weights."""
+    profile: ScoringProfile = config.profile
+    if config.n_t != 1:
+        raise OptionMismatch(
+            f"the token vectors are {config.n_t} wide; only those of width 1 are weights",
+            "train a model with `coil train --preset paper --n-t 1`, and build the index with it",
+        )
+    if profile.weight != "one" or profile.alpha or profile.beta != 1.0 or not profile.floor:
+        raise OptionMismatch(
+            f"the scoring profile (weight {profile.weight}, alpha {profile.alpha:g}, beta {profile.beta:g}, "
+            f"floor {profile.floor}) is not that of the paper, so scores are not sums of products",
+            "use a model with the scoring profile of the paper",
+        )
+
+
+def _check_scale(scale: int) -> None:
+    if type(scale) is not int or not 1 <= scale <= LARGEST_SCALE:
+        raise OptionMismatch(f"the scale is {scale!r}; it must be a whole number from 1 to {LARGEST_SCALE:,}")
+
+
+@dataclass(frozen=True)
+class _Row:
+    text_id: str
+    contents: str
+    weights: dict[str, float]
+
+
+def _rows(index: IndexReader, contents: bool) -> Iterator[_Row]:
+    """The texts of a pinned index in order: documents, or the chunks of long ones."""
+    collection = index.searcher.collection
+    several = any(
+        bool((live.segment.row_documents[1:] == live.segment.row_documents[:-1]).any())
+        for live in collection.segments
+    )
+    for live in collection.segments:
+        segment = live.segment
+        weights = _weights_by_row(segment)
+        rows = np.arange(segment.n_rows) if live.alive is None else np.flatnonzero(live.alive)
+        documents = segment.row_documents[rows]
+        ordinals = np.unique(documents)
+        for block in collection.blocks(ordinals.tolist()):
+            for ordinal, document in zip(block, collection.fetch(block, texts=contents), strict=True):
+                if several and CHUNK in document.doc_id:
+                    raise OutputError(
+                        f"the id {document.doc_id!r:.80} has a {CHUNK}, which separates ids from the numbers of "
+                        "chunks",
+                        "build the index with --long truncate, or with other ids",
+                    )
+                begin, end = np.searchsorted(documents, [ordinal, ordinal + 1]).tolist()
+                for number, row in enumerate(rows[begin:end].tolist()):
+                    name = document.doc_id if end - begin == 1 else f"{document.doc_id}{CHUNK}{number}"
+                    start, stop = segment.row_spans[row].tolist()
+                    yield _Row(clean(name), clean(document.text[start:stop]) if contents else "", weights(row))
+
+
+def _weights_by_row(segment: Segment) -> Callable[[int], dict[str, float]]:
+    """A function from a row to the weights of its terms."""
+    names = list(segment.dictionary)
+    _check_names(names)
+    stored = segment.vectors[:] if segment.precise_vectors is None else segment.precise_vectors
+    values: NDArray[np.float64] = stored.decode()[:, 0].astype(np.float64)
+    offsets = segment.list_offsets.astype(np.int64)
+    lists = np.repeat(np.arange(len(names)), np.diff(offsets))
+    rows = segment.mention_rows().astype(np.int64)
+    order = np.lexsort((lists, rows))
+    rows, lists, values = rows[order], lists[order], values[order]
+    begins = np.flatnonzero(np.diff(rows, prepend=-1) | np.diff(lists, prepend=-1))
+    highest = np.maximum.reduceat(values, begins) if len(begins) else values
+    lowest = np.minimum.reduceat(values, begins) if len(begins) else values
+    of_row = np.searchsorted(rows[begins], np.arange(segment.n_rows + 1))
+
+    def weights(row: int) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for at in range(int(of_row[row]), int(of_row[row + 1])):
+            name = names[int(lists[begins[at]])]
+            for term, value in ((name, highest[at]), (MINUS + name, -lowest[at])):
+                if value > 0:
+                    found[term] = float(value)
+        return found
+
+    return weights
+
+
+def _check_names(names: Iterable[str]) -> None:
+    for name in names:
+        if (name.startswith(MINUS) and len(name) > 1) or any(char.isspace() for char in name):
+            raise OutputError(
+                f"the list {name!r:.80} cannot be a term: it begins with {MINUS} or has a space",
+                "use a model whose tokenizer splits punctuation off",
+            )
+
+
+def _check_written(path: Path, rows: Iterator[_Row], scale: int) -> None:
+    """Read back what was written: every weight must be as near as rounding allows."""
+    for line, (found, row) in enumerate(zip(read_vectors(path), rows, strict=True), start=1):
+        terms = {*found.weights, *row.weights}
+        off = max((abs(found.weights.get(t, 0) - scale * row.weights.get(t, 0.0)) for t in terms), default=0.0)
+        if found.text_id != row.text_id or found.contents != row.contents or off > 0.5 + 1e-6:
+            raise OutputError(f"{path}, line {line} is not what was written", "check the disk, and try again")
+
+
+def _show(value: object) -> str:
+    return "missing" if value is None else shorten(json.dumps(value, ensure_ascii=False))

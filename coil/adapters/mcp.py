@@ -1,0 +1,153 @@
+"""An index as tools of the Model Context Protocol, for assistants that use tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Annotated, Any
+
+from coil import __version__
+from coil.adapters.source import Given, Retrieval, Searchable, Source
+from coil.errors import CoilError, require
+from coil.indexes.index import Index
+from coil.texts.values import Document
+from coil.tokens.profile import By
+
+require("mcp.server.mcpserver", "mcp")
+
+from mcp.server.mcpserver import MCPServer  # noqa: E402
+from mcp.server.mcpserver.exceptions import ToolError  # noqa: E402
+from mcp.types import ToolAnnotations  # noqa: E402
+from pydantic import Field  # noqa: E402
+
+MOST_HITS = 100
+CHARACTERS = 20_000  # of a document's text in one answer, unless more are asked for
+
+_SYSTEM = (
+    "What scores: coil (the model), tokens (without the sentence vector), bm25, dense (the sentence vector "
+    "alone), hybrid (bm25 and the sentence vector)."
+)
+_Query = Annotated[str, Field(description="What to look for: a question, keywords or a sentence.")]
+_By = Annotated[By, Field(description=_SYSTEM)]
+_DocId = Annotated[str, Field(description="The id of a document, as `search` gives it.")]
+_INSTRUCTIONS = (
+    "Search a collection of documents. `search` finds passages, `document` reads the whole text of one, "
+    "`explain` shows which words made it score what it scores."
+)
+
+
+def make_server(index: Given, writable: bool = False) -> MCPServer:
+    """A server with the tools search, explain and document, and with `writable` also add and delete."""
+    source = Source(index)
+    server = MCPServer("coil", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
+    tools = _Tools(source)
+    reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    for tool in (tools.search, tools.explain, tools.document):
+        server.add_tool(tool, annotations=reads)
+    if writable:
+        changes = partial(ToolAnnotations, read_only_hint=False, open_world_hint=False, idempotent_hint=True)
+        server.add_tool(tools.add, annotations=changes(destructive_hint=True))
+        server.add_tool(tools.delete, annotations=changes(destructive_hint=True))
+    return server
+
+
+class _Tools:
+    """The tools; their docstrings are what a language model reads."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def search(
+        self,
+        query: _Query,
+        k: Annotated[int, Field(ge=1, le=MOST_HITS, description="How many passages.")] = 10,
+        by: _By = "coil",
+        filter: Annotated[
+            str | None, Field(description='A condition on fields, such as: year >= 2020 and lang = "en".')
+        ] = None,
+        plain: Annotated[
+            bool,
+            Field(
+                description="False: the query may have operators: +word and \"a phrase\" must be in the text, "
+                "-word must not, field:word must be in the field."
+            ),
+        ] = True,
+    ) -> dict[str, Any]:
+        """Find the best passages for a query.
+
+        Each has doc_id, score, share (of what the query's own text would score: near 1 it says the same, near
+        0 hardly anything in common), text, and the fields of its document. Of a long document, only the part
+        that fits best is returned; `document` has the rest.
+        """
+        with _told():
+            _newest(self._source)
+            found = self._source.find(query, Retrieval(k, by, filter, plain=plain))
+            return {"hits": [{**of.metadata, "text": of.text} for of in found]}
+
+    def explain(self, query: _Query, doc_id: _DocId, by: _By = "coil") -> dict[str, Any]:
+        """Show why a document scores what it scores for a query: what each word adds, and where it was found.
+
+        The parts sum to the score. Any document can be explained, whether it was found or not.
+        """
+        with _told():
+            explained = _newest(self._source).explain(query, doc_id, by, plain=True)
+            return {
+                "doc_id": doc_id,
+                "score": explained.score,
+                "words": {match.query_token: match.contribution for match in explained.matches},
+                "sentence": explained.sentence,
+                "table": str(explained),
+            }
+
+    def document(
+        self,
+        doc_id: _DocId,
+        start: Annotated[int, Field(ge=0, description="The first character of the text to return.")] = 0,
+        characters: Annotated[int, Field(ge=1, description="How many characters to return.")] = CHARACTERS,
+    ) -> dict[str, Any]:
+        """Read the text and the fields of a document; a long text in several calls."""
+        with _told():
+            document = _newest(self._source).document(doc_id)
+            return {
+                "doc_id": doc_id,
+                "text": document.text[start : start + characters],
+                "start": start,
+                "length": len(document.text),
+                "fields": document.fields,
+            }
+
+    def add(
+        self,
+        doc_id: Annotated[str, Field(description="The id; a document that has it is replaced.")],
+        text: Annotated[str, Field(description="The text.")],
+        fields: Annotated[dict[str, Any] | None, Field(description="Anything else, such as a year.")] = None,
+    ) -> dict[str, Any]:
+        """Add a document, or replace the one that has its id. It can be found as soon as this returns."""
+        with _told():
+            return {"added": self._source.index.update([Document(doc_id, text, fields or {})])}
+
+    def delete(
+        self, doc_ids: Annotated[list[str], Field(description="The ids of the documents.")]
+    ) -> dict[str, Any]:
+        """Delete documents; tells how many of the ids were there."""
+        with _told():
+            index = self._source.index
+            return {"deleted": index.delete(doc_ids)}
+
+
+def _newest(source: Source) -> Searchable:
+    """The index with what other processes have committed."""
+    index = source.index
+    if isinstance(index, Index):
+        index.refresh()
+    return index
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """A mistake in a question is told to the model, which can ask again."""
+    try:
+        yield
+    except CoilError as error:
+        raise ToolError(str(error)) from error

@@ -1,0 +1,53 @@
+"""`coil import-encoded`: an index of texts that the authors' code has encoded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from tqdm import tqdm
+
+from coil.adapters.authors_index import import_encoded
+from coil.errors import how_many
+from coil.texts.corpora import read_documents
+
+
+@click.command("import-encoded")
+@click.argument("folders", nargs=-1, required=True, metavar="FOLDER...")
+@click.option("--corpus", required=True, multiple=True, help="The texts, such as collection.tsv; may be repeated.")
+@click.option(
+    "--model", required=True, metavar="FOLDER",
+    help="The model that the texts were encoded with, from `coil import-checkpoint`.",
+)  # fmt: skip
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="The index to create, NAME.coil.")
+@click.option(
+    "--precision", type=click.Choice(["int8", "fp16", "fp32", "int8+fp16", "int8+fp32"]), default="fp16",
+    show_default=True, help="How vectors are stored; fp16 loses nothing of what was encoded with --fp16.",
+)  # fmt: skip
+def command(
+    folders: tuple[str, ...], corpus: tuple[str, ...], model: str, out: Path, precision: Any
+) -> None:
+    """Make an index of texts that were encoded with the authors' COIL (github.com/luyug/COIL).
+
+    FOLDER is what their `run_marco.py --do_encode` wrote: tok_reps.npy, tok_pids.npy, cls_reps.npy,
+    cls_pids.npy and offsets.pkl, or folders of them. No text is encoded again, so this takes minutes where
+    encoding takes hours; no code that the files might contain is run. Texts come from the corpus: an id there
+    is the number that was encoded, or D and the number. Documents that were not encoded are skipped and
+    counted.
+
+    \b
+      coil import-checkpoint hn-checkpoint/ --tokenizer bert-base-uncased/ --out coil-hn/
+      coil import-encoded encoded/ --corpus collection.tsv --model coil-hn/ --out marco.coil
+      coil search marco.coil "what is a contextualized inverted list"
+    """
+    with tqdm(unit=" documents", disable=None, desc="importing") as bar:
+        counts = import_encoded(folders, read_documents(*corpus), model, out, precision, bar.update)
+    for number, what in (
+        (counts.not_encoded, "of the corpus not encoded, and skipped"),
+        (counts.without_text, "encoded but not in the corpus, and skipped"),
+        (counts.different, "found as encoded, but without explanations: the text has other tokens"),
+    ):
+        if number:
+            click.echo(f"coil: {how_many(number, 'document')} {what}", err=True)
+    click.echo(f"{how_many(counts.documents, 'document')} in {out}")
