@@ -1,14 +1,14 @@
 """Anserini's JSON vectors: the token part of an index with n_t = 1 as whole-number weights, and back.
 
 With vectors of width 1, a query token's part is (max_j q·d_j)⁺: q·max_j d_j where q > 0 and |q|·(−min_j d_j)
-where q < 0, each floored at 0. So two weights a token and text say everything: the term `bank` has the largest
-value, the term `-bank` the negated smallest, and those that are not above 0 are left out. A query asks for
-`bank` or `-bank` with |q|. Then the sum of products that Anserini computes for an impact index is COIL's token
-score.
+where q < 0, each floored at 0. So two weights a token and text say everything: the term `bank` has the
+largest value, the term `-bank` the negated smallest, and those that are not above 0 are left out. A query
+asks for `bank` or `-bank` with |q|. Then the sum of products that Anserini computes for an impact index is
+COIL's token score.
 
-A weight w is stored as the whole number nearest to scale·w. A query token with the weight q and the document
-weight d is then off by at most (|q| + |d| + 1/(2·scale)) / (2·scale) of the score, which is the sum of products
-divided by scale².
+A weight w is stored as the whole number nearest to scale·w, and the score is the sum of products divided by
+scale². The product of a query weight q and a document weight d is then off by at most
+(|q| + |d| + 1/(2·scale)) / (2·scale).
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.errors import BadLine, InputError, OptionMismatch, OutputError
+from coil.errors import BadLine, OptionMismatch, OutputError
 from coil.indexes.reader import IndexReader
 from coil.lists.segment import Segment
 from coil.texts.opening import Source, json_lines, name_of, shorten
@@ -35,8 +36,12 @@ from coil.vectors.token_vectors import TokenVectors
 SCALE = 100
 LARGEST_SCALE = 10_000
 MINUS = "-"
-CHUNK = "#"  # stands between a document's id and the number of its chunk, as Anserini's -selectMaxPassage expects
-_SCHEMA = 'Anserini\'s JSON vectors have one object a line: {"id": "a", "contents": "...", "vector": {"bank": 12}}'
+CHUNK = (
+    "#"  # stands between a document's id and the number of its chunk, as Anserini's -selectMaxPassage expects
+)
+_SCHEMA = (
+    'Anserini\'s JSON vectors have one object a line: {"id": "a", "contents": "...", "vector": {"bank": 12}}'
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,8 @@ def write_vectors(
                 if progress is not None:
                     progress(1)
             file.flush()
-            _check_written(Path(file.name), _rows(still, contents), scale)
+            if Path(file.name).is_file():  # what went to a device cannot be read back
+                _check_written(Path(file.name), _rows(still, contents), scale)
             return count
 
         return write_whole(path, write, "vectors.jsonl")
@@ -115,7 +121,9 @@ def read_vectors(source: Source) -> Iterator[ImpactVector]:
         else:
             for term, weight in vector.items():
                 if type(weight) is not int or weight < 0:
-                    wrong = f"the term {shorten(term)} has the weight {_show(weight)}; expected a whole number"
+                    wrong = (
+                        f"the term {shorten(term)} has the weight {_show(weight)}; expected a whole number"
+                    )
                     break
         if wrong is not None:
             raise BadLine(where, line, wrong, _SCHEMA)
@@ -183,15 +191,17 @@ def _rows(index: IndexReader, contents: bool) -> Iterator[_Row]:
             for ordinal, document in zip(block, collection.fetch(block, texts=contents), strict=True):
                 if several and CHUNK in document.doc_id:
                     raise OutputError(
-                        f"the id {document.doc_id!r:.80} has a {CHUNK}, which separates ids from the numbers of "
-                        "chunks",
+                        f"the id {document.doc_id!r:.80} has a {CHUNK}, which separates ids from the "
+                        "numbers of chunks",
                         "build the index with --long truncate, or with other ids",
                     )
                 begin, end = np.searchsorted(documents, [ordinal, ordinal + 1]).tolist()
                 for number, row in enumerate(rows[begin:end].tolist()):
                     name = document.doc_id if end - begin == 1 else f"{document.doc_id}{CHUNK}{number}"
                     start, stop = segment.row_spans[row].tolist()
-                    yield _Row(clean(name), clean(document.text[start:stop]) if contents else "", weights(row))
+                    yield _Row(
+                        clean(name), clean(document.text[start:stop]) if contents else "", weights(row)
+                    )
 
 
 def _weights_by_row(segment: Segment) -> Callable[[int], dict[str, float]]:
@@ -233,11 +243,15 @@ def _check_names(names: Iterable[str]) -> None:
 
 def _check_written(path: Path, rows: Iterator[_Row], scale: int) -> None:
     """Read back what was written: every weight must be as near as rounding allows."""
-    for line, (found, row) in enumerate(zip(read_vectors(path), rows, strict=True), start=1):
-        terms = {*found.weights, *row.weights}
-        off = max((abs(found.weights.get(t, 0) - scale * row.weights.get(t, 0.0)) for t in terms), default=0.0)
-        if found.text_id != row.text_id or found.contents != row.contents or off > 0.5 + 1e-6:
+    for line, (found, row) in enumerate(zip_longest(read_vectors(path), rows), start=1):
+        if found is None or row is None or not _is_near(found, row, scale):
             raise OutputError(f"{path}, line {line} is not what was written", "check the disk, and try again")
+
+
+def _is_near(found: ImpactVector, row: _Row, scale: int) -> bool:
+    terms = {*found.weights, *row.weights}
+    off = max((abs(found.weights.get(t, 0) - scale * row.weights.get(t, 0.0)) for t in terms), default=0.0)
+    return (found.text_id, found.contents) == (row.text_id, row.contents) and off <= 0.5 + 1e-6
 
 
 def _show(value: object) -> str:

@@ -1,8 +1,8 @@
 """The authors' checkpoints (luyug/COIL) → COIL model folders.
 
-Their folder is a Hugging Face model beside `model.pt`, which holds the projections: `tok_proj.*`, `cls_proj.*`
-and, where the sentence vector is normalised, `ln_cls.*`. Options are not in it (`args.pt` has them, as pickled
-Python objects, which are never loaded), so whoever imports a checkpoint says how it was trained.
+Their folder is a Hugging Face model beside `model.pt`, which holds the projections: `tok_proj.*`,
+`cls_proj.*` and, where the sentence vector is normalised, `ln_cls.*`. The options of the training are not
+there (`args.pt` has them as pickled Python objects, which are never loaded), so the importer must be told.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def import_checkpoint(
 ) -> ModelConfig:
     """Make a COIL model folder of a checkpoint, with the paper's profile; returns its configuration.
 
-    `no_cls` and `cls_only` are the options that it was trained with: a COIL-tok model has a sentence projection
-    that was never trained, which must not be used, and a dense one such a token projection. `tokenizer` is the
-    folder or the tokenizer.json of the base model, where the checkpoint has none.
+    `no_cls` and `cls_only` are options of the training: with the first, the sentence projection was never
+    trained and must not be used, with the second, the token projection. `tokenizer` is the folder or the
+    tokenizer.json of the base model, for a checkpoint that has none.
     """
     if no_cls and cls_only:
         raise OptionMismatch("no_cls and cls_only leave nothing of the model", "choose one of them, or none")
@@ -134,7 +134,9 @@ def _read_heads(path: Path, width: int) -> dict[str, Tensor]:
             "import a checkpoint that was trained without --token_norm_after",
         )
     if unknown:
-        raise ModelError(f"{path} has the unknown weight {unknown[0]!r}", "name the checkpoint of a COIL model")
+        raise ModelError(
+            f"{path} has the unknown weight {unknown[0]!r}", "name the checkpoint of a COIL model"
+        )
     for head in ("tok_proj", "cls_proj"):
         weight, bias = stored[f"{head}.weight"], stored[f"{head}.bias"]
         if weight.ndim != 2 or weight.shape[1] != width or not len(weight):

@@ -1,9 +1,9 @@
 """The files that the authors' code (luyug/COIL) encodes texts into, read as TokenVectors.
 
-A folder, one of many "splits", has the sentence vectors of its texts (`cls_reps.npy`, `cls_pids.npy`) and its
-mentions sorted by token (`tok_reps.npy`, `tok_pids.npy`); `offsets.pkl` says where each token's mentions begin
-and how many there are. A text is known by a whole number. Where in the text a mention is, the files do not
-tell: the n-th mention of a token is its n-th occurrence.
+A folder, one of many "splits", has the sentence vectors of its texts (`cls_reps.npy`, `cls_pids.npy`) and
+its mentions, grouped by token (`tok_reps.npy`, `tok_pids.npy`); `offsets.pkl` says where each token's
+mentions begin and how many there are. A text is known by a whole number. Where in the text a mention is, the
+files do not tell: the n-th mention of a token is its n-th occurrence.
 """
 
 from __future__ import annotations
@@ -234,8 +234,14 @@ def _load(path: Path, dimensions: int) -> NDArray[Any]:
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{path} is not an array of numbers: {str(error)[:200]}", _AGAIN) from error
     wanted = np.integer if dimensions == 1 else np.floating
-    if not isinstance(array, np.ndarray) or array.ndim != dimensions or not np.issubdtype(array.dtype, wanted):
-        found = f"{array.dtype} of shape {list(array.shape)}" if isinstance(array, np.ndarray) else "an archive"
+    if (
+        not isinstance(array, np.ndarray)
+        or array.ndim != dimensions
+        or not np.issubdtype(array.dtype, wanted)
+    ):
+        found = (
+            f"{array.dtype} of shape {list(array.shape)}" if isinstance(array, np.ndarray) else "an archive"
+        )
         kind = "whole numbers" if dimensions == 1 else "decimal numbers"
         raise InputError(f"{path} is {found}; expected {kind} in {dimensions} dimension(s)", _AGAIN)
     return array
@@ -249,7 +255,8 @@ def _tokens_of(path: Path, mentions: int) -> NDArray[np.int64]:
     for token, (begin, count) in offsets.items():
         if token < 0 or begin < 0 or count < 0 or begin + count > mentions:
             raise InputError(
-                f"{path}: the mentions of token {token} are {begin} to {begin + count}, of {mentions:,}", _AGAIN
+                f"{path}: the mentions of token {token} are {begin} to {begin + count}, of {mentions:,}",
+                _AGAIN,
             )
         tokens[begin : begin + count] = token
         covered += count
@@ -266,12 +273,14 @@ def read_offsets(path: Path) -> dict[int, tuple[int, int]]:
     """
     size = path.stat().st_size
     if size > _LARGEST_OFFSETS:
-        raise InputError(f"{path} has {size:,} bytes, which exceeds the limit of {_LARGEST_OFFSETS:,}", _AGAIN)
+        raise InputError(
+            f"{path} has {size:,} bytes, which exceeds the limit of {_LARGEST_OFFSETS:,}", _AGAIN
+        )
     stack: list[Any] = []
     marks: list[int] = []
     try:
         for step, argument, _ in pickletools.genops(path.read_bytes()):
-            if step.name in _NUMBERS:
+            if step.name in _NUMBERS and argument is not None:
                 stack.append(int(argument))
             elif step.name == "EMPTY_DICT":
                 stack.append({})

@@ -58,9 +58,7 @@ def import_encoded(
     unfinished = out.with_name(f".partial-{out.name}")
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
-        with create(
-            unfinished, model, precision, "truncate", encoder=given, context=NO_CONTEXT
-        ) as index:
+        with create(unfinished, model, precision, "truncate", encoder=given, context=NO_CONTEXT) as index:
             counts.documents = index.add(
                 _documents(corpus, texts, reader, given, counts),
                 encoded=None if progress is None else lambda count, _: progress(count),

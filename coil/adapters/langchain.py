@@ -64,9 +64,7 @@ class CoilRetriever(BaseRetriever):
         return {"index": self._source.address}
 
     def _retrieval(self) -> Retrieval:
-        return Retrieval(
-            self.k, self.by, self.filter, self.min_share, self.plain, self.whole, self.explain
-        )
+        return Retrieval(self.k, self.by, self.filter, self.min_share, self.plain, self.whole, self.explain)
 
     def _get_relevant_documents(
         self,
@@ -79,7 +77,9 @@ class CoilRetriever(BaseRetriever):
     ) -> list[Document]:
         return _documents(self._source.find(query, self._retrieval().but(k=k, by=by, filter=filter)))
 
-    async def _aget_relevant_documents(self, query: str, *, run_manager: Any, **changes: Any) -> list[Document]:
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: Any, **changes: Any
+    ) -> list[Document]:
         found = asyncio.to_thread(self._source.find, query, self._retrieval().but(**changes))
         return _documents(await found)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from inspect import getdoc
 from typing import Annotated, Any
 
 from coil import __version__
 from coil.adapters.source import Given, Retrieval, Searchable, Source
-from coil.errors import CoilError, require
+from coil.errors import CoilError, OutputError, require
 from coil.indexes.index import Index
+from coil.remote.client import RemoteIndex
 from coil.texts.values import Document
 from coil.tokens.profile import By
 
@@ -43,12 +44,16 @@ def make_server(index: Given, writable: bool = False) -> MCPServer:
     server = MCPServer("coil", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
     tools = _Tools(source)
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    for tool in (tools.search, tools.explain, tools.document):
-        server.add_tool(tool, annotations=reads)
+    changes = ToolAnnotations(destructive_hint=True, idempotent_hint=True, open_world_hint=False)
+    offered: list[tuple[Callable[..., dict[str, Any]], ToolAnnotations]] = [
+        (tools.search, reads),
+        (tools.explain, reads),
+        (tools.document, reads),
+    ]
     if writable:
-        changes = partial(ToolAnnotations, read_only_hint=False, open_world_hint=False, idempotent_hint=True)
-        server.add_tool(tools.add, annotations=changes(destructive_hint=True))
-        server.add_tool(tools.delete, annotations=changes(destructive_hint=True))
+        offered += [(tools.add, changes), (tools.delete, changes)]
+    for tool, hints in offered:
+        server.add_tool(tool, description=getdoc(tool), annotations=hints)
     return server
 
 
@@ -69,7 +74,7 @@ class _Tools:
         plain: Annotated[
             bool,
             Field(
-                description="False: the query may have operators: +word and \"a phrase\" must be in the text, "
+                description='False: the query may have operators: +word and "a phrase" must be in the text, '
                 "-word must not, field:word must be in the field."
             ),
         ] = True,
@@ -95,7 +100,7 @@ class _Tools:
             return {
                 "doc_id": doc_id,
                 "score": explained.score,
-                "words": {match.query_token: match.contribution for match in explained.matches},
+                "words": [{"word": of.query_token, "adds": of.contribution} for of in explained.matches],
                 "sentence": explained.sentence,
                 "table": str(explained),
             }
@@ -125,15 +130,14 @@ class _Tools:
     ) -> dict[str, Any]:
         """Add a document, or replace the one that has its id. It can be found as soon as this returns."""
         with _told():
-            return {"added": self._source.index.update([Document(doc_id, text, fields or {})])}
+            return {"added": _to_change(self._source).update([Document(doc_id, text, fields or {})])}
 
     def delete(
         self, doc_ids: Annotated[list[str], Field(description="The ids of the documents.")]
     ) -> dict[str, Any]:
         """Delete documents; tells how many of the ids were there."""
         with _told():
-            index = self._source.index
-            return {"deleted": index.delete(doc_ids)}
+            return {"deleted": _to_change(self._source).delete(doc_ids)}
 
 
 def _newest(source: Source) -> Searchable:
@@ -141,6 +145,13 @@ def _newest(source: Source) -> Searchable:
     index = source.index
     if isinstance(index, Index):
         index.refresh()
+    return index
+
+
+def _to_change(source: Source) -> Index | RemoteIndex:
+    index = source.index
+    if not isinstance(index, Index | RemoteIndex):
+        raise OutputError(f"{source.address} was opened to be read only", "give an index of coil.open")
     return index
 
 

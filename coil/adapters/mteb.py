@@ -103,9 +103,7 @@ class CoilSearch:
         names = list(asked)
         for begin in range(0, len(names), AT_ONCE):
             some = names[begin : begin + AT_ONCE]
-            answers = self._index.search_many(
-                [asked[name] for name in some], top_k, by=self._by, plain=True
-            )
+            answers = self._index.search_many([asked[name] for name in some], top_k, by=self._by, plain=True)
             for name, hits in zip(some, answers, strict=True):
                 found[name] = {hit.doc_id: hit.score for hit in hits}
         return found

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from coil.adapters.source import Given, Retrieval, Source
-from coil.errors import InputError, how_many, require
+from coil.errors import InputError, require
 from coil.hits.hit import Hit
 from coil.indexes.reader import IndexReader
 from coil.tokens.profile import By, check_by
@@ -128,7 +128,7 @@ def _tell_missing(missing: set[str], wanted: int, address: str) -> None:
     shown = ", ".join(repr(doc_id) for doc_id in sorted(missing)[:3]) + (" …" if len(missing) > 3 else "")
     if len(missing) == wanted:
         raise InputError(
-            f"{address} has none of the {how_many(wanted, 'document')} to rerank, such as {shown}",
+            f"{address} has none of the {wanted:,} candidates, such as {shown}",
             "rerank documents of the collection that the index was made from; ids are case-sensitive",
         )
     warnings.warn(f"{address} has no {shown}; such results are dropped", stacklevel=3)

@@ -17,7 +17,9 @@ from coil.texts.queries import read_queries
 @click.argument("index", type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The .jsonl file to write.")
 @click.option("--queries", help="Also write the queries of this file, as Anserini searches for them.")
-@click.option("--queries-out", type=click.Path(path_type=Path), help="With --queries: the .tsv file to write.")
+@click.option(
+    "--queries-out", type=click.Path(path_type=Path), help="With --queries: the .tsv file to write."
+)
 @click.option(
     "--scale", type=click.IntRange(1, LARGEST_SCALE), default=SCALE, show_default=True,
     help="A weight is stored as the whole number nearest to this many times its value.",

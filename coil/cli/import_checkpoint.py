@@ -60,9 +60,7 @@ def command(
     from coil.adapters.authors_checkpoint import import_checkpoint
 
     click.echo("loading the checkpoint …", err=True)
-    config = import_checkpoint(
-        checkpoint, out, tokenizer, no_cls, cls_only, query_length, document_length
-    )
+    config = import_checkpoint(checkpoint, out, tokenizer, no_cls, cls_only, query_length, document_length)
     if export:
         from coil.vectors.export import export_model
 

@@ -15,7 +15,9 @@ from coil.texts.corpora import read_documents
 
 @click.command("import-encoded")
 @click.argument("folders", nargs=-1, required=True, metavar="FOLDER...")
-@click.option("--corpus", required=True, multiple=True, help="The texts, such as collection.tsv; may be repeated.")
+@click.option(
+    "--corpus", required=True, multiple=True, help="The texts, such as collection.tsv; may be repeated."
+)
 @click.option(
     "--model", required=True, metavar="FOLDER",
     help="The model that the texts were encoded with, from `coil import-checkpoint`.",
@@ -25,9 +27,7 @@ from coil.texts.corpora import read_documents
     "--precision", type=click.Choice(["int8", "fp16", "fp32", "int8+fp16", "int8+fp32"]), default="fp16",
     show_default=True, help="How vectors are stored; fp16 loses nothing of what was encoded with --fp16.",
 )  # fmt: skip
-def command(
-    folders: tuple[str, ...], corpus: tuple[str, ...], model: str, out: Path, precision: Any
-) -> None:
+def command(folders: tuple[str, ...], corpus: tuple[str, ...], model: str, out: Path, precision: Any) -> None:
     """Make an index of texts that were encoded with the authors' COIL (github.com/luyug/COIL).
 
     FOLDER is what their `run_marco.py --do_encode` wrote: tok_reps.npy, tok_pids.npy, cls_reps.npy,

@@ -24,7 +24,7 @@ def command(index: str, allow_changes: bool, model: str | None) -> None:
     What to put into the configuration of an assistant:
       {"mcpServers": {"notes": {"command": "coil", "args": ["mcp", "/home/me/notes.coil"]}}}
     """
-    from coil.adapters.mcp import make_server
-
     given = Source(index).index if model is None else open_index(index, model=model)
+    from coil.adapters.mcp import make_server  # takes seconds: what is wrong with the index is told first
+
     make_server(given, writable=allow_changes).run("stdio")

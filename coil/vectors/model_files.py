@@ -179,8 +179,8 @@ def resolve_folder(model: str | Path | None) -> Path:
         raise ModelError(f"the package {name!r} is installed but carries no model with {BACKBONE_FILE}")
     if _HUB_ID.fullmatch(str(model)):
         raise MissingModelFile(
-            f"{str(model)!r} is not a folder; if it is a model of the Hugging Face hub, it must be downloaded "
-            "first, since coil never does that by itself",
+            f"{str(model)!r} is not a folder; a model of the Hugging Face hub must be downloaded first, "
+            "since coil never does that by itself",
             f"run `hf download {model} --local-dir {str(model).rpartition('/')[2]}` on a machine with a "
             "network, and give the path of that folder",
         )
