@@ -42,8 +42,9 @@ settings.load_profile("repeatable")
 # Tests with real processes, connections and clocks, which a stalled machine can fail. `make test` runs a
 # failed one once more and names it ("RERUN"); `make soak` does not.
 REAL_TIME = (
-    "test_adapters_mcp", "test_building", "test_crash", "test_deadline", "test_demo", "test_page", "test_processes",
-    "test_service", "test_signals", "test_state", "test_swaps", "test_threads", "test_traffic",
+    "test_adapters_mcp", "test_building", "test_crash", "test_deadline", "test_demo", "test_page",
+    "test_processes", "test_service", "test_signals", "test_state", "test_swaps", "test_threads",
+    "test_traffic",
 )  # fmt: skip
 
 
