@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 
@@ -14,16 +15,20 @@ from coil.vectors.token_vectors import TokenVectors
 from tests.tiny import make_base
 
 WIDTH = 32  # of the language model
+POSITIONS = 160
 
 
 def make_checkpoint(folder: Path, n_t: int = 4, n_c: int = 6, norm: bool = False, seed: int = 0) -> Path:
     """A BERT folder with pytorch_model.bin and model.pt, as of 2021."""
     make_base(folder, seed=seed, width=WIDTH)
     weights = load_file(folder / "model.safetensors")
-    weights["embeddings.position_ids"] = torch.arange(80)[None]  # which they had then
+    torch.manual_seed(seed)
+    weights["embeddings.position_embeddings.weight"] = torch.randn(POSITIONS, WIDTH)
+    weights["embeddings.position_ids"] = torch.arange(POSITIONS)[None]  # which they had then
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": POSITIONS}))
     torch.save({f"bert.{name}": weight for name, weight in weights.items()}, folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
-    torch.manual_seed(seed)
     heads = {
         "tok_proj.weight": torch.randn(n_t, WIDTH),
         "tok_proj.bias": torch.randn(n_t),

@@ -204,8 +204,8 @@ def test_a_checkpoint_that_lies_is_refused(
 def test_options_and_places_that_cannot_be(copy: Path, tmp_path: Path) -> None:
     with pytest.raises(OptionMismatch, match="nothing of the model"):
         import_checkpoint(copy, tmp_path / "model", no_cls=True, cls_only=True)
-    with pytest.raises(OptionMismatch, match="takes only 80"):
-        import_checkpoint(copy, tmp_path / "model")  # 128 tokens: the tiny one has no room for them
+    with pytest.raises(OptionMismatch, match="takes only 160"):
+        import_checkpoint(copy, tmp_path / "model", document_length=512)
     with pytest.raises(OutputError, match="exists already"):
         import_checkpoint(copy, copy, **LENGTHS)
 
