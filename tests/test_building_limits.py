@@ -182,7 +182,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: Output) -> None:
     assert run(["index", str(corpus), "--out", str(tmp_path / "a.coil"), "--dry-run"]) == 0
     shown = capsys.readouterr().out
     assert "20 documents, about" in shown
-    assert "20 chosen at random were indexed (100.0% of the text)" in shown
+    assert "read and 20, chosen at random, indexed (100.0% of the text)" in shown
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.jsonl"]
 
 
@@ -233,7 +233,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "no text": (b'{"id": 1}\n', "a.jsonl, line 1: no text"),
     "twice": (b'{"id": 1, "text": "a"}\n{"id": "1", "text": "b"}\n', "line 1 and "),
     "empty": (b"", "contains no documents"),
-    "empty texts": (b'{"id": 1, "text": ""}\n{"id": 2, "text": " "}\n', "nothing but 2 empty documents"),
+    "empty texts": (b'{"id": 1, "text": ""}\n{"id": 2, "text": " "}\n', "only 2 empty documents"),
     "long": (
         b'{"id": 1, "text": "a"}\n{"id": 2, "text": "%s"}\n' % (b"x" * (32 << 20)),
         "a.jsonl, line 2: the line exceeds the limit of 29,491,200 bytes",

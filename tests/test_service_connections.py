@@ -398,4 +398,4 @@ def test_a_server_with_few_files_answers_beside_idle_connections(tmp_path: Path)
     process.terminate()
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert "warning: the limit of open files leaves room for" in err
+    assert "warning: the limit on open files allows only" in err

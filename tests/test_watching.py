@@ -505,9 +505,9 @@ def test_options_that_contradict_a_watch(tmp_path: Path, capsys: pytest.CaptureF
     source, out = str(tmp_path / "a.txt"), str(tmp_path / "a.coil")
     for extra in ("--resume", "--dry-run"):
         assert run(["index", source, "--out", out, "--watch", extra]) == 2
-        assert "--watch goes on" in capsys.readouterr().err
+        assert "--watch resumes by itself" in capsys.readouterr().err
     assert run(["index", "-", "--out", out, "--watch"]) == 2
-    assert "needs files or folders" in capsys.readouterr().err
+    assert "requires files or folders" in capsys.readouterr().err
     assert not Path(out).exists()
 
 
@@ -530,4 +530,4 @@ def test_an_index_made_otherwise_keeps_its_options(
     index.close()
     out = str(tmp_path / "a.coil")
     assert run(["index", str(tmp_path / "a.txt"), "--out", out, "--watch", "--precision", "int8"]) == 1
-    assert "was made with --precision fp32" in capsys.readouterr().err
+    assert "was built with --precision fp32" in capsys.readouterr().err
