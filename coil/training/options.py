@@ -38,7 +38,7 @@ class TrainingOptions:
     alpha: float = _option(0.0, "α: what a match is worth whatever its context.")
     beta: float = _option(1.0, "β: what the product of the token vectors is worth.")
     gamma: float = _option(1.0, "γ: what the product of the sentence vectors is worth.")
-    gamma_rule: GammaRule = _option("constant", "γ as it is, or times the root of the query's listed words.")
+    gamma_rule: GammaRule = _option("constant", "γ as it is, or times √(n − ½), n being the query's listed words.")
     k1: float = _option(0.9, "BM25's constant for repeated words, with --weight bm25.")
     b: float = _option(0.4, "BM25's constant for the length of a passage, with --weight bm25.")
     query_length: int = _option(16, "Tokens kept of a query when the model is used.")
