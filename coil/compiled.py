@@ -56,12 +56,12 @@ class Calls:
         while self._only not in (None, me):
             self._inside.discard(me)
             if time.monotonic() > until:
-                raise ProcessProblem("the process is ending", "search and change indexes before it ends")
+                raise ProcessProblem("the process is exiting", "use indexes before the process exits")
             time.sleep(_STEP)  # at the end of the process, Python ends the thread here
             self._inside.add(me)
         if self._is_broken:
             raise ProcessProblem(
-                "this process was forked in the middle of a call that did not end",
+                "this process was forked during a call that did not finish",
                 "start processes with `spawn`, or fork them before threads search or write",
             )
 

@@ -193,7 +193,7 @@ class MissingExtra(CoilError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(
-            f"this needs the package {package!r}, which is not installed",
+            f"this requires the package {package!r}, which is not installed",
             f"pip install 'coil-ir[{extra}]'",
         )
         self.package, self.extra = package, extra

@@ -227,11 +227,11 @@ def small(tmp_path: Path) -> Index:
 def test_mistakes_in_python_are_named(small: Index) -> None:
     with pytest.raises(InputError, match="no document has the id 'nobody'"):
         small.rerank("river", ["a", "nobody"])
-    with pytest.raises(InputError, match="duplicate candidate 'a' of one query"):
+    with pytest.raises(InputError, match="duplicate candidate 'a' for one query"):
         small.rerank("river", ["a", "b", "a"])
     with pytest.raises(InputError, match="got one id; expected a list of ids"):
         small.rerank("river", "a")
-    with pytest.raises(InputError, match="2 queries came with candidates for 1"):
+    with pytest.raises(InputError, match="got 2 queries but candidates for 1"):
         small.rerank_many(["river", "bank"], [["a"]])
     with pytest.raises(InputError, match="'q' has candidates but no text"):
         rerank(HashEncoder(), {}, {"q": ["a"]}, [])

@@ -145,7 +145,7 @@ def test_more_directions_than_there_are_are_refused(base: Path, pairs: list[Path
         ("n-t", {"token_init": "principal", "n_t": 33}),
     ):
         files = TrainingFiles(pairs, str(base), tmp_path / name)
-        with pytest.raises(OptionMismatch, match="only 32 principal") as caught:
+        with pytest.raises(OptionMismatch, match="33 principal directions are not available") as caught:
             train(files, replace(TINY, epochs=0.0, steps=0, **changes), "cpu")  # type: ignore[arg-type]
         assert caught.value.remedy == f"set --{name} to at most 32"
 

@@ -65,9 +65,7 @@ class Contrast:
         first, second = (_short(e.doc_id) for e in (self.first, self.second))
         if abs(self.gap) < TIE:
             more = [d for d in self.differences if abs(d.value) >= TIE]
-            why = (
-                f"; what differs, such as {_name(more[0])} ({more[0].value:+.2f}), evens out" if more else ""
-            )
+            why = f"; differences such as {_name(more[0])} ({more[0].value:+.2f}) cancel out" if more else ""
             return f"{first} and {second} score the same, {self.first.score:.2f}{why}"
         sign = 1 if self.gap > 0 else -1
         upper, lower = (first, second) if sign > 0 else (second, first)
@@ -84,7 +82,7 @@ class Contrast:
         against = [d for d in self.differences if sign * d.value <= -TIE]  # the largest first, as they stand
         gain = f"{abs(against[0].value):.2f} through {_name(against[0])}" if against else ""
         although = f", although {lower} gains {gain}" if gain else ""
-        return f"{upper} is above {lower} by {abs(self.gap):.2f}, {mostly}through {through}{although}"
+        return f"{upper} scores {abs(self.gap):.2f} more than {lower}, {mostly}through {through}{although}"
 
     def to_json(self) -> dict[str, Any]:
         """Everything as one JSON object."""
@@ -163,5 +161,5 @@ def _reasons(named: list[Difference], sign: int, lower: str) -> str:
         parts = [f"{_name(d)} ({sign * d.value:+.2f})" for d in named if lacks(d) == lacking]
         if parts:
             joined = " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
-            groups.append(joined + (f", which {lower} does not have" if lacking else ""))
+            groups.append(joined + (f", which {lower} does not contain" if lacking else ""))
     return ", and ".join(groups)

@@ -143,7 +143,7 @@ class Explanation:
 
         if (self.query, self.by) != (other.query, other.by):
             raise InputError(
-                "the two explanations answer different questions", "explain both documents for one query"
+                "the two explanations are for different queries", "explain both documents for the same query"
             )
         return make_contrast(self, other)
 
@@ -212,7 +212,7 @@ def explain(
     if not isinstance(document, Document):
         raise InputError(
             f"the document is a value of type {type(document).__name__}; expected a Document",
-            'write Document("id", "text")',
+            'pass Document("id", "text")',
         )
     [encoded] = encoder.encode_queries([check_query(query)])
     [vectors] = encoder.encode_documents([document.text])

@@ -27,7 +27,7 @@ def to_frame(hits: Iterable[Hit]) -> DataFrame:
         if not isinstance(hit, Hit):
             raise InputError(
                 f"got a {type(hit).__name__} among the hits; expected a Hit",
-                "pass what index.search returned; for search_many, one list at a time",
+                "pass the result of index.search, or one element of the result of search_many",
             )
     rows = [{**{name: getattr(hit, name) for name in COLUMNS}, **_fields(hit.fields)} for hit in given]
     names = dict.fromkeys([*COLUMNS, *(name for row in rows for name in row)])

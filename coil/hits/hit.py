@@ -86,7 +86,7 @@ class Shelf:
                     self._let_go()
         size = sum(self._documents[place].size for place in places)
         if most_text is not None and size > most_text:
-            raise AnswerTooLarge("the texts of the hits exceed the limit", "ask for fewer hits")
+            raise AnswerTooLarge("the texts of the hits exceed the limit", "request fewer hits")
         return size
 
 

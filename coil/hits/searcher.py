@@ -361,7 +361,7 @@ def check_parts(config: ModelConfig, by: By) -> ScoringProfile:
     """The profile of a system, for which the model must have what it takes."""
     profile = config.profile.answering(by)
     if by == "tokens" and not config.n_t:
-        raise InputError("a dense model has no token vectors to search by", "search by bm25, dense or hybrid")
+        raise InputError("the model has no token vectors to search by", "search by bm25, dense or hybrid")
     if by in ("dense", "hybrid") and not config.n_c:
         raise InputError("the model has no sentence vector to search by", "search by coil, tokens or bm25")
     return profile

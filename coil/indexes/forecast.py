@@ -64,8 +64,8 @@ def forecast(
         sample, count, empty, size = _sample(checked, random.Random(seed), read)
     reading = time.monotonic() - began
     if not count:
-        what = f"nothing but {how_many(empty, 'empty document')}" if empty else "no documents"
-        raise InputError(f"the corpus holds {what}", "check the path and the format")
+        what = f"only {how_many(empty, 'empty document')}" if empty else "no documents"
+        raise InputError(f"the corpus contains {what}", "check the path and the format")
     with tempfile.TemporaryDirectory(prefix="coil-forecast-") as scratch:
         index = create(Path(scratch) / "sample.coil", precision=precision, long=long, encoder=encoder)
         for _ in encoder.encode_documents([sample[0].text]):  # the first text pays for the start

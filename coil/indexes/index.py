@@ -224,7 +224,7 @@ class Index(IndexReader):
                 newer = newer_state(folder, current)
             except ReplacedIndex as error:
                 raise ReplacedIndex(
-                    f"{error.reason}; nothing was written", "open it again, and write to the one you mean"
+                    f"{error.reason}; nothing was written", "reopen it, and write to the intended index"
                 ) from error
             if newer is not None:
                 self._holder.offer(newer)
@@ -234,7 +234,7 @@ def tell_left_out(empty: Sequence[str]) -> str:
     """That documents without text were left out, with the first of their ids."""
     verbs = "is empty and was" if len(empty) == 1 else "are empty and were"
     shown = ", ".join(repr(doc_id[:80]) for doc_id in empty[:3]) + (", ..." if len(empty) > 3 else "")
-    return f"{how_many(len(empty), 'document')} {verbs} left out: {shown}"
+    return f"{how_many(len(empty), 'document')} {verbs} skipped: {shown}"
 
 
 def warn_of_empty(empty: list[str]) -> None:
@@ -250,7 +250,7 @@ def check_choice(name: str, value: object, choices: Any) -> None:
 def check_number(name: str, value: object, most: int) -> None:
     if type(value) is not int or not 1 <= value <= most:
         raise InputError(
-            f"{name} is {show(value)}; expected a whole number, 1 or more, up to {most:,}", f"change {name}"
+            f"{name} is {show(value)}; expected a whole number from 1 to {most:,}", f"change {name}"
         )
 
 

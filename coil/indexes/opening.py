@@ -83,22 +83,28 @@ def open_index(
 def check_path(path: object) -> Path:
     """The path of an index, whether or not there is one."""
     if not isinstance(path, str | os.PathLike):
-        raise InputError(f"the path is a {type(path).__name__}; expected a string or a Path", "name a folder")
+        raise InputError(
+            f"the path is a {type(path).__name__}; expected a string or a Path", "pass the path of a folder"
+        )
     try:
         folder = Path(path)
         folder.absolute()
     except OSError as error:
-        reason = f"{path} cannot be found: the working directory is gone"
-        raise InputError(reason, "give an absolute path") from error
+        reason = f"{path} cannot be found: the working directory no longer exists"
+        raise InputError(reason, "pass an absolute path") from error
     except TypeError as error:
-        raise InputError(f"{path!r:.200} is no path: {error}", "name a folder") from error
+        raise InputError(
+            f"{path!r:.200} is not a valid path: {error}", "pass the path of a folder"
+        ) from error
     try:
         os.stat(folder)
     except ValueError as error:
-        raise InputError(f"{str(folder)!r:.200} is no path: {error}", "name a folder") from error
+        raise InputError(
+            f"{str(folder)!r:.200} is not a valid path: {error}", "pass the path of a folder"
+        ) from error
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            reason = f"the path {str(folder)!r:.200} is too long for the system"
+            reason = f"the path {str(folder)!r:.200} is too long"
             raise InputError(reason, "choose a shorter one") from error
     return folder
 
@@ -114,7 +120,7 @@ def check_free(folder: Path) -> None:
     if folder.is_dir():
         taken = any(not _is_left_over(path.name) for path in folder.iterdir())
     if taken:
-        raise OutputError(f"{folder} exists already", "open it with coil.open, or choose another name")
+        raise OutputError(f"{folder} already exists", "open it with coil.open, or choose another name")
 
 
 def _is_left_over(name: str) -> bool:

@@ -249,8 +249,8 @@ class IndexReader:
         queries, candidates_of = check_queries(queries), check_candidates(doc_ids)
         if len(queries) != len(candidates_of):
             raise InputError(
-                f"{len(queries)} queries came with candidates for {len(candidates_of)}",
-                "give each query its list of ids",
+                f"got {len(queries)} queries but candidates for {len(candidates_of)}",
+                "pass one list of ids per query",
             )
         found = []
         with self._holder.held() as snapshot:
@@ -430,7 +430,7 @@ def _check_settings(manifest: Manifest, folder: Path) -> None:
         if not usable:
             raise DamagedManifest(
                 f"{folder / MANIFEST_FILE} has no usable setting {name!r}",
-                "restore the index from a backup, or build it again",
+                "restore the index from a backup, or rebuild it",
             )
 
 
@@ -441,8 +441,8 @@ def _build_state(manifest: Manifest, folder: Path) -> Consumed | None:
         return Consumed.from_json(dict(manifest.build))
     except (KeyError, ValueError, TypeError) as error:
         raise DamagedManifest(
-            f"{folder / MANIFEST_FILE} does not say how far its build has come",
-            "restore the index from a backup, or build it again",
+            f"{folder / MANIFEST_FILE} has no usable build state",
+            "restore the index from a backup, or rebuild it",
         ) from error
 
 

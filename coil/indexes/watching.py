@@ -103,7 +103,7 @@ class Watch:
             elif self._roots.get(source, root) != root and source not in now.blocked:
                 now.blocked.append(source)  # an empty folder where a disk was mounted
         for path in sorted(set(now.blocked) - self._told):
-            _log.warning("%s is out of reach; its documents are kept", name_of(path))
+            _log.warning("%s is unavailable; its documents are kept", name_of(path))
         self._told = set(now.blocked)
         return now
 

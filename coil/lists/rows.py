@@ -118,7 +118,7 @@ def row_spans(
     if len(spans) > MOST_ROWS:
         where = f"document {document.doc_id!r:.80}" if place is None else place(document)
         raise InputError(
-            f"{where}: {len(document.text):,} characters make {len(spans):,} chunks, which exceeds the limit "
+            f"{where}: {len(document.text):,} characters give {len(spans):,} chunks, which exceeds the limit "
             f"of {MOST_ROWS:,}",
             "split it into several documents",
         )

@@ -169,6 +169,6 @@ class LiveSegment:
 def wrong_lists() -> DamagedSegment:
     """What is said of lists that contradict themselves."""
     return DamagedSegment(
-        "the rows of a list are not in the segment, do not ascend, or are too many or too few",
+        "the rows of a list are outside the segment, not in ascending order, or too many or too few",
         "run `coil verify`",
     )

@@ -58,17 +58,17 @@ def parse_measures(names: Iterable[str]) -> list[Any]:
             measure = package.parse_measure(name)
             cutoff = measure.params.get("cutoff", 1)
             if isinstance(cutoff, bool) or not isinstance(cutoff, int) or not 0 < cutoff <= _DEEPEST_CUTOFF:
-                raise ValueError("a cutoff is a whole number from 1 on")
+                raise ValueError("a cutoff must be a whole number of at least 1")
             package.evaluator([measure], {"q": {"d": 1}})  # fails if no installed provider has it
         except (ValueError, NameError, AssertionError, TypeError, KeyError, RuntimeError) as error:
             reason = next(iter(str(error).splitlines()), "")
             raise InputError(
-                f"{name[:80]!r} is not a measure that can be computed here: {reason}",
-                f"use names of ir_measures, such as {EXAMPLES}",
+                f"{name[:80]!r} is not a supported measure: {reason}",
+                f"use measures of ir_measures, such as {EXAMPLES}",
             ) from error
         found.setdefault(str(measure), measure)
     if not found:
-        raise InputError("no measure was named", f"use names of ir_measures, such as {EXAMPLES}")
+        raise InputError("no measures were given", f"use measures of ir_measures, such as {EXAMPLES}")
     return list(found.values())
 
 
@@ -79,7 +79,7 @@ def evaluate(
 ) -> Evaluation:
     """Measure a run (query → document → score) against judgements (query → document → relevance)."""
     if not judgements:
-        raise InputError("there are no judgements to measure against", "name a qrels file that has some")
+        raise InputError("there are no judgements", "pass a qrels file that contains some")
     parsed = parse_measures(measures)
     package = require("ir_measures", "eval")
     queries = tuple(judgements)
@@ -118,7 +118,9 @@ def trec_order(query_id: str, scores: Mapping[str, float]) -> list[str]:
     doc_ids = list(scores)
     given = np.array([scores[doc_id] for doc_id in doc_ids], dtype=np.float64)
     if not np.isfinite(given).all():
-        raise InputError(f"query {query_id[:80]!r} has a score that is not a finite number", "repair the run")
+        raise InputError(
+            f"query {query_id[:80]!r} has a score that is not a finite number", "correct the run"
+        )
     with np.errstate(over="ignore"):
         rounded = given.astype(np.float32).tolist()
     # Python compares strings by code point, which is the order of their UTF-8 bytes.

@@ -39,7 +39,7 @@ def compare(first: Evaluation, second: Evaluation, measure: str) -> Comparison:
     """The second run's difference from the first, both measured against the same judgements."""
     if set(first.queries) != set(second.queries):
         raise InputError(
-            "the two evaluations are of different queries", "measure both runs against the same judgements"
+            "the two evaluations have different queries", "evaluate both runs with the same judgements"
         )
     differences = np.array([second.values[measure][q] - first.values[measure][q] for q in first.queries])
     return Comparison(

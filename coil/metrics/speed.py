@@ -56,7 +56,9 @@ def measure_speed(
     """Exhaustive search over made-up lists, with and without sentence vectors; NumPy beside it."""
     native = load_native()
     if native is None:
-        raise InputError("the native extension was not built", "install a C++ compiler and coil-ir again")
+        raise InputError(
+            "the native extension was not built", "install a C++ compiler, then reinstall coil-ir"
+        )
     rng = np.random.default_rng(0)
     segments = make_segments(rng, documents)
     tok = make_query(rng, False)

@@ -200,14 +200,14 @@ def error_of(status: int, content: bytes) -> CoilError:
         value = json.loads(content)
         code, detail, remedy = value["code"], str(value["detail"]), str(value.get("remedy") or "")
     except (ValueError, KeyError, TypeError):
-        return RemoteProblem(f"the server answered with status {status}", "is it `coil serve`?")
+        return RemoteProblem(f"the server answered with status {status}", "check that it is `coil serve`")
     kind = UnknownId if code == "unknown_document" else _KINDS.get(status, RemoteProblem)
     return kind(detail, remedy)
 
 
 def split_address(url: str, index: str | None) -> tuple[str, str | None]:
     """The server's address, and the index that it names, if it does."""
-    remedy = "write it as http://127.0.0.1:8080"
+    remedy = "use an address such as http://127.0.0.1:8080"
     for what, given in (("address", url), ("name of the index", index or "")):
         if not isinstance(given, str):
             raise InputError(f"the {what} is {show(given)}; expected a string", remedy)
@@ -221,7 +221,7 @@ def split_address(url: str, index: str | None) -> tuple[str, str | None]:
     head, found, name = parts.path.partition("/v1/indexes/")
     name = unquote(name.strip("/"))
     if parts.query or parts.fragment or "/" in name or (found and not name):
-        remedy = "write it as http://127.0.0.1:8080 or http://127.0.0.1:8080/v1/indexes/NAME"
+        remedy = "use an address such as http://127.0.0.1:8080 or http://127.0.0.1:8080/v1/indexes/NAME"
         raise InputError(f"{url[:200]!r} is not the address of a server or of an index", remedy)
     return f"{parts.scheme}://{parts.netloc}{head.rstrip('/')}", index or (name if found else None)
 

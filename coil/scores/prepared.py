@@ -98,7 +98,7 @@ class PreparedQuery:
             c0, c1 = profile.k1 * (1 - profile.b), profile.k1 * profile.b / collection.mean_length
             saturation = Saturation(float(np.float32(c0)), float(np.float32(c1)))
         if not (np.isfinite(vectors).all() and (sentence is None or np.isfinite(sentence).all())):
-            raise InputError("a query vector holds NaN or infinity", "check the model: it cannot search")
+            raise InputError("a query vector contains NaN or infinity", "check the model")
         return cls(
             keys,
             bases,

@@ -179,7 +179,7 @@ def _explained_json(
 
 def _check_time(deadline: float) -> None:
     if time.monotonic() > deadline:
-        raise SearchTimeout("explaining took longer than it was given", "ask for less")
+        raise SearchTimeout("the explanation exceeded its time limit", "request less at a time")
 
 
 def _parts_json(explanation: Explanation) -> dict[str, Any]:

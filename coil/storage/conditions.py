@@ -120,8 +120,8 @@ def _keys_of(encoder: Encoder, condition: Condition) -> tuple[str | None, ...]:
     [keyed] = encoder.keys.of_texts([condition.text], 2**31)
     if not any(keyed.keys):
         raise InputError(
-            f"{str(condition)[:100]} has only stop words, which are not indexed",
-            "leave the operator out, or add a rarer word to the phrase",
+            f"{str(condition)[:100]} contains only stop words, which are not indexed",
+            "omit the operator, or add a rarer word to the phrase",
         )
     return keyed.keys
 

@@ -51,7 +51,7 @@ class Publisher:
         except IndexProblem as error:
             check_unchanged(self.folder, current.manifest)  # or that is the reason
             raise IndexProblem(
-                f"nothing was changed, because what was written cannot be opened: {error.reason}",
+                f"nothing was changed, because the new files cannot be opened: {error.reason}",
                 error.remedy,
             ) from error
 

@@ -157,7 +157,7 @@ def read_documents(
     if columns.named and found and not any(_has_records(source) for source in found):
         raise InputError(
             f"{name_of(sources[0])} has no columns, but {columns} was given",
-            "name columns only for .jsonl, .tsv, .csv or .parquet files",
+            "use column options only with .jsonl, .tsv, .csv or .parquet files",
         )
     return Documents(found, columns)
 
@@ -190,8 +190,8 @@ def _check(source: Source) -> None:
         folder = Path(source)
         if find_in_folder(folder, CORPUS_FILE) is None and not check_folder(folder):
             raise InputError(
-                f"the folder {name_of(folder)} contains neither {CORPUS_FILE} nor any file of a known kind",
-                f"name a file of records such as .jsonl or .csv, or a folder with {', '.join(PROSE)} files",
+                f"the folder {name_of(folder)} contains neither {CORPUS_FILE} nor any supported file",
+                f"pass a file of records such as .jsonl or .csv, or a folder with {', '.join(PROSE)} files",
             )
     elif is_one_text(source):
         check_readable(source)

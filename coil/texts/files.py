@@ -130,7 +130,7 @@ class Skipped:
     def count_other(self, path: Path) -> None:
         """One more, of a kind that is not one document."""
         records = kind_of(path) in (".jsonl", ".ndjson", ".tsv", ".csv", ".parquet")
-        self.count(path, "index such files by name" if records else "")
+        self.count(path, "pass such files explicitly" if records else "")
 
     def name(self, path: Path, reason: str) -> None:
         """One more, which by its name should have been a document."""

@@ -44,7 +44,7 @@ def read_judgements(source: Source) -> Judgements:
         path = find_in_folder(Path(source), JUDGEMENTS_FILE)
         if path is None:
             raise InputError(
-                f"the folder {name_of(source)} contains no {JUDGEMENTS_FILE}", "name the qrels file itself"
+                f"the folder {name_of(source)} contains no {JUDGEMENTS_FILE}", "pass the qrels file"
             )
         source = path
     judgements = _read(source)

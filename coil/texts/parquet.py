@@ -47,7 +47,7 @@ def read_parquet(source: Source, gauge: Gauge | None) -> Iterator[tuple[int, dic
         except (arrow.ArrowException, OSError, ValueError) as error:
             reason = next(iter(str(error).splitlines()), "")
             raise InputError(
-                f"{where} cannot be read as parquet: {reason}", "write or fetch the file again"
+                f"{where} cannot be read as parquet: {reason}", "write or download the file again"
             ) from error
 
 
@@ -89,7 +89,7 @@ def _check_group(
             if size > COLUMN * longest:
                 raise InputError(
                     f"{what}: lists of {size:,} bytes exceed the limit of {COLUMN * longest:,} per row group",
-                    f"drop the column; or {_REMEDY}",
+                    f"drop the column, or {_REMEDY}",
                 )
         if column.kind in _BYTE_ARRAYS:
             row_bytes += largest_page
@@ -108,7 +108,7 @@ def _rows(batch: Any, arrow: Any, longest: int, where: str, number: int) -> Iter
                 where,
                 number + place + 1,
                 f"the row takes {size:,} bytes of memory, which exceeds the limit of {longest:,}",
-                "split the document, drop the column that is so large, or raise --memory",
+                "split the document, drop the large column, or raise --memory",
             )
         yield from row.to_pylist()
 

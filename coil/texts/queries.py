@@ -50,7 +50,7 @@ def read_queries(source: Source) -> Iterator[Query]:
         if path is None:
             raise InputError(
                 f"the folder {name_of(source)} contains no {QUERIES_FILE}",
-                "name a BEIR folder, or a .jsonl or .tsv file",
+                "pass a BEIR folder, or a .jsonl or .tsv file",
             )
         source = path
     check_records(source)

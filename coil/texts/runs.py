@@ -119,7 +119,7 @@ def _write_rows(file: TextIO, rows: Iterable[tuple[str, Iterable[tuple[str, floa
             if not math.isfinite(score):
                 raise OutputError(
                     f"document {shorten(doc_id)} has the score {score} for query {shorten(query_id)}",
-                    "scores must be finite numbers; check where this one comes from",
+                    "scores must be finite numbers",
                 )
             columns = (clean(query_id), "Q0", clean(doc_id), str(rank), repr(score), tag)
             file.write(("\t" if " " in query_id or " " in doc_id else " ").join(columns) + "\n")

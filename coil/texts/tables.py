@@ -98,10 +98,10 @@ def _refuse(remedy: str) -> Callable[[Any], Table]:
 
 _KINDS: dict[tuple[str, str], Callable[[Any], Table]] = {
     ("pandas", "DataFrame"): _pandas,
-    ("pandas", "Series"): _refuse("give a DataFrame, such as series.to_frame()"),
+    ("pandas", "Series"): _refuse("pass a DataFrame, such as series.to_frame()"),
     ("polars", "DataFrame"): _polars,
-    ("polars", "LazyFrame"): _refuse("call its collect() first"),
-    ("polars", "Series"): _refuse("give a DataFrame, such as series.to_frame()"),
+    ("polars", "LazyFrame"): _refuse("call collect() first"),
+    ("polars", "Series"): _refuse("pass a DataFrame, such as series.to_frame()"),
     ("pyarrow", "Table"): _arrow,
     ("pyarrow", "RecordBatch"): _arrow,
     ("pyarrow", "RecordBatchReader"): _arrow_reader,

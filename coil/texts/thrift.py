@@ -49,7 +49,7 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
         return _list(data, at, depth)
     if kind == 12:
         return read_struct(data, at, depth - 1)
-    raise ValueError(f"there is no kind {kind} of field")
+    raise ValueError(f"unknown field type {kind}")
 
 
 def _list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:

@@ -77,7 +77,7 @@ class ModelConfig:
         if not folder.is_dir() or not (path.exists() or path.is_symlink()):
             raise MissingModelFile(
                 f"{path} is missing: {folder} is not a COIL model",
-                "train a model with `coil train`, or name the folder of one",
+                "train a model with `coil train`, or pass a model folder",
             )
         value = read_json(path)
         expected = {"format", "n_t", "n_c", "pooling", "sentence_norm", "profile"}

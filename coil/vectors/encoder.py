@@ -170,13 +170,13 @@ class BatchEncoder(ABC):
         """A damaged model may give anything."""
         if vectors is not None and vectors.shape != shape:
             raise WrongShape(
-                f"the model in {self._files.folder} gives vectors of shape {list(vectors.shape)}; "
+                f"the model in {self._files.folder} returns vectors of shape {list(vectors.shape)}; "
                 f"expected {list(shape)}",
                 COPY,
             )
         if vectors is not None and not np.isfinite(vectors).all():
             raise ModelError(
-                f"the model in {self._files.folder} gives vectors that are not finite numbers", COPY
+                f"the model in {self._files.folder} returns vectors with NaN or infinite values", COPY
             )
 
 

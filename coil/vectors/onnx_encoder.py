@@ -22,7 +22,7 @@ HIDDEN = "hidden"  # the output that sentence vectors are a mean of, in files th
 # Few tokens a batch: their activations stay in the processor's own cache. On one EPYC core, documents per
 # CPU second were 59, 57, 52, 44 and 34 with 256, 512, 1024, 2048 and 4096 (96 docstrings, one trial).
 BATCH_TOKENS = 512
-_REMEDY = "make the ONNX files again with `coil export`"
+_REMEDY = "recreate the ONNX files with `coil export`"
 
 
 class OnnxEncoder(BatchEncoder):
@@ -71,12 +71,13 @@ class OnnxEncoder(BatchEncoder):
         inputs = sorted(given.name for given in session.get_inputs())
         if inputs != ["attention_mask", "input_ids"]:
             raise WrongShape(
-                f"{self._path} takes {', '.join(inputs)[:200]}; expected attention_mask, input_ids", _REMEDY
+                f"{self._path} has the inputs {', '.join(inputs)[:200]}; expected attention_mask, input_ids",
+                _REMEDY,
             )
         for name, width in (("token_vectors", self.config.n_t), ("sentence_vector", self.config.n_c)):
             if widths.get(name, 0) != width:
                 raise WrongShape(
-                    f"{self._path} gives {name} of width {widths.get(name, 0)}, but coil.json says {width}",
+                    f"{self._path} returns {name} of width {widths.get(name, 0)}, but coil.json says {width}",
                     _REMEDY,
                 )
 
@@ -102,7 +103,7 @@ class OnnxEncoder(BatchEncoder):
             try:
                 return session.run(outputs, {"input_ids": input_ids, "attention_mask": mask})
             except Exception as error:  # onnxruntime raises classes of its own, none of them public
-                raise ModelError(f"{self._path} does not run: {str(error)[:300]}", _REMEDY) from error
+                raise ModelError(f"{self._path} cannot be run: {str(error)[:300]}", _REMEDY) from error
 
 
 _ENCODERS: WeakSet[OnnxEncoder] = WeakSet()
@@ -166,4 +167,4 @@ def _onnx_file(folder: Path, precision: Precision | None) -> Path:
         if path.is_file():
             return path
     missing = folder / ONNX_FILES[wanted[0]]
-    raise MissingModelFile(f"{missing} is missing", f"make it with `coil export {folder}`")
+    raise MissingModelFile(f"{missing} is missing", f"create it with `coil export {folder}`")
