@@ -1,4 +1,4 @@
-"""`coil demo`: search the documentation of the Python that runs it."""
+"""`coil demo`: searches the documentation of the running Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`coil explain`: why a document matches, and why it stands above another."""
+"""`coil explain`: shows why a document matches, and why it ranks above another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`coil mine`: hard negatives for training pairs."""
+"""`coil mine`: finds hard negatives for training pairs."""
 
 from __future__ import annotations
 

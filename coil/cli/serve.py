@@ -1,4 +1,4 @@
-"""`coil serve`: indexes over HTTP, and the page."""
+"""`coil serve`: serves indexes over HTTP, with a search page."""
 
 from __future__ import annotations
 

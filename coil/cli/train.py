@@ -1,4 +1,4 @@
-"""`coil train`: every option of the recipe is a flag, made from TrainingOptions itself."""
+"""`coil train`: trains a model; every option of the recipe is a flag, generated from TrainingOptions."""
 
 from __future__ import annotations
 

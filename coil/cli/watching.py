@@ -1,4 +1,4 @@
-"""`coil index --watch`: an index that follows its files until it is interrupted."""
+"""`coil index --watch`: keeps an index in step with its files until interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An index of the standard library's documentation, kept in a folder so that it is encoded only once."""
+"""An index of the standard library's documentation, stored in a folder so that it is encoded only once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contrast: why one document is above another, part by part."""
+"""Contrast: why one document ranks above another, part by part."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Difference:
 
     @property
     def value(self) -> float:
-        """What the part adds to the first score and not to the second."""
+        """The contribution to the first score minus that to the second."""
         return self.first_adds - self.second_adds
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """Two explanations for one query, side by side; `differences` sum to `gap`, the largest stands first."""
+    """Two explanations for the same query; `differences` add up to `gap`, and the largest comes first."""
 
     first: Explanation
     second: Explanation
@@ -45,17 +45,17 @@ class Contrast:
 
     @property
     def query(self) -> str:
-        """The query that both are explained for."""
+        """The query of both explanations."""
         return self.first.query
 
     @property
     def gap(self) -> float:
-        """By how much the first scores more than the second; negative where it scores less."""
+        """The first score minus the second."""
         return self.first.score - self.second.score
 
     @property
     def in_neither(self) -> tuple[QueryToken, ...]:
-        """Tokens of the query that have a list but no mention in either document."""
+        """Query tokens that have a list but no mention in either document."""
         other = {token.span for token in self.second.unmatched}
         return tuple(token for token in self.first.unmatched if token.span in other)
 
@@ -109,7 +109,7 @@ class Contrast:
 
 
 def make_contrast(first: Explanation, second: Explanation) -> Contrast:
-    """Put two explanations for the same query side by side."""
+    """Compare two explanations for the same query."""
     one, other = _keyed(first.matches), _keyed(second.matches)
     differences = [
         Difference(

@@ -1,4 +1,4 @@
-"""The stored vectors of one document, put back to their places in its text."""
+"""The stored vectors of one document, mapped back to their positions in its text."""
 
 from __future__ import annotations
 

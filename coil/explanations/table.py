@@ -1,6 +1,7 @@
-"""Explanations and contrasts as tables for people, as wide as their terminal.
+"""Explanations and contrasts as text tables, fitted to the width of the terminal.
 
-A column that says nothing is left out: BM25 compares no contexts, and the paper's COIL weighs no words.
+Columns without information are omitted: BM25 does not compare contexts, and the paper's COIL does not weight
+words.
 """
 
 from __future__ import annotations

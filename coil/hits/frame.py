@@ -15,9 +15,9 @@ COLUMNS = ("rank", "doc_id", "score", "share", "text")
 
 
 def to_frame(hits: Iterable[Hit]) -> DataFrame:
-    """The hits of a query as a pandas DataFrame, a row each: rank, doc_id, score, share, text and fields.
+    """The hits of a query as a pandas DataFrame, one per row: rank, doc_id, score, share, text and fields.
 
-    A field that has the name of one of these columns is called `fields.NAME`.
+    A field with the same name as one of these columns becomes `fields.NAME`.
     """
     pandas = require("pandas", "pandas")
     if isinstance(hits, Hit):

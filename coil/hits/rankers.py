@@ -1,6 +1,6 @@
-"""Ranking: prepared queries and segments in, the k best rows out. Native and fused, or by any `Scorer`.
+"""Ranking: prepared queries and segments in, the k best rows out. Native and fused, or with any `Scorer`.
 
-Both give the same documents in the same order with the same scores, to the last bit.
+Both return the same documents in the same order with the same scores, bit for bit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Reranking: the candidates of another system in COIL's order, with the scores that a search gives them.
+"""Reranking: the candidates of another system in COIL's order, with the scores of a search.
 
-There is no second arithmetic here. Candidates of an index are scored where they are stored, or their stored
-bytes are copied into a small segment first; candidates of a corpus are encoded and stored as an index stores
-them. Then the searcher ranks them, so that a score is the same to the last bit on every way.
+There is no separate arithmetic here. Candidates in an index are scored where they are stored, or their stored
+bytes are first copied into a small segment; candidates in a corpus are encoded and stored as in an index.
+Then the searcher ranks them, so the scores are bit-identical in all cases.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Building an index from a whole corpus: begun, or taken up again where it was interrupted."""
+"""Building an index from a whole corpus: starts a build, or resumes an interrupted one."""
 
 from __future__ import annotations
 

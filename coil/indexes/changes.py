@@ -1,4 +1,4 @@
-"""The documents of changed files, as far as they differ from those in the index."""
+"""The documents of changed files, if they differ from those in the index."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What building an index will take, judged from a sample that is really indexed, in a temporary folder.
+"""Estimates the cost of building an index from a sample that is actually indexed in a temporary folder.
 
-All documents are read, so what a build would refuse in them is found: a line that cannot be read, or an id
-that stands twice. Only a single document too large for the memory is not, unless it is in the sample.
+All documents are read, so that invalid lines and duplicate ids are found. The exception is a single document
+that is too large for the memory limit, unless it is in the sample.
 """
 
 from __future__ import annotations

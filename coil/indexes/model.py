@@ -1,4 +1,4 @@
-"""The model of an open index: loaded by one thread when it is first needed, and checked."""
+"""The model of an open index: loaded by one thread on first use, and checked."""
 
 from __future__ import annotations
 

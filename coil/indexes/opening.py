@@ -1,4 +1,4 @@
-"""`coil.create` and `coil.open`: an index is made at a place, or the one that is there is opened."""
+"""`coil.create` and `coil.open`: create an index, or open an existing one."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ def create(
     build_with: OnDuplicate | None = None,
     columns: Columns = USUAL,
 ) -> Index:
-    """Make a new, empty index. `model` None is the bundled one; `long` "truncate" cuts long documents off.
+    """Create a new, empty index. `model` None is the bundled model; `long` "truncate" truncates long
+    documents.
 
-    `memory`: bytes that the process may take while it changes the index. `build_with` marks the index as one
-    whose building is not finished, and says what is done with duplicates; `columns` are those of its corpus.
+    `memory`: bytes that the process may use while it changes the index. `build_with` marks the index as an
+    unfinished build and determines how duplicates are handled; `columns` are those of its corpus.
     """
     folder = check_path(path)
     check_choice("precision", precision, Precision)
@@ -70,18 +71,18 @@ def open_index(
     device: str | None = None,
     model: str | Path | None = None,
 ) -> Index:
-    """Open an index that is there, to search and to change it.
+    """Open an existing index, to search and to change it.
 
-    `model` says where the model that it was made with is now, if that has moved. `memory` bounds the process
-    while it changes the index, in bytes. `threads` share a search over many documents; `device`, such as
-    "cuda", scores with PyTorch there.
+    `model` is the new location of its model, if that has moved. `memory` limits the process while it changes
+    the index, in bytes. `threads` share a search over many documents; `device`, such as "cuda", scores with
+    PyTorch on that device.
     """
     folder = check_path(path)
     return Index(folder, encoder, memory, threads, device, model)
 
 
 def check_path(path: object) -> Path:
-    """The path of an index, whether or not there is one."""
+    """The path of an index, whether or not it exists."""
     if not isinstance(path, str | os.PathLike):
         raise InputError(
             f"the path is a {type(path).__name__}; expected a string or a Path", "pass the path of a folder"
@@ -110,12 +111,12 @@ def check_path(path: object) -> Path:
 
 
 def is_index(folder: Path) -> bool:
-    """Whether there is an index, whole or damaged; what a kill while making one leaves is none."""
+    """Whether there is an index, intact or damaged; the remains of an interrupted creation do not count."""
     return (folder / MANIFEST_FILE).exists()
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a place where something is already."""
+    """Reject a path where something already exists."""
     taken = folder.exists() and not folder.is_dir()
     if folder.is_dir():
         taken = any(not _is_left_over(path.name) for path in folder.iterdir())

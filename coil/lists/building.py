@@ -1,4 +1,4 @@
-"""Building and merging segments: encoded texts, or the living rows of other segments, in; segments out."""
+"""Building and merging segments from encoded texts, or from the living rows of other segments."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Precision: how vectors are stored, and how far that is from fp32.
+"""Precision: how vectors are stored, and the error relative to fp32.
 
-int8 keeps one byte a dimension and one byte of scale a vector. Because the scale depends on its own vector
-alone, a vector is stored the same way whatever stands beside it: after adding, deleting and merging, an index
-holds the same bytes as one built afresh.
+int8 stores one byte per dimension and one byte of scale per vector. Because the scale depends only on the
+vector itself, a vector is stored the same way whatever its neighbours: after adding, deleting and merging, an
+index has the same bytes as one built from scratch.
 """
 
 from __future__ import annotations

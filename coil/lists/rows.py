@@ -1,4 +1,4 @@
-"""Rows: documents encoded as an index stores them, one row a text that the model takes in one piece."""
+"""Rows: documents encoded as an index stores them, one row per text that the model encodes in one piece."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A segment's lists as one file: a safetensors file, mapped in one piece. docs/format.md gives the bytes.
+"""The lists of a segment as one safetensors file, mapped in one piece. docs/format.md specifies the bytes.
 
-What a file says about itself is checked when it is opened, whoever wrote it: names, types, shapes, and every
-array of offsets. What only a scan of all mentions would show is checked by `check_mentions`.
+Names, types, shapes and all arrays of offsets are checked when a file is opened, whoever wrote it.
+`check_mentions` checks what only a scan of all mentions can reveal.
 """
 
 from __future__ import annotations

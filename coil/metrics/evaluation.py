@@ -1,14 +1,13 @@
 """Measures of a run against judgements, equal to trec_eval's.
 
-The measures themselves are those of ir_measures, which takes nDCG, recall and precision from trec_eval's own
-code. Two things are settled here, because the providers behind ir_measures settle them differently:
+The measures are those of ir_measures, which takes nDCG, recall and precision from trec_eval's own code. Two
+decisions are made here, because the providers behind ir_measures differ:
 
-- Order. trec_eval sorts a query's documents by score as a 32-bit float, descending, and equal scores by
-  document id, descending, byte by byte; neither the order of the lines nor the rank column counts. Other
-  providers (that of RR@10 among them) break ties the other way round. Every measure here sees trec_eval's
-  order.
-- Mean. It is over all judged queries, as `trec_eval -c` does: one that the run does not answer counts with 0.
-  Queries without judgements are left out.
+- Order. trec_eval sorts a query's documents by score as a 32-bit float, descending, and ties by document id,
+  descending, byte by byte; it ignores the order of the lines and the rank column. Other providers (including
+  that of RR@10) break ties the other way round. Here, every measure uses trec_eval's order.
+- Mean. It is over all judged queries, as with `trec_eval -c`: a query that is missing from the run counts as
+  0. Queries without judgements are ignored.
 """
 
 from __future__ import annotations

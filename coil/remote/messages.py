@@ -1,4 +1,4 @@
-"""What a client and a server say to each other: requests as values, answers as hits, documents and errors."""
+"""Messages between client and server: requests as values; responses as hits, documents and errors."""
 
 from __future__ import annotations
 

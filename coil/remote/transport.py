@@ -1,4 +1,4 @@
-"""Transport: requests over connections that are kept, and what goes wrong on the way."""
+"""Transport: sends requests over persistent connections and translates network errors."""
 
 from __future__ import annotations
 

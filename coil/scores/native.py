@@ -1,4 +1,4 @@
-"""The native kernels behind Python: segments in the form they read, and a scorer over them."""
+"""The native kernels in Python: segments in the form that they read, and a scorer over them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers: what the library found, as JSON objects."""
+"""Answers: the results of the library as JSON objects."""
 
 from __future__ import annotations
 

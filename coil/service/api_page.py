@@ -1,4 +1,5 @@
-"""The page at /docs: every address of the HTTP interface, made from the OpenAPI document, without scripts."""
+"""The page at /docs: every endpoint of the HTTP interface, generated from the OpenAPI document, without
+scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The application: the addresses and their handlers."""
+"""The application: the endpoints and their handlers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Connection: bounds on what a client sends before its request is known, and on how long it may take to read.
+"""Connection: limits on what a client sends before its request is complete, and on how slowly it may read.
 
-uvicorn's parser accepts a head of any size at any speed, and its transport keeps an answer until the client
-has read it, however long that takes. Here the head of a request (request line and headers) is limited in
-bytes and time, reading an answer in time, and the server in connections.
+uvicorn's parser accepts request heads of any size at any speed, and its transport keeps a response until the
+client has read it, however long that takes. Here, the head of a request (request line and headers) is limited
+in size and time, reading a response in time, and the server in connections.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gate: request ids, checks of host and size, safe headers, metrics and log lines of every request."""
+"""Gate: request ids, checks of host and size, security headers, metrics and log lines for every request."""
 
 from __future__ import annotations
 

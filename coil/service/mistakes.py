@@ -1,6 +1,6 @@
-"""Mistakes: what is wrong with the values of a request, in plain words and with a remedy.
+"""Mistakes: describes invalid values of a request in plain words, with a remedy.
 
-The messages of FastAPI and pydantic ("body.k: Input should be a valid integer") name neither the known keys
+The messages of FastAPI and pydantic ("body.k: Input should be a valid integer") name neither the valid keys
 nor a remedy.
 """
 

@@ -1,4 +1,4 @@
-"""Names of hosts and origins as browsers send them: written otherwise, they would never match."""
+"""Names of hosts and origins, normalized as browsers send them; otherwise they would never match."""
 
 from __future__ import annotations
 

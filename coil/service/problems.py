@@ -1,4 +1,4 @@
-"""Problem: an error as a client sees it (RFC 9457), with nothing about the server in it."""
+"""Problem: an error as sent to a client (RFC 9457), without any details of the server."""
 
 from __future__ import annotations
 

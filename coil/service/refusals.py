@@ -1,4 +1,4 @@
-"""Refusals: whatever a handler raises, as a problem that the client reads."""
+"""Refusals: turns whatever a handler raises into a problem for the client."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Reply: an answer as JSON, made and sent in pieces, so that large answers and slow clients cost little.
+"""Reply: a JSON response that is written and sent in pieces, so that large responses and slow clients cost
+little.
 
-A worker adds a few hits at a time and stops at the limit of bytes or at the deadline. All replies that are
-not yet sent share a limit of bytes, too.
+A worker adds a few hits at a time and stops at the limit of bytes or at the deadline. All pending replies
+also share a limit of bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The JSON of requests and answers: checked on the way in, and declared in the OpenAPI document."""
+"""The JSON of requests and responses: validated on input, and declared in the OpenAPI document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ServedIndex: an index that many read while one writes and others commit from outside."""
+"""ServedIndex: an index with many readers and one writer, while other processes commit."""
 
 from __future__ import annotations
 

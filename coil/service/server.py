@@ -1,4 +1,4 @@
-"""The server: a socket, uvicorn, and a stop that lets running requests finish."""
+"""The server: a socket, uvicorn, and a shutdown that lets running requests finish."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Service: answers requests within their limits, in threads beside the event loop."""
+"""Service: answers requests within their limits, in threads alongside the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns: requests begin few at a time, and of those that were sent ahead of answers few are answered."""
+"""Turns: requests start a few at a time, and only a few pipelined requests are processed at once."""
 
 from __future__ import annotations
 

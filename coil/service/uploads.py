@@ -1,4 +1,4 @@
-"""Uploads: documents as JSON lines, kept on disk until every line has been checked."""
+"""Uploads: documents as JSON lines, stored on disk until every line has been validated."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Workers: threads that answer jobs from a bounded queue, several at once where they fit together.
+"""Workers: threads that answer jobs from a bounded queue, and group compatible jobs.
 
-Jobs are quick (a plain search, a document) or slow (a filter, an explanation, a slice of a batch).
-A search for a long text is slow as well.
-Quick jobs come first, and slow ones never occupy all threads, so that a plain search does not wait for them.
+Jobs are quick (a plain search, a document) or slow (a filter, an explanation, a slice of a batch, a search
+for a long text). Quick jobs come first, and slow ones never occupy all threads, so that a plain search does
+not wait for them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Folder: a directory by its handle. Whatever happens to its path, this is the one that was opened.
+"""Folder: a directory accessed by its handle. Whatever happens to its path, it stays the one that was opened.
 
-Every byte that an index writes goes through here, and so does every promise that it is on the disk: a file is
-written under a name that no other file has, synced, and named in the manifest only after its folder is synced
-as well. Finished files never change.
+Every write and every sync of an index goes through here: a file is written under a name that no other file
+has, then synced, and listed in the manifest only after its folder is synced as well. Finished files never
+change.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The documents of a segment: ids, texts and fields in one immutable SQLite file, beside the segment's lists.
 
-The file is written once and then opened as immutable: no locks, no log, nothing that a writer could do to a
-reader, also on a disk that can only be read.
+The file is written once and then opened as immutable: no locks, no log, no interference from a writer, and it
+also works on a read-only disk.
 """
 
 from __future__ import annotations

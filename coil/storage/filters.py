@@ -1,14 +1,14 @@
-"""Filters on fields: a small expression language, turned into SQL with parameters.
+"""Filters on fields: a small expression language, compiled to SQL with parameters.
 
     year >= 2020 and (lang = "en" or lang = 'de') and not draft = true
     kind in ("function", "class") and module exists
 
-Comparisons are `=`, `!=`, `<`, `<=`, `>`, `>=`, `in (...)`, `exists`; they join with `and`, `or`, `not` and
-parentheses. Values are "texts", 'texts', numbers, true, false. A field name is letters, digits, `_`, `-` and
-dots: `a.b` is a field of that name, or where a document has none, the field `b` inside the field `a`; `id` is
-the document's id. A number is compared with numbers, and with texts
-that are a number to the last character, as in CSV files; a text with texts, true and false with true and
-false. A field that a document does not have, or that is of another kind, fails every comparison, `!=` too.
+Comparisons are `=`, `!=`, `<`, `<=`, `>`, `>=`, `in (...)` and `exists`; they are combined with `and`, `or`,
+`not` and parentheses. Values are "strings", 'strings', numbers, true and false. A field name consists of
+letters, digits, `_`, `-` and dots: `a.b` is a field of that name or, if a document has none, the field `b`
+inside the field `a`; `id` is the id of the document. A number is compared with numbers and with strings that
+represent a number, as in CSV files; a string with strings; true and false with booleans. If a field is
+missing or has another type, every comparison is false, including `!=`.
 """
 
 from __future__ import annotations

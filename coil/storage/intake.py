@@ -1,4 +1,5 @@
-"""Intake: documents on their way into an index, numbered, compared with what is there, and cut into rows."""
+"""Intake: numbers documents on their way into an index, compares them with existing ones, and splits them
+into rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One writer at a time: a lock that the system lets go of when its holder dies."""
+"""One writer at a time: a lock that the system releases when its holder dies."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Manifest: which segments an index consists of, and what holds for all of it: one file, replaced whole.
+"""Manifest: the segments and settings of an index, in one file that is replaced as a whole.
 
-A change to an index is a new manifest, put in the place of the old one in one step. A file that the manifest
-does not name does not exist for readers; the next writer removes it. docs/format.md gives the bytes.
+A change to an index is a new manifest that replaces the old one in one step. A file that the manifest does
+not list does not exist for readers; the next writer removes it. docs/format.md specifies the bytes.
 """
 
 from __future__ import annotations

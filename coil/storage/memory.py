@@ -1,4 +1,4 @@
-"""How much may be held at a time while an index is built, so that the process stays within a budget."""
+"""Divides the memory budget of a build, so that the process stays within it."""
 
 from __future__ import annotations
 

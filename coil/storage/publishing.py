@@ -1,4 +1,4 @@
-"""Publisher: a new state of an index, first on disk, then for the readers of this process."""
+"""Publisher: publishes a new state of an index, first on disk, then to the readers of this process."""
 
 from __future__ import annotations
 

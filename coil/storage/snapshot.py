@@ -1,7 +1,7 @@
-"""Snapshot: an index as it was at one moment, immutable; and the holder of the current one.
+"""Snapshot: an index as it was at one moment, immutable; and the holder of the current snapshot.
 
-A snapshot owns its segments, its searcher and what these have computed. Whoever reads holds it, and the last
-to let go closes the files: no reader is ever in the way of a writer, or the other way round.
+A snapshot owns its segments, its searcher and what these have computed. Readers hold it, and the last one to
+release it closes the files: readers never block a writer, nor the other way round.
 """
 
 from __future__ import annotations

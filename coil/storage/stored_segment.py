@@ -1,4 +1,4 @@
-"""StoredSegment: the open files of one segment, shared by the snapshots that have it in common."""
+"""StoredSegment: the open files of one segment, shared by all snapshots that contain it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Decompression in bounded memory: whatever a file declares or unpacks to, a little is held at a time.
+"""Decompression in bounded memory, whatever a file declares or unpacks to.
 
-gzip and bzip2 keep at most a few megabytes of what they unpacked. xz and zstandard files say themselves how
-much of it the decoder must keep (the dictionary, or window), up to gigabytes: more than a limit is refused.
+gzip and bzip2 keep at most a few megabytes of unpacked data. xz and zstandard files declare how much the
+decoder must keep (the dictionary, or window), up to gigabytes; more than the limit is rejected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Documents from whatever a program has: `Document`s, dicts, tables, or what `read_documents` gives."""
+"""Documents passed from Python: `Document`s, dicts, tables, or the result of `read_documents`."""
 
 from __future__ import annotations
 

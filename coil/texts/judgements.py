@@ -1,11 +1,11 @@
 """Judgements (qrels): which documents are relevant to which query, and how much.
 
-Two kinds of file are read, plain or compressed:
+Two file formats are supported, plain or compressed:
 
 - TREC: four columns, query, anything, document, relevance;
 - BEIR: three columns, query, document, relevance, after a header such as `query-id corpus-id score`.
 
-Columns are separated by tabs or by white space. A relevance is a whole number, 0 and less being not relevant.
+Columns are separated by tabs or white space. A relevance is a whole number; 0 and below mean not relevant.
 """
 
 from __future__ import annotations

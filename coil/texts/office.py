@@ -1,4 +1,4 @@
-"""The texts of .docx files, by python-docx."""
+"""The text of .docx files, read with python-docx."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Opening files of text: plain or compressed, or standard input, with every failure as an InputError.
+"""Opening text files: plain, compressed, or standard input. Every failure is an InputError.
 
-A source is a path, or `-` for standard input. A name that ends in .gz, .xz, .bz2 or .zst says how the file is
-compressed; where the name does not say (standard input above all), the first bytes do.
+A source is a path, or `-` for standard input. The extension .gz, .xz, .bz2 or .zst determines the
+compression; without one (on standard input in particular), the first bytes do.
 
 Text is UTF-8, and invalid UTF-8 never stops a reader: each byte that cannot be decoded becomes one U+FFFD,
-and so does each lone surrogate that a JSON escape can smuggle in (`values.clean`). What the readers hand out
-can therefore always be encoded again. Files that are not UTF-8 are counted, and a warning of the logger
-`coil.texts` names the first of them when all is read. A byte order mark at the start is dropped. Only a line
-feed ends a line. A line, or a text in a file of its own, longer than the gauge allows is an error: it would
-not fit into memory, and what is meant to be many lines is sometimes one.
+and so does each lone surrogate from a JSON escape (`values.clean`). What the readers return can therefore
+always be encoded again. Files that are not UTF-8 are counted, and a warning of the logger `coil.texts` names
+the first of them at the end. A byte order mark at the start is dropped. Only a line feed ends a line. A line,
+or a text in its own file, that is longer than the gauge allows is an error: it would not fit into memory, and
+a file without line breaks is sometimes a mistake.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Rows of a Parquet file, in bounded memory.
 
-The footer tells how many bytes and values a row group has, but not how large the pages are that are unpacked
-at once, so the page headers are read first. A value is no longer than the largest page of its column: that
-decides how many rows are read at a time, even where a dictionary repeats one long value in every row.
+The footer gives the bytes and values of a row group, but not the sizes of its pages, each of which is
+unpacked as a whole; so the page headers are read first. A value is no longer than the largest page of its
+column. This determines how many rows are read at a time, even if a dictionary repeats one long value in every
+row.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The texts of PDF files, by pypdf in a process of its own, which is stopped where a file takes too long.
+"""The text of PDF files, read with pypdf in a separate process, which is stopped if a file takes too long.
 
-There are files in which a page takes hours or all memory. No thread can be stopped; a process can.
+In some files, a page takes hours or all memory. A thread cannot be stopped; a process can.
 """
 
 from __future__ import annotations

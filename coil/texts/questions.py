@@ -1,4 +1,4 @@
-"""Questions as a program asks them: the same checks wherever they come in."""
+"""Validates the arguments of a search, the same way at every entry point."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Records: the named values of one text, whatever kind of file they stand in.
+"""Records: the named values of one text, from any kind of file.
 
-| name ends in | a record |
+| extension | a record |
 |---|---|
-| .jsonl, .ndjson, or `-` | one JSON object a line |
-| .tsv | `id<TAB>text` a line, further tabs belong to the text; or one row, named by a header |
+| .jsonl, .ndjson, or `-` | one JSON object per line |
+| .tsv | `id<TAB>text` per line, where further tabs belong to the text; or one row, named by a header |
 | .csv | one row, named by the header |
 | .parquet | one row, named by the columns |
 
-each also compressed with gz, xz, bz2 or zst. The first line of a .tsv is a header if its first column has the
-name of an id and another one the name of a text: such files mostly have none.
+Each may be compressed with gz, xz, bz2 or zst. The first line of a .tsv is a header if its first column is
+named like an id and another one like a text; most such files have none.
 
-`irds:NAME` stands for a dataset of the ir_datasets package.
+`irds:NAME` is a dataset of the ir_datasets package.
 """
 
 from __future__ import annotations

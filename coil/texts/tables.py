@@ -1,8 +1,8 @@
-"""Tables that a program has in memory: their rows as records.
+"""Tables in memory: their rows as records.
 
-pandas and polars DataFrames, pyarrow Tables, RecordBatches and readers of them, and `datasets.Dataset`s. They
-are known by the names of their classes, so none of these packages is imported here. A pandas index that has a
-name is a column, too; missing values are None.
+pandas and polars DataFrames; pyarrow Tables, RecordBatches and their readers; and `datasets.Dataset`s. They
+are recognized by their class names, so none of these packages is imported here. A named pandas index is a
+column as well; missing values are None.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Thrift's compact protocol, as far as Parquet's footers and page headers need it.
 
-pyarrow tells of row groups, but not of pages, and asking it about a damaged column ends the process.
+pyarrow reports row groups but not pages, and reading a damaged column with it ends the process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JSON files of a model folder, read without trust: whatever is wrong with one is a ModelError."""
+"""Reads the JSON files of a model folder as untrusted input: whatever is wrong with one is a ModelError."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class ScoringProfile:
 
     @property
     def uses_lists(self) -> bool:
-        """Whether the token part can add anything."""
+        """Whether the token part can contribute."""
         return self.alpha > 0.0 or self.beta > 0.0
 
     @property
@@ -88,7 +88,7 @@ class ScoringProfile:
         return self.gamma * math.sqrt(max(n_listed, 1) - 0.5) if self.gamma_rule == "root" else self.gamma
 
     def answering(self, by: By) -> ScoringProfile:
-        """The same equation with the constants of another system: one index answers as any of them."""
+        """The same equation with the constants of another scoring system; one index serves all of them."""
         check_by(by)
         if by == "coil":
             return self
@@ -147,7 +147,7 @@ WORDS = ScoringProfile(
 
 
 def check_by(by: object) -> By:
-    """The name of a system that answers."""
+    """Validate the name of a scoring system."""
     if not isinstance(by, str) or by not in get_args(By):
         raise OptionMismatch(f"by is {show(by)}; it must be one of {', '.join(get_args(By))}")
     return cast(By, by)

@@ -1,4 +1,4 @@
-"""Text → tokens with character spans, through the `tokenizers` library alone."""
+"""Text → tokens with character spans, using only the `tokenizers` library."""
 
 from __future__ import annotations
 

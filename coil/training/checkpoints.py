@@ -1,4 +1,4 @@
-"""Checkpoints: weights, optimiser and step, so that a killed run goes on as if nothing had happened."""
+"""Checkpoints: weights, optimizer and step, so that a killed run continues with the same result."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Mining: for each query, passages that look right and are not its positives.
+"""Mining: for each query, passages that look relevant but are not its positives.
 
-Three ways to find them: BM25 (the paper's), another system's run, or a trained COIL for a second round.
+There are three ways to find them: BM25 (as in the paper), another system's run, or a trained COIL model for a
+second round.
 """
 
 from __future__ import annotations

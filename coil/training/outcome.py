@@ -1,4 +1,4 @@
-"""Did training help? The held-out queries with the model as it started and as it ended, and what to try."""
+"""Did training help? Compares the held-out queries before and after training, and suggests what to try."""
 
 from __future__ import annotations
 

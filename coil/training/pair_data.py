@@ -1,7 +1,7 @@
-"""PairData: the training pairs as numbers: which query goes with which passage, and what is no negative.
+"""PairData: the training pairs as numbers: which query belongs to which passage, and what is not a negative.
 
-A passage or query is known by its text: equal texts are one. A place such as `faq:17` (line 17 of faq.jsonl)
-names the passage of that line in a negatives file.
+A passage or query is identified by its text: equal texts are one. A place such as `faq:17` (line 17 of
+faq.jsonl) identifies the passage of that line in a negatives file.
 """
 
 from __future__ import annotations

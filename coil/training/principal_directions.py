@@ -1,4 +1,4 @@
-"""Principal directions: projections to start from that keep what the language model already knows."""
+"""Principal directions: initial projections that preserve what the language model already knows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model before the first step: a base language model and projections to start from."""
+"""The model before the first step: a base language model with initial projections."""
 
 from __future__ import annotations
 

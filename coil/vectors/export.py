@@ -1,6 +1,6 @@
-"""A trained model → its ONNX files: traced by PyTorch, fused, quantised, checked, then put in place.
+"""Exports a trained model to ONNX: traced by PyTorch, fused, quantized, checked, then saved.
 
-Importing this module needs the packages of the `train` extra, and says so where one is missing.
+Importing this module requires the packages of the `train` extra, and says so if one is missing.
 """
 
 from __future__ import annotations

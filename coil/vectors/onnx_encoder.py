@@ -1,4 +1,4 @@
-"""The encoder on ONNX Runtime: what searching and indexing use. Needs no torch."""
+"""The encoder on ONNX Runtime, used for search and indexing. It does not need torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REMEDY = "recreate the ONNX files with `coil export`"
 
 
 class OnnxEncoder(BatchEncoder):
-    """Runs model.int8.onnx or model.onnx of a model folder."""
+    """Runs model.int8.onnx or model.onnx from a model folder."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class OnnxEncoder(BatchEncoder):
         batch_tokens: int = BATCH_TOKENS,
         bucketed: bool = True,
     ) -> None:
-        """`precision` None takes int8 where the folder has it; `threads` 0 uses every core."""
+        """`precision` None uses int8 if the folder has it; `threads` 0 uses every core."""
         folder = resolve_folder(model)
         super().__init__(ModelFiles.load(folder), batch_tokens, bucketed)
         self._path = _onnx_file(folder, precision)
@@ -58,9 +58,10 @@ class OnnxEncoder(BatchEncoder):
             return self._open_session
 
     def leave_session(self) -> None:
-        """Open another one when it is next needed: the threads of this one are not in a forked process.
+        """Open a new session when it is next needed: the threads of this one do not exist in a forked
+        process.
 
-        It is never closed, not even when the process ends: that would wait for its threads for ever.
+        It is never closed, not even when the process exits: that would wait for its threads forever.
         """
         if self._open_session is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._open_session))
@@ -83,7 +84,7 @@ class OnnxEncoder(BatchEncoder):
 
     @cached
     def fingerprint(self) -> str:
-        """A digest of everything that decides the vectors."""
+        """A digest of everything that determines the vectors."""
         return self._files.fingerprint(self._path)
 
     def _forward(
@@ -127,7 +128,8 @@ if hasattr(os, "register_at_fork"):
 def load_onnxruntime() -> Any:
     """The runtime without its telemetry: a search library sends nothing anywhere.
 
-    Since version 1.29 it starts a thread that uploads when it is imported; only a variable stops that.
+    Since version 1.29, importing it starts a thread that uploads data; only an environment variable prevents
+    that.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
@@ -137,7 +139,7 @@ def load_onnxruntime() -> Any:
 
 
 def open_session(path: Path, threads: int = 0) -> Any:
-    """Load an ONNX file for the CPU, with the options that suit one query at a time."""
+    """Load an ONNX file for the CPU, with options that suit one query at a time."""
     onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
