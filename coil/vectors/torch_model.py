@@ -18,7 +18,7 @@ from coil.tokens.profile import ScoringProfile
 from coil.vectors.config import ModelConfig
 from coil.vectors.model_files import BACKBONE_FILE, GET_WEIGHTS, HEADS_FILE, bundled_model
 
-_MISSING = "copy the whole model folder, or train the model again"
+_MISSING = "copy the complete model folder, or retrain the model"
 
 
 class CoilModel(nn.Module):
@@ -145,7 +145,9 @@ def _backbone_config(folder: Path) -> Any:
         # Not asked about, and never run: code that a folder brings along.
         return AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # each architecture checks its fields in its own way
-        raise ModelError(f"{path} describes no known language model: {str(error)[:300]}", COPY) from error
+        raise ModelError(
+            f"{path} does not describe a known language model: {str(error)[:300]}", COPY
+        ) from error
 
 
 def load_backbone(base: Path) -> nn.Module:
@@ -164,7 +166,7 @@ def fill_backbone(base: Path, path: Path, weights: Mapping[str, Tensor]) -> nn.M
         backbone: nn.Module = auto.from_config(config, trust_remote_code=False)
     except Exception as error:
         raise ModelError(
-            f"{base / 'config.json'} describes no language model that can be built: {str(error)[:300]}", COPY
+            f"{base / 'config.json'} does not describe a usable language model: {str(error)[:300]}", COPY
         ) from error
     _load_weights(backbone, weights, path)
     return backbone.float()
@@ -182,7 +184,7 @@ def _check_size(config: Any, base: Path, path: Path) -> None:
         raise WrongShape(f"{base / 'config.json'}: a size is not a number", COPY) from error
     if needed > path.stat().st_size:
         raise WrongShape(
-            f"{base / 'config.json'} asks for at least {needed:,} weights, but {path} has only "
+            f"{base / 'config.json'} requires at least {needed:,} weights, but {path} has only "
             f"{path.stat().st_size:,} bytes",
             "the weights and the configuration belong to different models",
         )
@@ -215,16 +217,14 @@ def check_finite(weights: Mapping[str, Tensor], path: Path) -> None:
     """Refuse weights that would make every vector worthless."""
     for name, tensor in weights.items():
         if not torch.isfinite(tensor).all():
-            raise ModelError(f"{path}: the weight {name!r} has values that are not finite numbers", COPY)
+            raise ModelError(f"{path}: the weight {name!r} has NaN or infinite values", COPY)
 
 
 def check_weights(wanted: Mapping[str, Tensor], stored: Mapping[str, Tensor], path: Path) -> None:
     """Every weight that is wanted must be stored, in its shape."""
     for name, weight in wanted.items():
         if name not in stored:
-            raise WrongShape(
-                f"{path} has no weight {name!r}", "the model was saved incompletely; train it again"
-            )
+            raise WrongShape(f"{path} has no weight {name!r}", "the saved model is incomplete; retrain it")
         if stored[name].shape != weight.shape:
             raise WrongShape(
                 f"{path}: {name!r} has the shape {list(stored[name].shape)}; coil.json and config.json "
