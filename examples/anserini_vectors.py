@@ -1,9 +1,9 @@
-"""An index with n_t = 1 as Anserini's JSON vectors, and its scores from the file alone.
+"""Export an index with n_t = 1 to Anserini's JSON vectors, and compute scores from the file.
 
 python anserini_vectors.py MODEL
 
-MODEL is a COIL-tok model with token vectors of width 1 and the paper's profile, as
-`coil train --preset paper --n-t 1 --n-c 0` makes it.
+MODEL is a COIL-tok model with token vectors of width 1 and the paper's profile, trained with
+`coil train --preset paper --n-t 1 --n-c 0`.
 """
 
 import sys

@@ -1,9 +1,9 @@
-"""A checkpoint of the authors' COIL, imported and searched. Needs: pip install 'coil-ir[train]'
+"""Import and search a checkpoint of the authors' COIL. Requires: pip install 'coil-ir[train]'
 
 python authors_checkpoint.py CHECKPOINT [TOKENIZER] [DOCUMENT_LENGTH]
 
 CHECKPOINT is a folder such as the authors' hn-checkpoint, with config.json, pytorch_model.bin and model.pt;
-TOKENIZER the folder of its base model (bert-base-uncased), if the checkpoint has no tokenizer.
+TOKENIZER is the folder of its base model (bert-base-uncased), if the checkpoint has no tokenizer.
 """
 
 import sys
@@ -24,7 +24,7 @@ with tempfile.TemporaryDirectory() as folder:
         document_length=int(length or DOCUMENT_LENGTH),
     )
     print(f"{config.kind}: token vectors {config.n_t} wide, sentence vector {config.n_c} wide")
-    export_model(model)  # the ONNX files that searching needs
+    export_model(model)  # creates the ONNX files required for searching
 
     with coil.create(Path(folder) / "notes.coil", model=model) as index:
         index.add(

@@ -1,4 +1,4 @@
-"""A pipeline that finds passages and builds a prompt, and is saved. Needs: pip install 'coil-ir[haystack]'"""
+"""A pipeline that retrieves passages and builds a prompt. Requires: pip install 'coil-ir[haystack]'"""
 
 import tempfile
 from pathlib import Path
@@ -33,7 +33,7 @@ with tempfile.TemporaryDirectory() as folder:
     asked = {"retriever": {"query": question}, "prompt": {"question": question}}
     print(pipeline.run(asked)["prompt"]["prompt"])
 
-    # A saved pipeline has the path of the index; whoever loads it says that the component is trusted.
+    # A saved pipeline contains the path of the index. Haystack loads only components of allowed modules.
     loaded = Pipeline.loads(pipeline.dumps(), allowed_modules=["coil.adapters.haystack"])
     asked["retriever"]["filter"] = "year > 2022"
     print(loaded.run(asked)["prompt"]["prompt"])

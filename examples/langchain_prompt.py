@@ -1,4 +1,4 @@
-"""A chain that finds passages and puts them into a prompt. Needs: pip install 'coil-ir[langchain]'"""
+"""A chain that retrieves passages and builds a prompt. Requires: pip install 'coil-ir[langchain]'"""
 
 import tempfile
 from pathlib import Path
@@ -26,7 +26,7 @@ NOTES = [
 
 
 def show(documents: list[Document]) -> str:
-    """The passages as the prompt has them, each with where it comes from."""
+    """Format passages for the prompt, each with its source."""
     return "\n".join(f"[{document.metadata['source']}] {document.page_content}" for document in documents)
 
 
@@ -40,7 +40,7 @@ with tempfile.TemporaryDirectory() as folder, coil.create(Path(folder) / "notes.
     chain = {"notes": retriever | show, "question": RunnablePassthrough()} | prompt  # | your chat model
     print(chain.invoke("Where do kingfishers nest?").to_string())
 
-    print("\nWhy the first note was found:")
+    print("\nWhy the first note was retrieved:")
     [first] = CoilRetriever(index, k=1, explain=True).invoke("Where do kingfishers nest?")
     for match in first.metadata["explanation"]["matches"]:
         print(f"  {match['query_token']} adds {match['contribution']:.2f}")

@@ -1,4 +1,4 @@
-"""A query engine over an index. Needs: pip install 'coil-ir[llama-index]'"""
+"""A query engine over an index. Requires: pip install 'coil-ir[llama-index]'"""
 
 import tempfile
 from pathlib import Path
@@ -22,7 +22,7 @@ with tempfile.TemporaryDirectory() as folder, coil.create(Path(folder) / "notes.
     for found in retriever.retrieve("Where do kingfishers nest?"):
         print(f"{found.score:.2f} {found.node.node_id}: {found.node.get_content()}")
 
-    # MockLLM repeats what it is given; put your own language model here.
+    # MockLLM echoes its prompt; replace it with a real language model.
     engine = RetrieverQueryEngine(retriever, get_response_synthesizer(llm=MockLLM()))
     answer = engine.query("Where do kingfishers nest?")
     print("sources:", [source.node.node_id for source in answer.source_nodes])

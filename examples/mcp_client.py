@@ -1,4 +1,4 @@
-"""What an assistant does with `coil mcp`, over its standard streams. Needs: pip install 'coil-ir[mcp]'"""
+"""What an assistant does with `coil mcp`. Requires: pip install 'coil-ir[mcp]'"""
 
 import asyncio
 import sys
@@ -16,7 +16,7 @@ NOTES = [
 
 
 async def talk(path: Path) -> None:
-    """Over the standard streams of a process, as an assistant does it."""
+    """Start the server as a subprocess and call its tools."""
     server = StdioServerParameters(command=sys.executable, args=["-m", "coil.cli.main", "mcp", str(path)])
     async with Client(server) as client:
         print("tools:", [tool.name for tool in (await client.list_tools()).tools])

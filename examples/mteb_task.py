@@ -1,6 +1,6 @@
-"""A retrieval task of MTEB over texts of your own. Needs: pip install 'coil-ir[mteb]'
+"""An MTEB retrieval task with local texts. Requires: pip install 'coil-ir[mteb]'
 
-For a task that MTEB knows, it is `mteb.evaluate(CoilSearch(), mteb.get_task("SciFact"))`, which downloads it.
+For a built-in task, call `mteb.evaluate(CoilSearch(), mteb.get_task("SciFact"))`; MTEB downloads it.
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ class Notes(AbsTaskRetrieval):
     )
 
     def load_data(self, **_: Any) -> None:
-        """Put the texts where MTEB looks for them."""
+        """Provide the texts, instead of downloading them."""
         corpus = [
             {"id": "river", "title": "Birds", "text": "Kingfishers nested in the steep bank of the river."},
             {"id": "money", "title": "News", "text": "The bank raised its interest rates in March."},

@@ -1,4 +1,4 @@
-"""COIL, BM25 and a reranked BM25 in one experiment. Needs: pip install 'coil-ir[pyterrier]' (but not Java)"""
+"""COIL, BM25 and a reranked BM25 in one experiment. Requires: pip install 'coil-ir[pyterrier]', no Java"""
 
 import tempfile
 from pathlib import Path

@@ -15,7 +15,7 @@ from hypothesis import settings
 
 # The models of the tests are tiny: more threads than one only get in each other's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Frameworks that the adapters are tested with: nothing is sent or looked up anywhere.
+# For the frameworks that the adapters are tested with: no telemetry, no downloads.
 os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["COLUMNS"] = "120"  # what a terminal of the usual width would show

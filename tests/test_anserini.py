@@ -90,7 +90,7 @@ def test_chunks_have_lines_of_their_own(tmp_path: Path) -> None:
     check_scores([long, "money loan"], "bank money", 1000, "fp32")
     with create(tmp_path / "a.coil", encoder=encoder_of()) as index:
         index.add([{"id": "a", "text": long}, {"id": "b#c", "text": "river"}])
-        with pytest.raises(OutputError, match="the id 'b#c' has a #"):
+        with pytest.raises(OutputError, match="the id 'b#c' contains #"):
             write_vectors(index, tmp_path / "v.jsonl")
         index.delete(["b#c"])
         write_vectors(index, tmp_path / "v.jsonl", contents=False)
@@ -116,7 +116,7 @@ def test_what_is_read_back_must_be_what_was_written(tmp_path: Path, monkeypatch:
     with create(tmp_path / "a.coil", encoder=encoder_of()) as index:
         index.add([{"id": "a", "text": "river"}])
         monkeypatch.setattr(anserini, "quantise", lambda weights, scale: dict.fromkeys(weights, 1))
-        with pytest.raises(OutputError, match="line 1 is not what was written"):
+        with pytest.raises(OutputError, match="line 1 differs from what was written"):
             write_vectors(index, tmp_path / "v.jsonl", LARGEST_SCALE)
     assert (tmp_path / "v.jsonl").read_text() == "what was there before\n"
 

@@ -1,1 +1,1 @@
-"""COIL inside other frameworks and file formats; each module is imported only where it is used."""
+"""COIL in other frameworks and file formats; each module is imported only when it is used."""

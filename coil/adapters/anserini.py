@@ -1,13 +1,13 @@
-"""Anserini's JSON vectors: the token part of an index with n_t = 1 as whole-number weights, and back.
+"""Anserini's JSON vectors: the token part of an index with n_t = 1 as integer weights.
 
-With vectors of width 1, a query token's part is (max_j q·d_j)⁺: q·max_j d_j where q > 0 and |q|·(−min_j d_j)
-where q < 0, each floored at 0. So two weights a token and text say everything: the term `bank` has the
-largest value, the term `-bank` the negated smallest, and those that are not above 0 are left out. A query
-asks for `bank` or `-bank` with |q|. Then the sum of products that Anserini computes for an impact index is
-COIL's token score.
+With vectors of width 1, a query token contributes (max_j q·d_j)⁺, which is q·max_j d_j if q > 0 and
+|q|·(−min_j d_j) if q < 0, each floored at 0. Two weights per token and text are therefore enough: the term
+`bank` has the largest value, the term `-bank` the negated smallest, and weights that are not positive are
+omitted. A query contains `bank` or `-bank` with the weight |q|. The sum of products that Anserini computes
+over an impact index is then COIL's token score.
 
-A weight w is stored as the whole number nearest to scale·w, and the score is the sum of products divided by
-scale². The product of a query weight q and a document weight d is then off by at most
+A weight w is stored as the integer nearest to scale·w, and the score is the sum of products divided by
+scale². The error of the product of a query weight q and a document weight d is at most
 (|q| + |d| + 1/(2·scale)) / (2·scale).
 """
 
@@ -36,17 +36,13 @@ from coil.vectors.token_vectors import TokenVectors
 SCALE = 100
 LARGEST_SCALE = 10_000
 MINUS = "-"
-CHUNK = (
-    "#"  # stands between a document's id and the number of its chunk, as Anserini's -selectMaxPassage expects
-)
-_SCHEMA = (
-    'Anserini\'s JSON vectors have one object a line: {"id": "a", "contents": "...", "vector": {"bank": 12}}'
-)
+CHUNK = "#"  # between a document id and a chunk number, as Anserini's -selectMaxPassage expects
+_SCHEMA = 'write one object per line: {"id": "a", "contents": "...", "vector": {"bank": 12}}'
 
 
 @dataclass(frozen=True)
 class ImpactVector:
-    """A text by its id, with the whole-number weights of its terms."""
+    """The id and contents of a text, and the integer weights of its terms."""
 
     text_id: str
     contents: str
@@ -60,9 +56,9 @@ def write_vectors(
     contents: bool = True,
     progress: Callable[[int], object] | None = None,
 ) -> int:
-    """Write the token part of an index with n_t = 1; returns how many lines, one for each text.
+    """Write the token part of an index with n_t = 1, one line per text; returns the number of lines.
 
-    The file is read back and compared with the index before it gets its name.
+    The file is read back and compared with the index before it appears under its name.
     """
     check_profile(index.encoder.config)
     _check_scale(scale)
@@ -77,7 +73,7 @@ def write_vectors(
                 if progress is not None:
                     progress(1)
             file.flush()
-            if Path(file.name).is_file():  # what went to a device cannot be read back
+            if Path(file.name).is_file():  # a device cannot be read back
                 _check_written(Path(file.name), _rows(still, contents), scale)
             return count
 
@@ -85,8 +81,11 @@ def write_vectors(
 
 
 def write_queries(index: IndexReader, queries: Iterable[Query], path: Path, scale: int = SCALE) -> int:
-    """Write queries for Anserini's TsvInt or TsvString reader: an id, a tab, and each term as often as it
-    weighs; returns how many. A query without a term is left out, since no document can match it."""
+    """Write queries for Anserini's TsvInt or TsvString reader; returns how many were written.
+
+    Each line is an id, a tab, and the terms, each repeated as often as its weight. Queries without terms are
+    skipped, since they match nothing.
+    """
     check_profile(index.encoder.config)
     _check_scale(scale)
 
@@ -105,7 +104,7 @@ def write_queries(index: IndexReader, queries: Iterable[Query], path: Path, scal
 
 
 def read_vectors(source: Source) -> Iterator[ImpactVector]:
-    """Read such a file; one with another schema is refused."""
+    """Read a file of JSON vectors; other schemas are refused."""
     where = name_of(source)
     for line, value in json_lines(source):
         text_id, contents, vector = (value.get(name) for name in ("id", "contents", "vector"))
@@ -131,13 +130,13 @@ def read_vectors(source: Source) -> Iterator[ImpactVector]:
 
 
 def quantise(weights: dict[str, float], scale: int) -> dict[str, int]:
-    """The whole numbers nearest to scale·w, without those that are 0."""
+    """The integers nearest to scale·w, without zeros."""
     whole = {term: round(weight * scale) for term, weight in weights.items()}
     return {term: weight for term, weight in whole.items() if weight}
 
 
 def query_weights(query: TokenVectors) -> dict[str, float]:
-    """The weight of each term of an encoded query; a token that occurs twice counts twice."""
+    """The weight of each term of an encoded query; repeated tokens are added up."""
     weights: dict[str, float] = {}
     for key, value in zip(query.keys, query.vectors[:, 0].astype(np.float64).tolist(), strict=True):
         if key is not None and value:
@@ -147,18 +146,18 @@ def query_weights(query: TokenVectors) -> dict[str, float]:
 
 
 def check_profile(config: ModelConfig) -> None:
-    """Refuse a model whose score is not a sum of products of weights."""
+    """Refuse a model whose score is not a sum of products of term weights."""
     profile: ScoringProfile = config.profile
     if config.n_t != 1:
         raise OptionMismatch(
-            f"the token vectors are {config.n_t} wide; only those of width 1 are weights",
-            "train a model with `coil train --preset paper --n-t 1`, and build the index with it",
+            f"the token vectors are {config.n_t} wide; only vectors of width 1 can be exported",
+            "train a model with `coil train --preset paper --n-t 1`, and build an index with it",
         )
     if profile.weight != "one" or profile.alpha or profile.beta != 1.0 or not profile.floor:
         raise OptionMismatch(
             f"the scoring profile (weight {profile.weight}, alpha {profile.alpha:g}, beta {profile.beta:g}, "
-            f"floor {profile.floor}) is not that of the paper, so scores are not sums of products",
-            "use a model with the scoring profile of the paper",
+            f"floor {profile.floor}) is not the paper's, so scores are not sums of products",
+            "use a model with the paper's scoring profile",
         )
 
 
@@ -175,7 +174,7 @@ class _Row:
 
 
 def _rows(index: IndexReader, contents: bool) -> Iterator[_Row]:
-    """The texts of a pinned index in order: documents, or the chunks of long ones."""
+    """The texts of a pinned index in order: documents, and the chunks of long ones."""
     collection = index.searcher.collection
     several = any(
         bool((live.segment.row_documents[1:] == live.segment.row_documents[:-1]).any())
@@ -191,8 +190,8 @@ def _rows(index: IndexReader, contents: bool) -> Iterator[_Row]:
             for ordinal, document in zip(block, collection.fetch(block, texts=contents), strict=True):
                 if several and CHUNK in document.doc_id:
                     raise OutputError(
-                        f"the id {document.doc_id!r:.80} has a {CHUNK}, which separates ids from the "
-                        "numbers of chunks",
+                        f"the id {document.doc_id!r:.80} contains {CHUNK}, which separates ids from chunk "
+                        "numbers",
                         "build the index with --long truncate, or with other ids",
                     )
                 begin, end = np.searchsorted(documents, [ordinal, ordinal + 1]).tolist()
@@ -205,7 +204,7 @@ def _rows(index: IndexReader, contents: bool) -> Iterator[_Row]:
 
 
 def _weights_by_row(segment: Segment) -> Callable[[int], dict[str, float]]:
-    """A function from a row to the weights of its terms."""
+    """A function that returns the term weights of a row."""
     names = list(segment.dictionary)
     _check_names(names)
     stored = segment.vectors[:] if segment.precise_vectors is None else segment.precise_vectors
@@ -236,16 +235,18 @@ def _check_names(names: Iterable[str]) -> None:
     for name in names:
         if (name.startswith(MINUS) and len(name) > 1) or any(char.isspace() for char in name):
             raise OutputError(
-                f"the list {name!r:.80} cannot be a term: it begins with {MINUS} or has a space",
-                "use a model whose tokenizer splits punctuation off",
+                f"the list key {name!r:.80} cannot be exported: it starts with {MINUS} or contains a space",
+                "use a model whose tokenizer splits off punctuation",
             )
 
 
 def _check_written(path: Path, rows: Iterator[_Row], scale: int) -> None:
-    """Read back what was written: every weight must be as near as rounding allows."""
+    """Read the file back; every weight must be exact up to rounding."""
     for line, (found, row) in enumerate(zip_longest(read_vectors(path), rows), start=1):
         if found is None or row is None or not _is_near(found, row, scale):
-            raise OutputError(f"{path}, line {line} is not what was written", "check the disk, and try again")
+            raise OutputError(
+                f"{path}, line {line} differs from what was written", "check the disk, and retry"
+            )
 
 
 def _is_near(found: ImpactVector, row: _Row, scale: int) -> bool:

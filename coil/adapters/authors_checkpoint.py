@@ -1,8 +1,8 @@
-"""The authors' checkpoints (luyug/COIL) → COIL model folders.
+"""Convert checkpoints of the authors' code (luyug/COIL) to COIL model folders.
 
-Their folder is a Hugging Face model beside `model.pt`, which holds the projections: `tok_proj.*`,
-`cls_proj.*` and, where the sentence vector is normalised, `ln_cls.*`. The options of the training are not
-there (`args.pt` has them as pickled Python objects, which are never loaded), so the importer must be told.
+A checkpoint is a Hugging Face model folder with an additional `model.pt`, which contains the projections:
+`tok_proj.*`, `cls_proj.*` and, if the sentence vector is normalised, `ln_cls.*`. The training options are
+pickled Python objects (`args.pt`), which are never loaded, so the caller has to pass those that matter.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def import_checkpoint(
     query_length: int = QUERY_LENGTH,
     document_length: int = DOCUMENT_LENGTH,
 ) -> ModelConfig:
-    """Make a COIL model folder of a checkpoint, with the paper's profile; returns its configuration.
+    """Convert a checkpoint to a COIL model folder with the paper's profile; returns its configuration.
 
-    `no_cls` and `cls_only` are options of the training: with the first, the sentence projection was never
-    trained and must not be used, with the second, the token projection. `tokenizer` is the folder or the
-    tokenizer.json of the base model, for a checkpoint that has none.
+    `no_cls` and `cls_only` are training options: the sentence projection or the token projection was never
+    trained and must not be used. `tokenizer` is the folder or the tokenizer.json of the base model, for a
+    checkpoint without a tokenizer.
     """
     if no_cls and cls_only:
-        raise OptionMismatch("no_cls and cls_only leave nothing of the model", "choose one of them, or none")
+        raise OptionMismatch("no_cls and cls_only exclude each other", "pass at most one of them")
     folder = resolve_folder(checkpoint)
     width = _width(folder)
     heads = _read_heads(folder / HEADS, width)
@@ -84,21 +84,21 @@ def import_checkpoint(
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file that torch.save wrote; whatever else it holds is refused, and nothing is run."""
+    """The tensors of a file written by torch.save; no code is executed, and other objects are refused."""
     check_file(path, _DOWNLOAD)
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ModelError(
-            f"{path} holds more than tensors, which could run code when it is loaded",
-            "use it only if it holds nothing but weights, saved with torch.save(model.state_dict())",
+            f"{path} contains objects other than tensors, which could execute code when loaded",
+            "save only the weights: torch.save(model.state_dict(), path)",
         ) from error
     except Exception as error:  # zip, pickle and torch each fail in their own way on a damaged file
         raise ModelError(f"{path} is damaged: {str(error)[:200]}", _DOWNLOAD) from error
     if not isinstance(loaded, dict) or not all(
         isinstance(name, str) and isinstance(value, Tensor) for name, value in loaded.items()
     ):
-        raise ModelError(f"{path} is not a dictionary of weights by name", _DOWNLOAD)
+        raise ModelError(f"{path} does not contain a dictionary of weights", _DOWNLOAD)
     check_finite({name: value for name, value in loaded.items() if value.is_floating_point()}, path)
     return loaded
 
@@ -108,34 +108,33 @@ def _width(folder: Path) -> int:
     if not (folder / HEADS).is_file():
         raise MissingModelFile(
             f"{folder / HEADS} is missing: {folder} is not a checkpoint of the authors' COIL",
-            "name the folder that has both config.json and model.pt; without its projections a model is "
-            "worthless",
+            "pass the folder that contains both config.json and model.pt",
         )
     value = read_json(path)
     width = value.get("hidden_size", value.get("dim"))
     if type(width) is not int or width < 1:
-        raise WrongShape(f"{path} does not say how wide the model is (hidden_size)", _DOWNLOAD)
+        raise WrongShape(f"{path} has no valid hidden_size", _DOWNLOAD)
     return width
 
 
 def _read_heads(path: Path, width: int) -> dict[str, Tensor]:
-    """The projections under our names."""
+    """The projections, renamed to our names."""
     stored = load_tensors(path)
     needed = {f"{head}.{part}" for head in ("tok_proj", "cls_proj") for part in ("weight", "bias")}
     missing, unknown = sorted(needed - set(stored)), sorted(set(stored) - needed - set(_OURS))
     if missing:
         raise WrongShape(
             f"{path} has no weight {missing[0]!r}; it has {', '.join(sorted(stored))[:200] or 'nothing'}",
-            "name the checkpoint of a COIL model",
+            "pass the checkpoint of a COIL model",
         )
     if any(name.startswith("ln_tok.") for name in unknown):
         raise ModelError(
-            f"{path} normalises token vectors (ln_tok), which this package does not",
-            "import a checkpoint that was trained without --token_norm_after",
+            f"{path} normalises token vectors (ln_tok), which is not supported",
+            "use a checkpoint trained without --token_norm_after",
         )
     if unknown:
         raise ModelError(
-            f"{path} has the unknown weight {unknown[0]!r}", "name the checkpoint of a COIL model"
+            f"{path} has the unknown weight {unknown[0]!r}", "pass the checkpoint of a COIL model"
         )
     for head in ("tok_proj", "cls_proj"):
         weight, bias = stored[f"{head}.weight"], stored[f"{head}.bias"]
@@ -158,7 +157,7 @@ def _backbone_of(folder: Path) -> torch.nn.Module:
     path = folder / OLD_BACKBONE
     if not path.is_file():
         raise MissingModelFile(
-            f"{folder} has neither {BACKBONE_FILE} nor {OLD_BACKBONE}", "copy the whole checkpoint"
+            f"{folder} has neither {BACKBONE_FILE} nor {OLD_BACKBONE}", "copy the complete checkpoint"
         )
     return fill_backbone(folder, path, load_tensors(path))
 
@@ -169,16 +168,16 @@ def _tokenizer_of(folder: Path, given: Path | None) -> Tokenizer:
     if not any((folder / name).is_file() for name in (TOKENIZER_FILE, "vocab.txt")):
         raise MissingModelFile(
             f"{folder} has no tokenizer (tokenizer.json or vocab.txt)",
-            "give that of the base model, such as bert-base-uncased, with --tokenizer FOLDER",
+            "pass that of the base model, such as bert-base-uncased, with --tokenizer FOLDER",
         )
     return load_tokenizer(folder)
 
 
 @contextmanager
 def _new_folder(out: Path) -> Iterator[Path]:
-    """A folder to write to, which gets its name when all of it is there."""
+    """A folder that appears under its name only when it is complete."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise OutputError(f"{out} exists already", "choose another name")
+        raise OutputError(f"{out} already exists", "choose another name")
     unfinished = out.with_name(f".partial-{out.name}")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)

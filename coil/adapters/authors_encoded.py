@@ -1,9 +1,9 @@
-"""The files that the authors' code (luyug/COIL) encodes texts into, read as TokenVectors.
+"""Reads texts encoded by the authors' code (luyug/COIL) as TokenVectors.
 
-A folder, one of many "splits", has the sentence vectors of its texts (`cls_reps.npy`, `cls_pids.npy`) and
-its mentions, grouped by token (`tok_reps.npy`, `tok_pids.npy`); `offsets.pkl` says where each token's
-mentions begin and how many there are. A text is known by a whole number. Where in the text a mention is, the
-files do not tell: the n-th mention of a token is its n-th occurrence.
+Each folder (a "split") contains the sentence vectors of its texts (`cls_reps.npy`, `cls_pids.npy`) and their
+mentions, grouped by token (`tok_reps.npy`, `tok_pids.npy`); `offsets.pkl` maps each token to its first
+mention and the number of mentions. Texts are identified by whole numbers. Positions are not stored, but the
+n-th mention of a token in a text is its n-th occurrence there.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from coil.vectors.encoder import Encoder
 from coil.vectors.token_vectors import TokenVectors
 
 FILES = ("cls_pids.npy", "cls_reps.npy", "tok_pids.npy", "tok_reps.npy", "offsets.pkl")
-_KEPT = 2  # splits held at a time
+_KEPT = 2  # splits that are kept open
 _LARGEST_OFFSETS = 64 << 20  # bytes; a vocabulary of a million tokens takes 20 MB
-_AGAIN = "encode the texts again, or copy the whole folder"
+_AGAIN = "encode the texts again, or copy the complete folder"
 _NUMBERS = frozenset(("BININT", "BININT1", "BININT2", "LONG1", "INT", "LONG"))
 _NEUTRAL = frozenset(("PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"))
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedText:
-    """One text as the files have it."""
+    """One text as stored in the files."""
 
     tokens: NDArray[np.int64]  # [mentions] token ids, ascending; those of one token in the order of the text
     vectors: NDArray[np.float32]  # [mentions, n_t]
@@ -41,13 +41,13 @@ class EncodedText:
 
 
 class EncodedTexts:
-    """The texts of one or more folders, by their numbers."""
+    """The texts of one or more folders, by number."""
 
     def __init__(self, folders: Iterable[str | Path]) -> None:
-        """A folder is a split, or has splits in it."""
+        """Each folder is a split or contains splits."""
         self.splits = [split for folder in folders for split in _splits_of(Path(folder))]
         if not self.splits:
-            raise InputError("there are no encoded texts", "name a folder with tok_reps.npy and cls_reps.npy")
+            raise InputError("there are no encoded texts", "pass a folder with tok_reps.npy and cls_reps.npy")
         ids = [_load(split / "cls_pids.npy", 1) for split in self.splits]
         numbers = np.concatenate(ids).astype(np.int64)
         self._order = np.argsort(numbers, kind="stable")
@@ -60,7 +60,7 @@ class EncodedTexts:
         }
         if len(widths) > 1:
             raise InputError(
-                f"the splits have vectors of different widths: {sorted(widths)}", "name splits of one model"
+                f"the splits have vectors of different widths: {sorted(widths)}", "pass splits of one model"
             )
         [(self.n_t, self.n_c)] = widths
         self._open: dict[int, _Split] = {}
@@ -72,10 +72,10 @@ class EncodedTexts:
         return isinstance(number, int) and self._find(number) is not None
 
     def text(self, number: int) -> EncodedText:
-        """A text by its number; neighbours are read quickly one after another."""
+        """A text by its number; reading texts of the same split in succession is fast."""
         place = self._find(number)
         if place is None:
-            raise InputError(f"no text has the number {number}", "name one of `cls_pids.npy`")
+            raise InputError(f"no text has the number {number}", "use a number from cls_pids.npy")
         split = int(np.searchsorted(self._starts, place, side="right")) - 1
         if split not in self._open:
             if len(self._open) >= _KEPT:
@@ -99,27 +99,27 @@ class EncodedTexts:
 
 
 class EncodedReader:
-    """Encoded texts as an encoder would give them. It must have the paper's profile and the same widths."""
+    """Encoded texts as the output of an encoder, which must have the paper's profile and the same widths."""
 
     def __init__(self, texts: EncodedTexts, encoder: Encoder) -> None:
         self._texts, self._encoder = texts, encoder
         config = encoder.config
         if config.profile.list_key != "wordpiece" or config.profile.unlisted != "nothing":
             raise OptionMismatch(
-                "the model does not have the scoring profile of the paper",
-                "give the model that the texts were encoded with, made with `coil import-checkpoint`",
+                "the model does not have the paper's scoring profile",
+                "pass the model that encoded the texts, converted with `coil import-checkpoint`",
             )
         for name, width, found in (("n_t", config.n_t, texts.n_t), ("n_c", config.n_c, texts.n_c)):
-            if width not in (0, found):  # 0: a part that was not trained is in the files all the same
+            if width not in (0, found):  # 0: the files also contain the untrained part
                 raise OptionMismatch(
                     f"the model's {name} is {width}, but the encoded vectors are {found} wide",
-                    "give the model that the texts were encoded with",
+                    "pass the model that encoded the texts",
                 )
         self._names = [shorten(name) for name in encoder.tokenizer.vocabulary]
         self._special = frozenset(encoder.tokenizer.special_ids)
 
     def vectors(self, number: int) -> TokenVectors:
-        """A text without its place in any text, such as a query: enough to score with."""
+        """The vectors without positions, which is enough for scoring and for queries."""
         found = self._checked(number)
         n = len(found.tokens)
         return TokenVectors(
@@ -131,7 +131,7 @@ class EncodedReader:
         )
 
     def placed(self, number: int, text: str) -> TokenVectors | None:
-        """The same with the mentions in their places; None where the text has other tokens."""
+        """The vectors with their positions in the text; None if the tokens of the text differ."""
         plain, found = self.vectors(number), self._checked(number)
         [cut] = self._encoder.tokenizer.cut([text], self._encoder.config.profile.document_length)
         ids = cut.input_ids[cut.first : cut.first + len(cut.spans)]
@@ -153,20 +153,20 @@ class EncodedReader:
         found = self._texts.text(number)
         if len(found.tokens) and not 0 <= found.tokens[0] <= found.tokens[-1] < len(self._names):
             raise InputError(
-                f"the text {number} has the token {int(found.tokens[-1])}, which the tokenizer does not have",
-                "give the model that the texts were encoded with",
+                f"text {number} has the token id {int(found.tokens[-1])}, which is not in the vocabulary",
+                "pass the model that encoded the texts",
             )
         special = self._special.intersection(found.tokens.tolist())
         if special:
             raise InputError(
-                f"the text {number} has a mention of {self._names[min(special)]}, which has no list here",
+                f"text {number} was encoded with {self._names[min(special)]}, which is never matched",
                 "encode the texts with --no_sep",
             )
         return found
 
 
 class _Split:
-    """One folder, with its mentions in the order of its texts. Vectors stay on the disk."""
+    """One folder, with its mentions sorted by text. Vectors stay on disk."""
 
     def __init__(self, folder: Path) -> None:
         numbers = _load(folder / "cls_pids.npy", 1).astype(np.int64)
@@ -176,7 +176,7 @@ class _Split:
         if len(self._sentences) != len(numbers) or len(self._vectors) != len(owners):
             raise InputError(
                 f"{folder}: {len(numbers):,} texts and {len(self._sentences):,} sentence vectors, "
-                f"{len(owners):,} mentions and {len(self._vectors):,} token vectors; each pair must be equal",
+                f"{len(owners):,} mentions and {len(self._vectors):,} token vectors; the counts must match",
                 _AGAIN,
             )
         tokens = _tokens_of(folder / "offsets.pkl", len(owners))
@@ -184,7 +184,7 @@ class _Split:
         at = np.searchsorted(numbers[by_number], owners)
         rows = by_number[np.minimum(at, len(by_number) - 1)] if len(numbers) else at
         if len(owners) and (not len(numbers) or not np.array_equal(numbers[rows], owners)):
-            raise InputError(f"{folder}: tok_pids.npy names texts that cls_pids.npy does not have", _AGAIN)
+            raise InputError(f"{folder}: tok_pids.npy contains numbers that are not in cls_pids.npy", _AGAIN)
         # By text, then by token; stable: the mentions of a token stay in the order of the text.
         self._order = np.lexsort((tokens, rows))
         self._tokens = tokens[self._order]
@@ -197,21 +197,21 @@ class _Split:
         sentence = np.asarray(self._sentences[place], dtype=np.float32)
         if not (np.isfinite(vectors).all() and np.isfinite(sentence).all()):
             raise InputError(
-                f"{self._folder}: text {place + 1} has vectors that are not finite numbers",
+                f"{self._folder}: text {place + 1} has NaN or infinite values",
                 "encode it again without --fp16",
             )
         return EncodedText(self._tokens[part], vectors, sentence)
 
 
 def number_of(doc_id: str) -> int | None:
-    """The number under which the authors' code knows a document: 7067032, or D1555982 without its D."""
+    """The number that the authors' code uses for a document: 7067032, or D1555982 without the D."""
     found = re.fullmatch(r"D?([0-9]{1,18})", doc_id)
     return int(found[1]) if found else None
 
 
 def _splits_of(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder", "name a folder with tok_reps.npy and cls_reps.npy")
+        raise InputError(f"{folder} is not a folder", "pass a folder with tok_reps.npy and cls_reps.npy")
     if (folder / FILES[0]).is_file():
         missing = [name for name in FILES if not (folder / name).is_file()]
         if missing:
@@ -220,15 +220,15 @@ def _splits_of(folder: Path) -> list[Path]:
     inside = [path for path in folder.iterdir() if (path / FILES[0]).is_file()]
     if not inside:
         raise InputError(
-            f"{folder} has no encoded texts: neither {FILES[0]} nor folders with one",
-            "name what the authors' `run_marco.py --do_encode` wrote",
+            f"{folder} contains no encoded texts: neither {FILES[0]} nor folders with it",
+            "pass the output of the authors' `run_marco.py --do_encode`",
         )
     named = sorted(inside, key=lambda path: [int(n) for n in re.findall(r"\d+", path.name)] or [-1])
     return [split for path in named for split in _splits_of(path)]
 
 
 def _load(path: Path, dimensions: int) -> NDArray[Any]:
-    """An array of numbers, mapped; pickled objects are refused."""
+    """A memory-mapped array of numbers; pickled objects are refused."""
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -255,21 +255,21 @@ def _tokens_of(path: Path, mentions: int) -> NDArray[np.int64]:
     for token, (begin, count) in offsets.items():
         if token < 0 or begin < 0 or count < 0 or begin + count > mentions:
             raise InputError(
-                f"{path}: the mentions of token {token} are {begin} to {begin + count}, of {mentions:,}",
+                f"{path}: token {token} has mentions {begin} to {begin + count}, but there are {mentions:,}",
                 _AGAIN,
             )
         tokens[begin : begin + count] = token
         covered += count
     if covered != mentions or (tokens < 0).any():
-        raise InputError(f"{path} names {covered:,} mentions; there are {mentions:,}", _AGAIN)
+        raise InputError(f"{path} covers {covered:,} mentions, but there are {mentions:,}", _AGAIN)
     return tokens
 
 
 def read_offsets(path: Path) -> dict[int, tuple[int, int]]:
-    """What a pickled dictionary of token → (begin, count) holds.
+    """Read a pickled dictionary of token → (begin, count) without unpickling it.
 
-    A pickle is a program. This one is not run: its steps are read, and any that does more than put whole
-    numbers, pairs of them and one dictionary together is refused.
+    A pickle is a program. Its opcodes are parsed here, and every opcode that does more than build a
+    dictionary of whole numbers and pairs is refused.
     """
     size = path.stat().st_size
     if size > _LARGEST_OFFSETS:
@@ -297,13 +297,13 @@ def read_offsets(path: Path) -> dict[int, tuple[int, int]]:
                 del stack[begin:]
             elif step.name not in (*_NEUTRAL, "STOP"):
                 raise InputError(
-                    f"{path} holds more than whole numbers ({step.name}), which could run code", _AGAIN
+                    f"{path} contains more than whole numbers ({step.name}), which could execute code", _AGAIN
                 )
     except (ValueError, IndexError, AttributeError, TypeError) as error:
         raise InputError(f"{path} is not a pickled dictionary: {str(error)[:200]}", _AGAIN) from error
     offsets = stack[0] if len(stack) == 1 else None
     if not isinstance(offsets, dict) or not all(_is_entry(key, value) for key, value in offsets.items()):
-        raise InputError(f"{path} does not hold a dictionary of token → (begin, count)", _AGAIN)
+        raise InputError(f"{path} does not contain a dictionary of token → (begin, count)", _AGAIN)
     return offsets
 
 

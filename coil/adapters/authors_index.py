@@ -1,4 +1,4 @@
-"""An index of texts that the authors' code has encoded: nothing is encoded again."""
+"""Builds an index from texts encoded by the authors' code, without encoding them again."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from coil.vectors.encoder import Encoder, SentenceTerms
 from coil.vectors.onnx_encoder import OnnxEncoder
 from coil.vectors.token_vectors import TokenVectors
 
-FIRST_CHECK = 100  # documents after which too many texts with other tokens end the import
-MOST_DIFFERENT = 20  # one in so many
+FIRST_CHECK = 100  # documents before the share of mismatches is checked
+MOST_DIFFERENT = 20  # at most one document in this many may mismatch
 
 
 @dataclass
 class ImportedTexts:
-    """What became of the texts."""
+    """The outcome of an import."""
 
-    documents: int = 0  # in the index
+    documents: int = 0  # indexed
     not_encoded: int = 0  # documents of the corpus without vectors
-    without_text: int = 0  # encoded texts that the corpus does not have
-    different: int = 0  # documents whose text has other tokens than were encoded: they cannot be explained
+    without_text: int = 0  # encoded texts that are not in the corpus
+    different: int = 0  # documents whose text does not match the encoded tokens
 
 
 def import_encoded(
@@ -44,11 +44,11 @@ def import_encoded(
     progress: Callable[[int], object] | None = None,
     encoder: Encoder | None = None,
 ) -> ImportedTexts:
-    """Make an index of encoded texts; `corpus` has their texts, and `model` encodes the queries.
+    """Build an index from encoded texts; `corpus` provides the texts, and `model` encodes the queries.
 
-    The index is at `out` when all of it is there. A few texts may have other tokens than were encoded, since
-    tokenizers differ in rare characters; they are found with the scores of their vectors, but cannot be
-    explained. `progress` hears how many more documents are stored.
+    The index appears at `out` when it is complete. Tokenizers differ in rare characters, so a few texts may
+    not match their encoded tokens: they are indexed with their vectors, but cannot be explained. `progress`
+    is called with the number of additional documents.
     """
     texts = EncodedTexts(folders)
     check_free(out)
@@ -65,9 +65,8 @@ def import_encoded(
             )
         if not counts.documents:
             raise InputError(
-                "the corpus has none of the encoded texts: no id is the number of one, such as "
-                f"{int(texts.numbers[0])}",
-                "give the corpus that was encoded, such as collection.tsv",
+                f"the corpus contains none of the encoded texts, such as {int(texts.numbers[0])}",
+                "pass the corpus that was encoded, such as collection.tsv",
             )
         counts.without_text = len(texts) - counts.documents
         if out.is_dir():
@@ -107,36 +106,37 @@ def _documents(
 def _check_different(different: int, read: int, document: Document) -> None:
     if different * MOST_DIFFERENT > read:
         raise InputError(
-            f"{different:,} of {read:,} texts have other tokens than were encoded, the last of them "
+            f"{different:,} of {read:,} texts do not match the encoded tokens, most recently "
             f"{document.doc_id!r}",
-            "give the corpus that was encoded, and the model with its tokenizer and --document-length",
+            "pass the corpus that was encoded, and convert the model with the same tokenizer and "
+            "--document-length",
         )
 
 
 class _GivenVectors:
-    """An encoder that is told the vectors of documents before it is asked for them, in the same order."""
+    """An encoder that receives the vectors of each document before it has to return them, in order."""
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
         self._waiting: deque[tuple[str, TokenVectors]] = deque()
 
     def expect(self, text: str, vectors: TokenVectors) -> None:
-        """This text comes next, unless it is left out because it is empty."""
+        """Announce the next text; an empty one may be skipped."""
         self._waiting.append((text, vectors))
 
     def encode_documents(self, texts: Iterable[str]) -> Iterator[TokenVectors]:
-        """The vectors that were told."""
+        """The announced vectors."""
         for text in texts:
             while self._waiting[0][0] != text:
                 self._waiting.popleft()
             yield self._waiting.popleft()[1]
 
     def encode_queries(self, texts: Iterable[str]) -> Iterator[TokenVectors]:
-        """The vectors of queries, by the model."""
+        """The vectors of queries, from the model."""
         return self._encoder.encode_queries(texts)
 
     def sentence_terms(self, text: str) -> SentenceTerms | None:
-        """What each token adds to a sentence vector, by the model."""
+        """What each token adds to a sentence vector, from the model."""
         return self._encoder.sentence_terms(text)
 
     @property
@@ -156,5 +156,5 @@ class _GivenVectors:
 
     @property
     def fingerprint(self) -> str:
-        """That of the model, which the index is opened with."""
+        """The fingerprint of the model."""
         return self._encoder.fingerprint

@@ -18,10 +18,10 @@ from haystack import Document, component, default_from_dict, default_to_dict  # 
 
 @component
 class CoilRetriever:
-    """Finds documents in an index: an open one, a `coil.connect` client, a path, or a server's address.
+    """Retrieves documents from an index: an open one, a `coil.connect` client, a path or a server address.
 
-    The meta of a document are its fields, and doc_id, rank, score, share and chunk; with `explain` also
-    explanation. A pipeline that is saved keeps the path or address of the index.
+    The meta of a document are its fields plus doc_id, rank, score, share and chunk, and with `explain` the
+    explanation. A saved pipeline contains the path or address of the index.
     """
 
     def __init__(
@@ -39,30 +39,30 @@ class CoilRetriever:
         self.retrieval = Retrieval(k, by, filter, min_share, plain, whole, explain)
 
     def to_dict(self) -> dict[str, Any]:
-        """The component as Haystack saves it."""
+        """Serialize the component."""
         saved: dict[str, Any] = default_to_dict(self, index=self.source.address, **asdict(self.retrieval))
         return saved
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> CoilRetriever:
-        """The component that `to_dict` has described; its index is opened when it is first needed."""
+        """Deserialize a component; its index is opened on first use."""
         made: CoilRetriever = default_from_dict(cls, data)
         return made
 
     def warm_up(self) -> None:
-        """Open the index, so that the first query does not have to."""
+        """Open the index before the first query."""
         _ = self.source.index
 
     @component.output_types(documents=list[Document])
     def run(self, query: str, k: int | None = None, filter: str | None = None) -> dict[str, list[Document]]:
-        """The best documents for a query; `k` and `filter` take the place of the component's own."""
+        """The best documents for a query; `k` and `filter` override the component's own."""
         return _answer(self.source.find(query, self.retrieval.but(k=k, filter=filter)))
 
     @component.output_types(documents=list[Document])
     async def run_async(
         self, query: str, k: int | None = None, filter: str | None = None
     ) -> dict[str, list[Document]]:
-        """The same, in a thread of its own."""
+        """The same, in a separate thread."""
         how = self.retrieval.but(k=k, filter=filter)
         return _answer(await asyncio.to_thread(self.source.find, query, how))
 

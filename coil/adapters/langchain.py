@@ -18,10 +18,10 @@ from pydantic import PrivateAttr, field_serializer  # noqa: E402
 
 
 class CoilRetriever(BaseRetriever):
-    """Finds documents in an index: an open one, a `coil.connect` client, a path, or a server's address.
+    """Retrieves documents from an index: an open one, a `coil.connect` client, a path or a server address.
 
-    `k`, `by` and `filter` can be changed for a call, as in `retriever.invoke("a query", k=3)`. The metadata
-    of a document are its fields, and doc_id, rank, score, share and chunk; with `explain` also explanation.
+    `k`, `by` and `filter` can be overridden per call: `retriever.invoke("a query", k=3)`. The metadata of a
+    document are its fields plus doc_id, rank, score, share and chunk, and with `explain` the explanation.
     """
 
     index: Any
@@ -39,7 +39,7 @@ class CoilRetriever(BaseRetriever):
         super().__init__(index=index, **options)
 
     def model_post_init(self, context: Any) -> None:
-        """Check everything when the retriever is made, not when it is first asked."""
+        """Validate the options immediately rather than on the first query."""
         super().model_post_init(context)
         self._source = Source(self.index)
         self._retrieval()
@@ -50,7 +50,7 @@ class CoilRetriever(BaseRetriever):
 
     @classmethod
     def is_lc_serializable(cls) -> bool:
-        """Whether `langchain_core.load.dumps` can write it: the index by its path or address."""
+        """Whether `langchain_core.load.dumps` supports it; the index is saved by its path or address."""
         return True
 
     @classmethod
@@ -60,7 +60,7 @@ class CoilRetriever(BaseRetriever):
 
     @property
     def lc_attributes(self) -> dict[str, Any]:
-        """What is written in place of an open index."""
+        """The values that are saved instead of an open index."""
         return {"index": self._source.address}
 
     def _retrieval(self) -> Retrieval:

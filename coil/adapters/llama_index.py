@@ -17,10 +17,10 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode  # noqa
 
 
 class CoilRetriever(BaseRetriever):
-    """Finds nodes in an index: an open one, a `coil.connect` client, a path, or a server's address.
+    """Retrieves nodes from an index: an open one, a `coil.connect` client, a path or a server address.
 
-    A node's metadata are the fields of its document, and doc_id, rank, score, share and chunk; with `explain`
-    also explanation. Only the fields are shown to a language model or an embedding.
+    The metadata of a node are the fields of its document plus doc_id, rank, score, share and chunk, and with
+    `explain` the explanation. Language models and embeddings see only the fields.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class CoilRetriever(BaseRetriever):
         explain: bool = False,
         **options: Any,
     ) -> None:
-        """`options` are those of LlamaIndex's own base class, such as callback_manager."""
+        """`options` are passed to the base class of LlamaIndex, such as callback_manager."""
         self.source = Source(index)
         self.retrieval = Retrieval(k, by, filter, min_share, plain, whole, explain)
         super().__init__(**options)

@@ -1,4 +1,4 @@
-"""An index as tools of the Model Context Protocol, for assistants that use tools."""
+"""An index as tools of the Model Context Protocol (MCP)."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from mcp.types import ToolAnnotations  # noqa: E402
 from pydantic import Field  # noqa: E402
 
 MOST_HITS = 100
-CHARACTERS = 20_000  # of a document's text in one answer, unless more are asked for
+CHARACTERS = 20_000  # of a document's text, by default
 
 _SYSTEM = (
-    "What scores: coil (the model), tokens (without the sentence vector), bm25, dense (the sentence vector "
-    "alone), hybrid (bm25 and the sentence vector)."
+    "The scoring system: coil (the model), tokens (without the sentence vector), bm25, dense (the sentence "
+    "vector alone), hybrid (bm25 and the sentence vector)."
 )
-_Query = Annotated[str, Field(description="What to look for: a question, keywords or a sentence.")]
+_Query = Annotated[str, Field(description="The query: a question, keywords or a sentence.")]
 _By = Annotated[By, Field(description=_SYSTEM)]
-_DocId = Annotated[str, Field(description="The id of a document, as `search` gives it.")]
+_DocId = Annotated[str, Field(description="The id of a document, as returned by `search`.")]
 _INSTRUCTIONS = (
-    "Search a collection of documents. `search` finds passages, `document` reads the whole text of one, "
-    "`explain` shows which words made it score what it scores."
+    "Search a collection of documents. `search` finds passages, `document` returns the full text of a "
+    "document, `explain` shows how much each word of a query contributed to its score."
 )
 
 
 def make_server(index: Given, writable: bool = False) -> MCPServer:
-    """A server with the tools search, explain and document, and with `writable` also add and delete."""
+    """A server with the tools search, explain and document, and if `writable` also add and delete."""
     source = Source(index)
     server = MCPServer("coil", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
     tools = _Tools(source)
@@ -58,7 +58,7 @@ def make_server(index: Given, writable: bool = False) -> MCPServer:
 
 
 class _Tools:
-    """The tools; their docstrings are what a language model reads."""
+    """The tools; their docstrings are the descriptions that a language model sees."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -66,7 +66,7 @@ class _Tools:
     def search(
         self,
         query: _Query,
-        k: Annotated[int, Field(ge=1, le=MOST_HITS, description="How many passages.")] = 10,
+        k: Annotated[int, Field(ge=1, le=MOST_HITS, description="Number of passages.")] = 10,
         by: _By = "coil",
         filter: Annotated[
             str | None, Field(description='A condition on fields, such as: year >= 2020 and lang = "en".')
@@ -81,9 +81,9 @@ class _Tools:
     ) -> dict[str, Any]:
         """Find the best passages for a query.
 
-        Each has doc_id, score, share (of what the query's own text would score: near 1 it says the same, near
-        0 hardly anything in common), text, and the fields of its document. Of a long document, only the part
-        that fits best is returned; `document` has the rest.
+        Each passage has doc_id, score, share (the score divided by what the query's own text would score:
+        near 1 the texts say the same, near 0 they have almost nothing in common), text, and the fields of its
+        document. For a long document, only the best part is returned; use `document` for the rest.
         """
         with _told():
             _newest(self._source)
@@ -91,9 +91,9 @@ class _Tools:
             return {"hits": [{**of.metadata, "text": of.text} for of in found]}
 
     def explain(self, query: _Query, doc_id: _DocId, by: _By = "coil") -> dict[str, Any]:
-        """Show why a document scores what it scores for a query: what each word adds, and where it was found.
+        """Explain the score of a document for a query: what each word contributes, and where it was found.
 
-        The parts sum to the score. Any document can be explained, whether it was found or not.
+        The parts sum to the score. Any document can be explained, not only search results.
         """
         with _told():
             explained = _newest(self._source).explain(query, doc_id, by, plain=True)
@@ -108,10 +108,10 @@ class _Tools:
     def document(
         self,
         doc_id: _DocId,
-        start: Annotated[int, Field(ge=0, description="The first character of the text to return.")] = 0,
-        characters: Annotated[int, Field(ge=1, description="How many characters to return.")] = CHARACTERS,
+        start: Annotated[int, Field(ge=0, description="Index of the first character to return.")] = 0,
+        characters: Annotated[int, Field(ge=1, description="Number of characters to return.")] = CHARACTERS,
     ) -> dict[str, Any]:
-        """Read the text and the fields of a document; a long text in several calls."""
+        """Return the text and the fields of a document; read a long text in several calls."""
         with _told():
             document = _newest(self._source).document(doc_id)
             return {
@@ -124,24 +124,24 @@ class _Tools:
 
     def add(
         self,
-        doc_id: Annotated[str, Field(description="The id; a document that has it is replaced.")],
+        doc_id: Annotated[str, Field(description="The id; an existing document with this id is replaced.")],
         text: Annotated[str, Field(description="The text.")],
-        fields: Annotated[dict[str, Any] | None, Field(description="Anything else, such as a year.")] = None,
+        fields: Annotated[dict[str, Any] | None, Field(description="Other fields, such as a year.")] = None,
     ) -> dict[str, Any]:
-        """Add a document, or replace the one that has its id. It can be found as soon as this returns."""
+        """Add a document, or replace the one with the same id. It is searchable when this returns."""
         with _told():
             return {"added": _to_change(self._source).update([Document(doc_id, text, fields or {})])}
 
     def delete(
         self, doc_ids: Annotated[list[str], Field(description="The ids of the documents.")]
     ) -> dict[str, Any]:
-        """Delete documents; tells how many of the ids were there."""
+        """Delete documents; returns how many of the ids existed."""
         with _told():
             return {"deleted": _to_change(self._source).delete(doc_ids)}
 
 
 def _newest(source: Source) -> Searchable:
-    """The index with what other processes have committed."""
+    """The index, including changes committed by other processes."""
     index = source.index
     if isinstance(index, Index):
         index.refresh()
@@ -151,13 +151,13 @@ def _newest(source: Source) -> Searchable:
 def _to_change(source: Source) -> Index | RemoteIndex:
     index = source.index
     if not isinstance(index, Index | RemoteIndex):
-        raise OutputError(f"{source.address} was opened to be read only", "give an index of coil.open")
+        raise OutputError(f"{source.address} is open for reading only", "pass an index from coil.open")
     return index
 
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """A mistake in a question is told to the model, which can ask again."""
+    """Report errors to the language model, which can correct its call."""
     try:
         yield
     except CoilError as error:

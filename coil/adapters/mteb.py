@@ -1,4 +1,4 @@
-"""A search model for MTEB, and so for the retrieval tasks of BEIR that it carries."""
+"""A search model for MTEB, which includes the BEIR retrieval tasks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ require("mteb", "mteb")
 
 from mteb.models.model_meta import ModelMeta  # noqa: E402
 
-AT_ONCE = 64  # queries that are answered together
+AT_ONCE = 64  # queries per batch
 
 
 class CoilSearch:
     """Indexes the corpus of a task and answers its queries: `mteb.evaluate(CoilSearch(), tasks)`.
 
-    `model` is that of `coil.create`, None the bundled one. An index is made in a temporary folder and removed
-    when the next corpus comes.
+    `model` is as in `coil.create`; None is the bundled model. The index is built in a temporary folder, which
+    is removed when the next corpus is indexed.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class CoilSearch:
 
     @property
     def mteb_model_meta(self) -> ModelMeta:
-        """What MTEB writes beside the results."""
+        """The model metadata that MTEB saves with the results."""
         is_bundled = self._name == DEFAULT
         return ModelMeta(
             loader=None,
@@ -78,7 +78,7 @@ class CoilSearch:
         self._index = self._folder = None
 
     def index(self, corpus: Iterable[Mapping[str, Any]], **task: Any) -> None:
-        """Take in the corpus of a task: rows with id, text and perhaps title."""
+        """Index the corpus of a task: rows with id, text and optionally title."""
         self.close()
         self._folder = TemporaryDirectory(prefix="coil-mteb-", ignore_cleanup_errors=True)
         path = Path(self._folder.name) / "corpus.coil"
@@ -93,9 +93,9 @@ class CoilSearch:
         top_ranked: Mapping[str, Iterable[str]] | None = None,
         **task: Any,
     ) -> dict[str, dict[str, float]]:
-        """query id → document id → score, for the `top_k` best, or for those of `top_ranked`."""
+        """query id → document id → score, for the `top_k` best documents, or for those in `top_ranked`."""
         if self._index is None:
-            raise InputError("there is no corpus to search", "call `index` before `search`")
+            raise InputError("no corpus has been indexed", "call `index` before `search`")
         asked = {str(row["id"]): _query(row) for row in queries}
         if top_ranked is not None:
             return self._rerank(asked, top_ranked, top_k)
@@ -111,7 +111,7 @@ class CoilSearch:
     def _rerank(
         self, asked: Mapping[str, str], top_ranked: Mapping[str, Iterable[str]], top_k: int
     ) -> dict[str, dict[str, float]]:
-        """Empty documents are not in the index; as a candidate such a one comes back with the score 0."""
+        """Empty documents are not in the index; as candidates they score 0."""
         assert self._index is not None
         found = {}
         for name, query in asked.items():
@@ -132,7 +132,7 @@ def _query(row: Mapping[str, Any]) -> str:
     if not isinstance(text, str):
         raise InputError(
             f"the query {row['id']!r} is a {type(text).__name__}; expected a string",
-            "choose a task with text queries: COIL takes neither conversations nor images",
+            "choose a task with text queries; COIL supports neither conversations nor images",
         )
     instruction = row.get("instruction")
     return f"{text} {instruction}" if instruction else text

@@ -17,13 +17,13 @@ require("pyterrier", "pyterrier")
 import pandas as pd  # noqa: E402
 import pyterrier as pt  # noqa: E402
 
-AT_ONCE = 64  # queries that are answered together
+AT_ONCE = 64  # queries per batch
 
 
 class CoilRetriever(pt.Transformer):
-    """Queries in, results out: the k best documents for each of them, with docno, score and rank.
+    """Retrieves the k best documents for each query, with docno, score and rank.
 
-    `texts` adds the column text, for a reranker that reads texts. Columns of the queries are kept.
+    `texts` adds a text column, for rerankers that need the text. The columns of the queries are kept.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class CoilRetriever(pt.Transformer):
         return f"CoilRetriever({self._source.address!r}, k={how.k}, by={how.by!r}{filtered})"
 
     def fuse_rank_cutoff(self, k: int) -> CoilRetriever:
-        """The same with at most k results, for `retriever % k`."""
+        """The same retriever with at most k results, for `retriever % k`."""
         how = self._how if k >= self._how.k else replace(self._how, k=k)
         return CoilRetriever(self._source.index, how.k, how.by, how.filter, how.plain, self._texts)
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """The results of the queries in a frame."""
+        """Retrieve results for a frame of queries."""
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         columns = ["docno", "score", "rank", *(["text"] if self._texts else [])]
         rows: list[int] = []
@@ -70,10 +70,10 @@ class CoilRetriever(pt.Transformer):
 
 
 class CoilReranker(pt.Transformer):
-    """Results in, the same results with COIL's scores and ranks out; the scores are those of a search.
+    """Rescores the results of any system, as in `bm25 % 100 >> CoilReranker(index)`.
 
-    The documents must be in the index, whatever found them: `bm25 % 100 >> CoilReranker(index)`. Those that
-    are not are dropped with a warning.
+    The scores equal those of a search. Results whose documents are not in the index are dropped with a
+    warning.
     """
 
     def __init__(self, index: Given, by: By = "coil") -> None:
@@ -83,13 +83,13 @@ class CoilReranker(pt.Transformer):
         return f"CoilReranker({self._source.address!r}, by={self._by!r})"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """The results of a frame in their new order."""
+        """Rerank a frame of results."""
         pt.validate.result_frame(inp, extra_columns=["query"], context=self)
         index = self._source.index
         if not isinstance(index, IndexReader):
             raise InputError(
-                f"{self._source.address} is on a server, which does not rerank",
-                "give the reranker the path of the index",
+                f"{self._source.address} is a server, and servers do not rerank",
+                "pass the path of the index",
             )
         wanted = list(dict.fromkeys(inp["docno"].tolist()))
         missing = {doc_id for doc_id in wanted if not index.has(doc_id)}
@@ -116,7 +116,7 @@ class CoilReranker(pt.Transformer):
 
 
 def _columns(names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> dict[str, pd.Series]:
-    """Columns by their names; an empty frame has the types of a full one."""
+    """Columns by name, with the same types whether or not there are rows."""
     kinds = {"score": "float64", "rank": "int64"}
     return {
         name: pd.Series([row[place] for row in rows], dtype=kinds.get(name, "object"))
@@ -129,6 +129,6 @@ def _tell_missing(missing: set[str], wanted: int, address: str) -> None:
     if len(missing) == wanted:
         raise InputError(
             f"{address} has none of the {wanted:,} candidates, such as {shown}",
-            "rerank documents of the collection that the index was made from; ids are case-sensitive",
+            "check that the candidates come from the indexed collection; ids are case-sensitive",
         )
-    warnings.warn(f"{address} has no {shown}; such results are dropped", stacklevel=3)
+    warnings.warn(f"dropped results that are not in {address}: {shown}", stacklevel=3)

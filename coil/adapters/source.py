@@ -1,4 +1,4 @@
-"""Source: the index behind an adapter, and the passages that it finds there."""
+"""Source: the index behind an adapter, and the passages found in it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ OWN_KEYS = ("doc_id", "rank", "score", "share", "chunk", "explanation")
 
 
 class Source:
-    """An index that was handed over, or one that is opened when it is first needed.
+    """An index that is already open, or one that is opened on first use.
 
-    Only the path or address is kept in a copy for another process, never a token.
+    A pickled copy keeps only the path or address, never a token.
     """
 
     def __init__(self, given: Given) -> None:
         if not isinstance(given, IndexReader | RemoteIndex | str | Path):
             raise InputError(
                 f"the index is {show(given)}; expected an open index, its path, or the address of a server",
-                'give coil.open("notes.coil"), "notes.coil" or "http://127.0.0.1:8080"',
+                'pass coil.open("notes.coil"), "notes.coil" or "http://127.0.0.1:8080"',
             )
         self._open = given if isinstance(given, IndexReader | RemoteIndex) else None
         self.address = _address_of(given)
@@ -43,7 +43,7 @@ class Source:
         return Source, (self.address,)
 
     def __deepcopy__(self, memo: object) -> Source:
-        return self  # an index is shared: it may be used by several threads
+        return self  # indexes are shared: several threads may use one
 
     @property
     def index(self) -> Searchable:
@@ -77,11 +77,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Retrieval:
-    """What an adapter asks of an index; the names mean what they mean in `Index.search`.
+    """The search options of an adapter; see `Index.search` for their meaning.
 
-    `plain` is on here: queries come from people and language models who do not know the operators. Of a long
-    document a passage has only the chunk that scores best, or with `whole` all of its text. `explain` adds
-    the explanation of each score to the metadata, as a JSON object.
+    `plain` is on by default, because queries come from people and language models that do not know the
+    operators. For a long document, a passage is its best chunk, or with `whole` the full text. `explain`
+    adds the explanation of each score to the metadata, as a JSON object.
     """
 
     k: int = 10
@@ -106,7 +106,7 @@ class Retrieval:
 
 @dataclass(frozen=True)
 class Passage:
-    """A hit as frameworks take it: the fields of the document are metadata beside `OWN_KEYS`."""
+    """A hit in the form that frameworks expect; the metadata are the document's fields and `OWN_KEYS`."""
 
     doc_id: str
     text: str
@@ -120,7 +120,7 @@ def _text_of(hit: Hit, how: Retrieval) -> str:
 
 
 def _fields_of(hit: Hit) -> dict[str, Any]:
-    """A field that has the name of an own key is found under `field.NAME`."""
+    """A field whose name is one of `OWN_KEYS` is stored as `field.NAME`."""
     return {f"field.{name}" if name in OWN_KEYS else name: value for name, value in hit.fields.items()}
 
 

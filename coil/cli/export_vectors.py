@@ -1,4 +1,4 @@
-"""`coil export-vectors`: an index as Anserini's JSON vectors."""
+"""`coil export-vectors`: export an index to Anserini's JSON vectors."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from coil.texts.queries import read_queries
 @click.command("export-vectors")
 @click.argument("index", type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The .jsonl file to write.")
-@click.option("--queries", help="Also write the queries of this file, as Anserini searches for them.")
+@click.option("--queries", help="Also export the queries in this file.")
 @click.option(
     "--queries-out", type=click.Path(path_type=Path), help="With --queries: the .tsv file to write."
 )
 @click.option(
     "--scale", type=click.IntRange(1, LARGEST_SCALE), default=SCALE, show_default=True,
-    help="A weight is stored as the whole number nearest to this many times its value.",
+    help="Weights are multiplied by this and rounded to integers.",
 )  # fmt: skip
 @click.option("--contents/--no-contents", default=True, show_default=True, help="Include the texts.")
 @click.option("--model", metavar="FOLDER", help="The index's model folder, if it has moved.")
@@ -35,13 +35,13 @@ def command(
     contents: bool,
     model: str | None,
 ) -> None:
-    """Write an index whose token vectors are one wide (n_t = 1) as Anserini's JSON vectors.
+    """Export an index whose token vectors have width 1 (n_t = 1) to Anserini's JSON vectors.
 
     Each line is a text: {"id": ..., "contents": ..., "vector": {term: weight}}. The term "bank" has the
-    largest value of the word piece in the text, "-bank" the negated smallest; those that are not above 0 are
-    left out. The sum of products of a query's and a text's weights, divided by the square of --scale, is the
-    score of `coil search --by tokens`, up to rounding. The sentence vector is not exported. The file is read
-    back and compared before it gets its name. Long documents are one line per chunk: ID#0, ID#1, and so on.
+    largest value of the word piece in the text, "-bank" the negated smallest; weights that are not positive
+    are omitted. The sum of products of query and text weights, divided by the square of --scale, is the score
+    of `coil search --by tokens`, up to rounding. The sentence vector is not exported. The file is read back
+    and compared with the index. Long documents have one line per chunk: ID#0, ID#1, and so on.
 
     \b
       mkdir vectors
@@ -52,7 +52,7 @@ def command(
         -topicReader TsvInt -impact -pretokenized -output run.trec
     """
     if (queries is None) != (queries_out is None):
-        raise click.UsageError("--queries and --queries-out go together.")
+        raise click.UsageError("--queries requires --queries-out, and vice versa.")
     opened = open_index(index, model=model)
     with tqdm(total=len(opened), unit=" texts", disable=None, desc="writing") as bar:
         count = write_vectors(opened, out, scale, contents, bar.update)
@@ -61,5 +61,5 @@ def command(
         asked = list(read_queries(queries))
         written = write_queries(opened, asked, queries_out, scale)
         if written < len(asked):
-            click.echo(f"coil: {how_many(len(asked) - written, 'query')} without a term left out", err=True)
+            click.echo(f"coil: {how_many(len(asked) - written, 'query')} without terms skipped", err=True)
         click.echo(f"{how_many(written, 'query')} in {queries_out}")

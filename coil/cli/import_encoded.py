@@ -1,4 +1,4 @@
-"""`coil import-encoded`: an index of texts that the authors' code has encoded."""
+"""`coil import-encoded`: build an index from texts encoded by the authors' code."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ from coil.texts.corpora import read_documents
 )
 @click.option(
     "--model", required=True, metavar="FOLDER",
-    help="The model that the texts were encoded with, from `coil import-checkpoint`.",
+    help="The model that encoded the texts, converted with `coil import-checkpoint`.",
 )  # fmt: skip
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The index to create, NAME.coil.")
 @click.option(
     "--precision", type=click.Choice(["int8", "fp16", "fp32", "int8+fp16", "int8+fp32"]), default="fp16",
-    show_default=True, help="How vectors are stored; fp16 loses nothing of what was encoded with --fp16.",
+    show_default=True, help="How vectors are stored; fp16 is lossless for texts encoded with --fp16.",
 )  # fmt: skip
 def command(folders: tuple[str, ...], corpus: tuple[str, ...], model: str, out: Path, precision: Any) -> None:
-    """Make an index of texts that were encoded with the authors' COIL (github.com/luyug/COIL).
+    """Build an index from texts encoded by the authors' COIL (github.com/luyug/COIL).
 
-    FOLDER is what their `run_marco.py --do_encode` wrote: tok_reps.npy, tok_pids.npy, cls_reps.npy,
-    cls_pids.npy and offsets.pkl, or folders of them. No text is encoded again, so this takes minutes where
-    encoding takes hours; no code that the files might contain is run. Texts come from the corpus: an id there
-    is the number that was encoded, or D and the number. Documents that were not encoded are skipped and
-    counted.
+    FOLDER is the output of their `run_marco.py --do_encode`: tok_reps.npy, tok_pids.npy, cls_reps.npy,
+    cls_pids.npy and offsets.pkl, or a folder of such folders. Nothing is encoded again, and no code in the
+    files is executed. The texts are read from the corpus, whose ids must be the encoded numbers, optionally
+    with a leading D. Documents that were not encoded are skipped and counted.
 
     \b
       coil import-checkpoint hn-checkpoint/ --tokenizer bert-base-uncased/ --out coil-hn/
@@ -43,11 +42,11 @@ def command(folders: tuple[str, ...], corpus: tuple[str, ...], model: str, out: 
     """
     with tqdm(unit=" documents", disable=None, desc="importing") as bar:
         counts = import_encoded(folders, read_documents(*corpus), model, out, precision, bar.update)
-    for number, what in (
-        (counts.not_encoded, "of the corpus not encoded, and skipped"),
-        (counts.without_text, "encoded but not in the corpus, and skipped"),
-        (counts.different, "found as encoded, but without explanations: the text has other tokens"),
+    for number, noun, what in (
+        (counts.not_encoded, "document", "in the corpus but not encoded: skipped"),
+        (counts.without_text, "text", "encoded but not in the corpus: skipped"),
+        (counts.different, "document", "whose text does not match the encoded tokens: cannot be explained"),
     ):
         if number:
-            click.echo(f"coil: {how_many(number, 'document')} {what}", err=True)
+            click.echo(f"coil: {how_many(number, noun)} {what}", err=True)
     click.echo(f"{how_many(counts.documents, 'document')} in {out}")

@@ -1,4 +1,4 @@
-"""`coil mcp`: an index as tools for an assistant."""
+"""`coil mcp`: an index as MCP tools for an assistant."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from coil.indexes.opening import open_index
 @click.option("--allow-changes", is_flag=True, help="Also offer tools that add and delete documents.")
 @click.option("--model", metavar="FOLDER", help="The index's model folder, if it has moved.")
 def command(index: str, allow_changes: bool, model: str | None) -> None:
-    """Offer an index as tools of the Model Context Protocol (MCP), over standard input and output.
+    """Serve an index to an assistant through the Model Context Protocol (MCP), over stdin and stdout.
 
-    INDEX is the folder of an index, or the address of a server (http://127.0.0.1:8080). An assistant that
-    speaks MCP starts this command by itself and then has the tools search, explain and document. They only
-    read; --allow-changes adds the tools add and delete. What other processes change is seen at once. Needs
-    the mcp extra.
+    INDEX is an index folder or the address of a server (http://127.0.0.1:8080). The assistant starts this
+    command itself and gets the tools search, explain and document, which are read-only; --allow-changes adds
+    the tools add and delete. Changes by other processes are visible immediately. Requires the mcp extra.
 
     \b
-    What to put into the configuration of an assistant:
+    Add this to the configuration of the assistant:
       {"mcpServers": {"notes": {"command": "coil", "args": ["mcp", "/home/me/notes.coil"]}}}
     """
     given = Source(index).index if model is None else open_index(index, model=model)
-    from coil.adapters.mcp import make_server  # takes seconds: what is wrong with the index is told first
+    from coil.adapters.mcp import make_server  # slow to import: report a wrong index first
 
     make_server(given, writable=allow_changes).run("stdio")

@@ -91,7 +91,7 @@ class RemoteIndex:
 
     @property
     def url(self) -> str:
-        """The address of the index, from which `connect` gets it again."""
+        """The address of the index; `connect` accepts it."""
         return str(self._client.base_url).rstrip("/") + self._say.describe().path
 
     def close(self) -> None:

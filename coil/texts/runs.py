@@ -66,9 +66,9 @@ def read_run(source: Source) -> Run:
 def write_run(
     path: str | Path, rows: Iterable[tuple[str, Iterable[tuple[str, float]]]], tag: str = "coil"
 ) -> int:
-    """Write a run, whole or not at all, and return its number of lines.
+    """Write a run atomically and return its number of lines.
 
-    `rows` gives each query once: its id, and its documents as (doc_id, score).
+    `rows` contains each query once: its id, and its documents as (doc_id, score).
     """
     if Path(path).suffix.lower() in COMPRESSIONS:
         raise OutputError(

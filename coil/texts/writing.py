@@ -1,4 +1,4 @@
-"""Text files that are written whole or not at all."""
+"""Writes text files atomically."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 def write_whole(path: str | Path, write: Callable[[TextIO], T], example: str) -> T:
-    """Let `write` fill a file, which appears under its name only when it is complete.
+    """Write a file that appears under its name only when it is complete.
 
-    Until then, and after a failure, whatever stood there before stays. `example` is a name for the file, for
-    those who give that of a folder.
+    Until then, and after a failure, an existing file is kept. `example` is a file name for the error that
+    `path` is a folder.
     """
     try:
         target = Path(os.path.realpath(path))  # a link keeps pointing where it did
