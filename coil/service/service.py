@@ -246,14 +246,14 @@ class Service:
         return reply
 
     async def describe(self, name: str) -> bytes:
-        """Sizes and settings of an index."""
+        """Sizes and settings of an index; all of its lists are counted."""
         served = self._index(name)
 
-        def answer(_: float) -> bytes:
+        def answer(seconds: float) -> bytes:
             with served.reading() as index:
-                return _json(describe(index, name, self.writable))
+                return _json(describe(index, name, self.writable, seconds))
 
-        return await self._ask_alone(answer)
+        return await self._ask_alone(answer, slow=True)
 
     async def list_indexes(self) -> bytes:
         """The indexes by name; the first is the default."""
