@@ -303,10 +303,11 @@ class Service:
                 empty: list[str] = []
                 with received:
                     self._go_on()
-                    added = uploads.check(received, exact)
+                    added = uploads.check(received, exact, self._go_on)
                     before = index.version
                     try:
-                        index.update(uploads.read(received, exact), empty.extend, self._go_on)
+                        lines = uploads.read(received, exact, self._go_on)
+                        index.update(lines, empty.extend, self._go_on)
                     except _GivenUp as error:
                         if index.version != before:  # a long upload is committed in several parts
                             raise _given_up_halfway() from error
