@@ -100,7 +100,7 @@ def test_a_request_that_reads_is_sent_again_once() -> None:
 def test_a_change_is_not_sent_again() -> None:
     with _closing(every=2) as (url, asked), coil.connect(url, index="a") as index:
         for change in (lambda: index.delete(["a"]), lambda: index.update([{"id": "a", "text": "b"}])):
-            with pytest.raises(RemoteProblem, match="whether the change was made is not known"):
+            with pytest.raises(RemoteProblem, match="it is unknown whether the change was made"):
                 change()
             index.inspect()
         assert asked == ["indexes", "documents", "a", "documents", "a"]
@@ -135,8 +135,8 @@ def test_a_timeout_is_that_of_the_whole_answer(
     answer: Callable[[str, socket.socket], bool], changes: bool
 ) -> None:
     """A change whose answer did not come may have been made."""
-    told = r"did not answer within 0\.5 seconds"
-    told += "; whether the change was made is not known" if changes else r"\n  try: ask for less"
+    told = r"did not respond within 0\.5 seconds"
+    told += "; it is unknown whether the change was made" if changes else r"\n  try: ask for less"
 
     async def run(url: str) -> None:
         async with coil.connect_async(url, timeout=0.5) as index:
@@ -171,7 +171,9 @@ def test_another_server_is_told_when_connecting(value: object) -> None:
 
     with _serving(answer) as url:
         for go in (coil.connect, lambda url: asyncio.run(run(url))):
-            with pytest.raises(RemoteProblem, match=r"the server's answer.*\n  try: is it `coil serve`\?"):
+            with pytest.raises(
+                RemoteProblem, match=r"the server's response.*\n  try: check that it is `coil serve`"
+            ):
                 go(url)
 
 
@@ -201,9 +203,9 @@ def test_an_answer_of_another_form_is_a_problem_of_the_server(what: str, value: 
             await _ASKED[what](index)
 
     with _serving(answer) as url:
-        with coil.connect(url) as index, pytest.raises(RemoteProblem, match="the server's answer"):
+        with coil.connect(url) as index, pytest.raises(RemoteProblem, match="the server's response"):
             _ASKED[what](index)
-        with pytest.raises(RemoteProblem, match="the server's answer"):
+        with pytest.raises(RemoteProblem, match="the server's response"):
             asyncio.run(run(url))
 
 

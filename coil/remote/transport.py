@@ -1,4 +1,4 @@
-"""Transport: requests over connections that are kept, and what goes wrong on the way."""
+"""Transport: sends requests over persistent connections and translates network errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 KEPT_SECONDS = 2.0
 MOST_SECONDS = 1e6  # of a timeout: what every system can wait for
 _REMEDY = "check the address, and that `coil serve` is running there"
-_UNKNOWN = "send it again: a document takes the place of the one with its id, and what is deleted stays so"
+_UNKNOWN = "if no other client writes, it is safe to send it again"
 
 
 def http_library() -> Any:
@@ -35,7 +35,7 @@ def make_client(kind: str, address: str, token: str | None, timeout: float) -> A
         return getattr(httpx, kind)(base_url=address, headers=headers, timeout=most, limits=limits)
     except httpx.InvalidURL as error:
         reason = f"{address[:200]!r} is not the address of a server: {error}"
-        raise InputError(reason, "write it as http://127.0.0.1:8080") from error
+        raise InputError(reason, "use an address such as http://127.0.0.1:8080") from error
 
 
 def _token_bytes(token: object) -> bytes:
@@ -43,7 +43,7 @@ def _token_bytes(token: object) -> bytes:
     if not isinstance(token, str) or not token or not token.isprintable() or " " in token:
         found = "a string with spaces, line breaks or other invisible characters"
         found = found if isinstance(token, str) and token else "empty" if token == "" else show(token)
-        raise InputError(f"the token is {found}; expected one word", "strip() what was read from a file")
+        raise InputError(f"the token is {found}; expected one word", "strip() a token read from a file")
     return token.encode()
 
 
@@ -100,14 +100,14 @@ async def _exchange_async(client: httpx.AsyncClient, ask: Ask, end: float) -> tu
 
 
 def _end(client: Any) -> float:
-    """When the time of a request is over, a second try included."""
+    """When the time of a request is over, including a second attempt."""
     return time.monotonic() + float(client.timeout.read)
 
 
 def _check_time(end: float) -> None:
-    """httpx limits the time between two parts of an answer, which may go on for ever."""
+    """httpx limits the time between two parts of a response, not that of all parts."""
     if time.monotonic() > end:
-        raise http_library().ReadTimeout("the answer goes on")
+        raise http_library().ReadTimeout("the response is not complete")
 
 
 def _closed() -> tuple[type[Exception], ...]:
@@ -131,22 +131,22 @@ def _read(answer: httpx.Response, content: bytes) -> dict[str, Any]:
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise RemoteProblem("the server's answer is not JSON", ANOTHER) from error
+        raise RemoteProblem("the server's response is not JSON", ANOTHER) from error
     if not isinstance(value, dict):
-        raise RemoteProblem("the server's answer is not a JSON object", ANOTHER)
+        raise RemoteProblem("the server's response is not a JSON object", ANOTHER)
     return value
 
 
 def _failed(client: Any, ask: Ask, error: Exception) -> RemoteProblem:
     httpx = http_library()
     if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout):
-        what = f"{client.base_url} did not answer within {client.timeout.read:g} seconds"
+        what = f"{client.base_url} did not respond within {client.timeout.read:g} seconds"
         if ask.changes:
-            return RemoteProblem(f"{what}; whether the change was made is not known", _UNKNOWN)
+            return RemoteProblem(f"{what}; it is unknown whether the change was made", _UNKNOWN)
         return RemoteProblem(what, "ask for less, or connect with a longer timeout")
     return RemoteProblem(f"{client.base_url} cannot be reached: {error or type(error).__name__}", _REMEDY)
 
 
 def _open_end(client: Any, error: Exception) -> RemoteProblem:
     what = f"{client.base_url} closed the connection: {error or type(error).__name__}"
-    return RemoteProblem(f"{what}; whether the change was made is not known", _UNKNOWN)
+    return RemoteProblem(f"{what}; it is unknown whether the change was made", _UNKNOWN)

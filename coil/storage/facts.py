@@ -1,4 +1,4 @@
-"""Facts: what is in an index, counted without what is deleted."""
+"""Facts: counts of what is in an index, excluding deleted documents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from coil.storage.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class IndexFacts:
-    """What `coil inspect` tells. Rows, mentions and lists are those of documents that are there."""
+    """The data of `coil inspect`. Rows, mentions and lists exclude deleted documents."""
 
     folder: str
     model: dict[str, Any]
@@ -45,13 +45,13 @@ class IndexFacts:
     sentence_error: float
 
 
-_AT_ONCE = 1_000  # lists that are counted between two looks at the time
+_AT_ONCE = 1_000  # lists that are counted between two checks of the time
 
 
 def gather_facts(
     snapshot: Snapshot, unfinished: bool, longest: int, seconds: float | None = None
 ) -> IndexFacts:
-    """Count what a snapshot holds, once; the `longest` lists are named. SearchTimeout after the seconds."""
+    """Count the contents of a snapshot, once, including the keys of the `longest` lists."""
     known = snapshot.facts.get(longest)
     if known is None:
         deadline = None if seconds is None else time.monotonic() + seconds
@@ -127,7 +127,7 @@ def _list_lengths(segments: Sequence[LiveSegment]) -> Iterator[tuple[str, int]]:
 
 
 def count_living(live: LiveSegment) -> NDArray[np.int64]:
-    """How many mentions of rows that are there each list has. [lists]"""
+    """The number of mentions of living rows in each list. [lists]"""
     offsets = live.segment.list_offsets.astype(np.int64)
     if live.alive is None:
         return np.diff(offsets)
