@@ -2,7 +2,8 @@
 
 Python ends a daemon thread when it comes back from compiled code while the process ends. C is fine with that;
 C++ and Rust (onnxruntime, tokenizers, torch, our own kernels) are not, and the process aborts. And what a
-thread has locked or half changed within any library, SQLite too, stays so in a process that is forked.
+thread has locked or half changed within any library, SQLite too, stays so in a process that is forked. So
+does a module that a thread was importing: Python never unlocks it there.
 
 A call that needs a lock takes it within the call, and that lock is taken nowhere else: a thread that held it
 while it waits for a fork would hold up the calls that the fork waits for.
@@ -93,7 +94,7 @@ class Calls:
 
 
 _calls = Calls()
-compiled_code = _calls.guarded
+compiled_code = importing = _calls.guarded
 atexit.register(_calls.end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(

@@ -154,6 +154,38 @@ def test_a_forked_process_searches(bundled: Path, tmp_path: Path, kind: str, tim
     assert (done.returncode, done.stderr) == (0, "")
 
 
+IMPORTING = """
+import faulthandler, os, sys, threading, time, coil
+class Slow:  # the module that is looked for is locked meanwhile
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[2]:
+            sys.meta_path.remove(self)
+            begun.set()
+            time.sleep(0.5)
+index, begun = coil.open(sys.argv[1]), threading.Event()
+sys.meta_path.insert(0, Slow())
+def ask():
+    return str(index.explain("river", index.search("river bank", k=1)[0].doc_id))
+thread = threading.Thread(target=ask)
+thread.start()
+assert begun.wait(60)
+child = os.fork()
+if not child:
+    faulthandler.dump_traceback_later(20, exit=True)
+    ask()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+thread.join()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.parametrize("module", ["onnxruntime", "coil._native", "coil.explanations.table"])
+def test_a_fork_waits_for_modules_that_the_first_search_loads(bundled: Path, module: str) -> None:
+    done = _run(IMPORTING, bundled, module)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 JUST_TAKEN = """
 import os, sys, threading, time
 from coil.forks import make_lock

@@ -11,7 +11,7 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.compiled import compiled_code
+from coil.compiled import compiled_code, importing
 from coil.errors import MissingModelFile, ModelError, OptionMismatch, WrongShape
 from coil.forks import cached, make_lock
 from coil.vectors.encoder import BatchEncoder
@@ -129,7 +129,8 @@ def load_onnxruntime() -> Any:
     Since version 1.29 it starts a thread that uploads when it is imported; only a variable stops that.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    import onnxruntime
+    with importing():
+        import onnxruntime
 
     onnxruntime.disable_telemetry_events()
     return onnxruntime
