@@ -113,8 +113,9 @@ def test_the_end_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads by /proc")
 def test_no_thread_of_telemetry_is_started() -> None:
     code = (
-        "import os; from coil.vectors.onnx_encoder import load_onnxruntime\n"
+        "import os, time; from coil.vectors.onnx_encoder import load_onnxruntime\n"
         "before = os.listdir('/proc/self/task'); load_onnxruntime()\n"
+        "time.sleep(1)  # the thread that has imported it ends\n"
         "assert os.listdir('/proc/self/task') == before"
     )
     assert _run(code).stderr == ""

@@ -11,7 +11,7 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.compiled import compiled_code, importing
+from coil.compiled import compiled_code, import_undisturbed
 from coil.errors import MissingModelFile, ModelError, OptionMismatch, WrongShape
 from coil.forks import cached, make_lock
 from coil.vectors.encoder import BatchEncoder
@@ -129,9 +129,7 @@ def load_onnxruntime() -> Any:
     Since version 1.29 it starts a thread that uploads when it is imported; only a variable stops that.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    with importing():
-        import onnxruntime
-
+    onnxruntime: Any = import_undisturbed("onnxruntime")
     onnxruntime.disable_telemetry_events()
     return onnxruntime
 
