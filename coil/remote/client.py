@@ -88,6 +88,11 @@ class RemoteIndex:
     def __repr__(self) -> str:
         return f"<coil.RemoteIndex {self.name!r} at {self._client.base_url}>"
 
+    @property
+    def url(self) -> str:
+        """The address of the index; `connect` accepts it."""
+        return str(self._client.base_url).rstrip("/") + self._say.describe().path
+
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
