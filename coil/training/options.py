@@ -29,6 +29,7 @@ class TrainingOptions:
     sentence_norm: SentenceNorm = _option(
         "none", "LayerNorm on the sentence vector, or unit length before its projection."
     )
+    non_negative: bool = _option(False, "Floor token vectors at 0; with --n-t 1 they are term weights.")
     list_key: ListKeyKind = _option("wordpiece", "Which tokens share an inverted list.")
     unlisted: Unlisted = _option("nothing", "Which tokens get no list.")
     floor: bool = _option(True, "Floor each query token's part at 0.")
@@ -128,6 +129,11 @@ class TrainingOptions:
             )
         if self.token_only and not ((self.n_t or self.alpha) and self.n_c):
             raise OptionMismatch("--token-only needs both parts of the score", "set --token-only 0")
+        if self.token_init == "principal" and self.non_negative:
+            raise OptionMismatch(
+                "principal directions point both ways, so half of what they give would be floored at 0",
+                "use --token-init random with --non-negative",
+            )
         if self.sentence_init == "principal" and self.sentence_norm == "layer":
             raise OptionMismatch(
                 "a LayerNorm undoes the principal directions", "use --sentence-norm unit or none"
@@ -158,6 +164,7 @@ class TrainingOptions:
             n_c=self.n_c,
             pooling=self.pooling,
             sentence_norm=self.sentence_norm,
+            non_negative=self.non_negative,
             profile=ScoringProfile(
                 floor=self.floor,
                 list_key=self.list_key,

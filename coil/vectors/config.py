@@ -26,7 +26,8 @@ class ModelConfig:
     `n_t`: width of the token vectors, 0 for a dense retriever. `n_c`: width of the sentence vector, 0 for
     COIL-tok. `pooling`: the sentence vector comes from the first token ("cls", the paper) or the mean of
     all. `sentence_norm`: "layer" puts a LayerNorm on the sentence vector ("when useful", section 4),
-    "unit" scales the pooled vector to length 1 before its projection.
+    "unit" scales the pooled vector to length 1 before its projection. `non_negative`: token vectors are
+    floored at 0, so with n_t = 1 a token vector is a term weight.
     """
 
     n_t: int = 32
@@ -34,6 +35,7 @@ class ModelConfig:
     pooling: Pooling = "cls"
     sentence_norm: SentenceNorm = "none"
     profile: ScoringProfile = ScoringProfile()
+    non_negative: bool = False
 
     def __post_init__(self) -> None:
         if self.n_t < 0 or self.n_c < 0 or self.n_t + self.n_c == 0:
@@ -42,6 +44,10 @@ class ModelConfig:
             )
         if max(self.n_t, self.n_c) > WIDEST:
             raise OptionMismatch(f"n_t is {self.n_t} and n_c is {self.n_c}; the limit is {WIDEST:,}")
+        if self.non_negative and not self.n_t:
+            raise OptionMismatch(
+                "non_negative is about token vectors, but n_t is 0", "set n_t to 1 for term weights"
+            )
         for name, allowed in (("pooling", get_args(Pooling)), ("sentence_norm", get_args(SentenceNorm))):
             if getattr(self, name) not in allowed:
                 raise OptionMismatch(
@@ -64,6 +70,7 @@ class ModelConfig:
             "pooling": self.pooling,
             "sentence_norm": self.sentence_norm,
             "profile": self.profile.to_json(),
+            **({"non_negative": True} if self.non_negative else {}),  # older models do not have the key
         }
 
     def save(self, folder: Path) -> None:
@@ -81,9 +88,9 @@ class ModelConfig:
             )
         value = read_json(path)
         expected = {"format", "n_t", "n_c", "pooling", "sentence_norm", "profile"}
-        if set(value) != expected:
+        if set(value) - {"non_negative"} != expected:
             raise OptionMismatch(
-                f"{path} must have exactly the keys {', '.join(sorted(expected))}; "
+                f"{path} must have the keys {', '.join(sorted(expected))} and may have non_negative; "
                 f"found {', '.join(sorted(value))[:200]}",
                 COPY,
             )
@@ -92,6 +99,8 @@ class ModelConfig:
         profile = ScoringProfile.from_json(value.pop("profile"), str(path))
         if type(value["n_t"]) is not int or type(value["n_c"]) is not int:
             raise OptionMismatch(f"{path}: n_t and n_c must be whole numbers", COPY)
+        if type(value.get("non_negative", False)) is not bool:
+            raise OptionMismatch(f"{path}: non_negative must be true or false", COPY)
         try:
             return cls(profile=profile, **value)
         except OptionMismatch as error:

@@ -385,9 +385,12 @@ def _real_tokens(batch: list[Tokens], files: ModelFiles, width: int) -> NDArray[
 
 
 def _cosines(a: NDArray[np.float32], b: NDArray[np.float32]) -> list[float]:
-    """Row by row."""
+    """Row by row; of term weights, which have no direction, one over all of them."""
+    if a.shape[-1] == 1:
+        a, b = a.reshape(1, -1), b.reshape(1, -1)
+    zero = ~a.any(axis=-1) & ~b.any(axis=-1)  # equal, though without a direction
     norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
-    return list(((a * b).sum(axis=-1) / np.maximum(norms, 1e-12)).tolist())
+    return list(np.where(zero, 1.0, (a * b).sum(axis=-1) / np.maximum(norms, 1e-12)).tolist())
 
 
 @contextlib.contextmanager

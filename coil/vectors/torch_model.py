@@ -24,6 +24,8 @@ _MISSING = "copy the whole model folder, or train the model again"
 class CoilModel(nn.Module):
     """LM(text) → v_i = W_tok LM(text, i) + b_tok for each token, v_cls = W_cls LM(text, CLS) + b_cls.
 
+    A non-negative model floors v_i at 0: with n_t = 1 it is a term weight, as in DeepCT.
+
     α, β and γ of the scoring profile are learned where its weight is BM25's: each is its value in the
     configuration times e^x, so it stays positive, and one that is 0 stays 0.
     """
@@ -34,6 +36,8 @@ class CoilModel(nn.Module):
         self.backbone = backbone
         width = int(backbone.config.hidden_size)  # type: ignore[union-attr, arg-type]
         self.tok_proj = nn.Linear(width, config.n_t) if config.n_t else None
+        if self.tok_proj is not None and config.non_negative:
+            nn.init.ones_(self.tok_proj.bias)  # a weight of 1 to start from: below 0 there is no gradient
         self.cls_proj = nn.Linear(width, config.n_c) if config.n_c else None
         self.cls_norm = nn.LayerNorm(config.n_c) if config.n_c and config.sentence_norm == "layer" else None
         self.log_factors = nn.Parameter(torch.zeros(3)) if config.profile.weight == "bm25" else None
@@ -45,10 +49,17 @@ class CoilModel(nn.Module):
 
     def vectors(self, hidden: Tensor, attention_mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """The language model's states [batch, length, width] → the same."""
-        tokens = self.tok_proj(hidden) if self.tok_proj is not None else None
+        tokens = self.token_vectors(hidden)
         if self.cls_proj is None:
             return tokens, None
         return tokens, self.sentence(self.pool(hidden, attention_mask))
+
+    def token_vectors(self, hidden: Tensor) -> Tensor | None:
+        """[batch, length, width] → [batch, length, n_t]."""
+        if self.tok_proj is None:
+            return None
+        tokens: Tensor = self.tok_proj(hidden)
+        return tokens.relu() if self.config.non_negative else tokens
 
     def sentence(self, pooled: Tensor) -> Tensor:
         """[batch, width] → sentence vectors [batch, n_c]."""
