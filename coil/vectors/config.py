@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from coil.errors import MissingModelFile, OptionMismatch
 from coil.tokens.model_json import COPY, read_json
@@ -15,6 +15,7 @@ CONFIG_FILE = "coil.json"
 FORMAT = 1
 WIDEST = 1 << 16  # dimensions of a vector
 
+Shape = TypeVar("Shape")
 Pooling = Literal["cls", "mean"]
 SentenceNorm = Literal["none", "layer", "unit"]
 
@@ -105,3 +106,36 @@ class ModelConfig:
             return cls(profile=profile, **value)
         except OptionMismatch as error:
             raise OptionMismatch(f"{path}: {error.reason}", error.remedy or COPY) from error
+
+
+def save_shape(shape: Any, path: Path) -> None:
+    """Write the shape of a model that is not COIL's: a dataclass of whole numbers and choices."""
+    path.write_text(json.dumps({"format": FORMAT, **asdict(shape)}, indent=2) + "\n", encoding="utf-8")
+
+
+def load_shape(kind: type[Shape], path: Path, what: str) -> Shape:
+    """Read what `save_shape` wrote; anything missing, unknown or of another type is an error."""
+    if not (path.exists() or path.is_symlink()):
+        raise MissingModelFile(
+            f"{path} is missing: {path.parent} is not {what}", f"train {what} with `coil train --kind`"
+        )
+    value = read_json(path)
+    kinds = get_type_hints(kind)
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    if set(value) != {"format", *names}:
+        raise OptionMismatch(
+            f"{path} must have exactly the keys format, {', '.join(names)}; "
+            f"found {', '.join(sorted(value))[:200]}",
+            COPY,
+        )
+    if value.pop("format") != FORMAT:
+        raise OptionMismatch(f"{path} does not have the format {FORMAT}", "upgrade coil-ir")
+    for name in names:
+        choices = get_args(kinds[name])
+        if value[name] not in choices if choices else type(value[name]) is not kinds[name]:
+            expected = f"one of {', '.join(choices)}" if choices else f"of type {kinds[name].__name__}"
+            raise OptionMismatch(f"{path}: {name} is {str(value[name])[:40]}; it must be {expected}", COPY)
+    try:
+        return kind(**value)
+    except OptionMismatch as error:
+        raise OptionMismatch(f"{path}: {error.reason}", error.remedy or COPY) from error
