@@ -11,11 +11,19 @@ from dataclasses import Field, fields
 from typing import Any, get_args, get_type_hints
 
 from coil.errors import OptionMismatch
-from coil.systems.system import Reranker, Retriever
+from coil.systems.system import Fuser, Reranker, Retriever
 
-System = Retriever | Reranker
+System = Retriever | Reranker | Fuser
 
-SYSTEMS: dict[str, str] = {}
+SYSTEMS: dict[str, str] = {
+    "bm25s": "coil.systems.bm25s:Bm25s",
+    "bm25": "coil.systems.coil:OwnBm25",
+    "coil": "coil.systems.coil:Coil",
+    "coil-full": "coil.systems.coil:CoilFull",
+    "coil-tok": "coil.systems.coil:CoilTok",
+    "dense": "coil.systems.coil:Dense",
+    "hybrid": "coil.systems.hybrid:Hybrid",
+}
 """Name → `module:Class`."""
 
 OWN_FIELDS = ("name", "model")  # of a system, which are not options

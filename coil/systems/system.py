@@ -6,9 +6,16 @@ text. A system is cheap to construct: models are loaded when they are first need
 what it has methods for:
 
 - a `Retriever` searches a collection by itself: `index` once, then `search`;
-- a `Reranker` reorders the candidates of a retriever;
+- a `Reranker` reorders the candidates of a retriever from their texts, a `StoredReranker` from its own index;
+- a `Fuser` merges the answers of other systems;
 - a `Trainable` learns its model from pairs: `fit` writes a model folder, which the `model` of the next
   instance then names.
+
+What is expensive is kept under a digest of what it depends on: of an index, the class, the model and all
+options, unless the class has a method `index_inputs` that names fewer; of a trained model, likewise, with
+`training_inputs`. Systems that agree on them share it. A class with `continues_index = True` finds in its
+folder what an interrupted `index` left there, and one with `needs_model = True` has no model unless one is
+trained or named.
 
 Order, everywhere: score descending, and between equal scores the order of the documents in the collection.
 Scores are finite numbers, and a document occurs at most once in an answer.
@@ -100,6 +107,35 @@ class Reranker(Protocol):
         `candidates` gives, for a query id, the ids of its documents; `documents` is the whole collection in
         its order, read from disk where it is large, so look up only what is needed.
         """
+
+
+@runtime_checkable
+class StoredReranker(Protocol):
+    """Reorders candidates with what `index` of the same class has stored."""
+
+    @property
+    def name(self) -> str:
+        """The label in tables."""
+
+    def index(self, documents: Iterable[Document], folder: Path) -> None:
+        """As that of a `Retriever`."""
+
+    def rerank_stored(
+        self, queries: Sequence[Query], candidates: Mapping[str, Sequence[str]], folder: Path
+    ) -> Iterator[Answered]:
+        """All candidates of each query that are in the index, in a new order."""
+
+
+@runtime_checkable
+class Fuser(Protocol):
+    """Merges what other systems have found for a query."""
+
+    @property
+    def name(self) -> str:
+        """The label in tables."""
+
+    def fuse(self, answers: Sequence[Answered], k: int, place: Callable[[str], int]) -> Answered:
+        """One answer for one query; `place` gives the place of a document in the collection."""
 
 
 @runtime_checkable
