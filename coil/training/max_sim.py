@@ -25,9 +25,10 @@ class MaxSim:
         self, queries: TextVectors, passages: TextVectors, sources: Tensor, factors: Tensor | None = None
     ) -> BatchScores:
         """All scores, in the place of those of COIL's tokens; sources and factors do not matter."""
+        if not (len(queries.vectors) and len(passages.vectors)):
+            return BatchScores(queries.vectors.new_zeros((queries.n_texts, passages.n_texts)), None)
         lengths = passages.lengths
-        longest = max(1, int(lengths.max()))
-        per_block = max(1, self._at_once // max(1, len(queries.vectors) * longest))
+        per_block = max(1, self._at_once // (len(queries.vectors) * int(lengths.max())))
         starts = lengths.cumsum(0) - lengths
         scores = []
         for begin in range(0, passages.n_texts, per_block):
@@ -46,7 +47,8 @@ class MaxSim:
         """The mention that is nearest to each query mention in each passage, [query mentions, passages]."""
         within = torch.arange(max(1, int(lengths.max())), device=queries.device)
         real = within < lengths[:, None]  # [passages, length]
-        mentions = (starts[:, None] + within).clamp_max(max(0, len(passages) - 1))
+        last = len(passages) - 1  # what lies beyond is masked
+        mentions = (starts[:, None] + within).clamp_max(last)
         products = torch.einsum("qn,dln->qdl", queries, passages[mentions])
         nearest = products.masked_fill(~real, float("-inf")).argmax(-1)
-        return (starts + nearest).clamp_max(max(0, len(passages) - 1))
+        return (starts + nearest).clamp_max(last)
