@@ -14,11 +14,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from coil.cli.main import run
-from coil.errors import CoilError, MissingModelFile, ModelError, OptionMismatch, WrongShape
+from coil.errors import CoilError, InputError, MissingModelFile, ModelError, OptionMismatch, WrongShape
 from coil.tokens.tokenizer import Tokenizer
 from coil.training.batches import BatchPlan
 from coil.training.learner import Learner, Setting
 from coil.training.options import TrainingOptions
+from coil.training.prepared_pairs import prepare_pairs
 from coil.training.processes import Processes
 from coil.training.starting_point import starting_model
 from coil.training.train import TrainingFiles, make_learner, train
@@ -304,3 +305,50 @@ def test_texts_of_the_wrong_length_are_refused(base: Path, pairs: list[Path], tm
         train(files, replace(COLBERT, document_length=90), "cpu")
     train(files, replace(CROSS, document_length=78, steps=1), "cpu")
     assert CrossEncoder.from_pretrained(tmp_path / "m").shape.length == 80
+
+
+# Prepared pairs
+
+
+def test_prepared_pairs_train_the_same_model_and_are_made_once(
+    base: Path, pairs: list[Path], negatives: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = replace(TINY, steps=4, validation_queries=4)
+    weights = []
+    for name, prepared in (("plain", None), ("first", tmp_path / "kept"), ("second", tmp_path / "kept")):
+        if name == "second":  # nothing is tokenized any more
+            monkeypatch.setattr("coil.training.prepared_pairs.load_pairs", None)
+        files = TrainingFiles(pairs, str(base), tmp_path / name, [negatives], prepared=prepared)
+        train(files, options, "cpu")
+        weights.append(load_file(tmp_path / name / "model.safetensors"))
+    for other in weights[1:]:
+        assert all(torch.equal(weight, other[name]) for name, weight in weights[0].items())
+
+
+def test_prepared_pairs_are_told_apart_and_damage_is_named(
+    base: Path, pairs: list[Path], negatives: Path, tmp_path: Path
+) -> None:
+    tokenizer = Tokenizer.from_file(base / "tokenizer.json")
+    kept = tmp_path / "kept"
+    prepare_pairs(kept, pairs, [negatives], base, tokenizer, TINY)
+    for changes in (
+        {},
+        {"lr": 1.0},
+        {"n_t": 9},
+        {"kind": "cross-encoder"},
+    ):  # which the tokens do not depend on
+        prepare_pairs(kept, pairs, [negatives], base, tokenizer, replace(TINY, **changes))  # type: ignore[arg-type]
+        assert len(list(kept.iterdir())) == 1
+    for changes in ({"seed": 1}, {"list_key": "word"}, {"document_length": 40}, {"validation_queries": 2}):
+        before = len(list(kept.iterdir()))
+        prepare_pairs(kept, pairs, [negatives], base, tokenizer, replace(TINY, **changes))  # type: ignore[arg-type]
+        assert len(list(kept.iterdir())) == before + 1
+    prepare_pairs(kept, pairs, [], base, tokenizer, TINY)
+    assert len(list(kept.iterdir())) == 6
+    for arrays in kept.glob("*/pairs.safetensors"):
+        arrays.write_bytes(arrays.read_bytes()[:100])
+    with pytest.raises(InputError, match="damaged") as caught:
+        prepare_pairs(kept, pairs, [negatives], base, tokenizer, TINY)
+    assert "delete that folder" in caught.value.remedy
+    with pytest.raises(InputError, match=r"none\.jsonl cannot be read"):
+        prepare_pairs(kept, [tmp_path / "none.jsonl"], [], base, tokenizer, TINY)

@@ -6,6 +6,7 @@ checkpoints, validation and progress. A learner has what differs: the model, and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -30,6 +31,7 @@ class Setting:
     tokenizer: Tokenizer
     data: PairData
     base: Path
+    tell: Callable[[str], object] = lambda text: None  # hears what is going on
 
 
 class Learner(Protocol):

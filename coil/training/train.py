@@ -9,7 +9,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -20,16 +20,19 @@ import torch
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from coil.errors import OptionMismatch, OutputError, TrainingDiverged, require
+from coil.errors import OptionMismatch, OutputError, TrainingDiverged
 from coil.tokens.list_keys import ListKeys
+from coil.tokens.tokenizer import Tokenizer
 from coil.training.batches import BatchPlan
 from coil.training.bi_encoding import BiEncoding
 from coil.training.checkpoints import latest_checkpoint, load_checkpoint, save_checkpoint
 from coil.training.cross_encoding import CrossEncoding
 from coil.training.learner import Learner, Setting
+from coil.training.metrics_file import Metrics, open_metrics
 from coil.training.options import TrainingOptions
 from coil.training.outcome import Outcome
 from coil.training.pair_data import PairData, load_pairs
+from coil.training.prepared_pairs import prepare_pairs
 from coil.training.processes import Processes
 from coil.training.query_writing import QueryWriting
 from coil.training.starting_point import load_tokenizer, set_training, starting_model
@@ -54,6 +57,7 @@ class TrainingFiles:
     negatives: Sequence[Path] = ()
     teacher: Path | None = None
     corpus: str | None = None
+    prepared: Path | None = None  # where tokenized pairs are kept for other runs
 
 
 @dataclass(frozen=True)
@@ -96,17 +100,14 @@ def train(
     model = starting_model(base, options, tokenizer)
     data_folder = files.out / f"tokens-{processes.rank}"
     try:
-        data = load_pairs(
-            data_folder, files.pairs, tokenizer, ListKeys(options.config.profile, tokenizer), options.lengths,
-            options.validation_queries, options.seed, files.negatives, files.teacher, files.corpus,
-        )  # fmt: skip
+        data = _load(files, base, tokenizer, options, processes, data_folder)
         tell(f"{len(data.training):,} pairs to train on, {len(data.held_out):,} held out to validate")
         model.to(processes.device)
         before = model.backbone_weights() if options.average else {}
-        setting = Setting(options, processes, tokenizer, data, base)
+        setting = Setting(options, processes, tokenizer, data, base, tell)
         learner = make_learner(setting, model)
         sources = input_digest(base, files, data)
-        with _metrics(files.out, processes.first, tensorboard) as metrics:
+        with open_metrics(files.out, processes.first, tensorboard) as metrics:
             run = _Run(files.out, setting, learner, metrics, sources, tell)
             report = run.go(resume, started)
             if options.average and not report.interrupted:
@@ -122,6 +123,31 @@ def train(
     if processes.first and not report.interrupted:
         save_model(files.out, learner, setting)
     return report
+
+
+def _load(
+    files: TrainingFiles,
+    base: Path,
+    tokenizer: Tokenizer,
+    options: TrainingOptions,
+    processes: Processes,
+    folder: Path,
+) -> PairData:
+    if files.prepared is None:
+        keys = ListKeys(options.config.profile, tokenizer)
+        return load_pairs(
+            folder, files.pairs, tokenizer, keys, options.lengths, options.validation_queries, options.seed,
+            files.negatives, files.teacher, files.corpus,
+        )  # fmt: skip
+    if files.corpus is not None:
+        raise OptionMismatch("prepared pairs have no documents of a corpus", "leave --prepared out")
+    if not processes.first:  # the first process prepares, the others then find it
+        processes.wait()
+    given = files.prepared, files.pairs, files.negatives, base, tokenizer, options
+    data = prepare_pairs(*given)
+    if processes.first:
+        processes.wait()
+    return data
 
 
 def make_learner(setting: Setting, model: BackboneModel) -> Learner:
@@ -177,7 +203,7 @@ class _Run:
         out: Path,
         setting: Setting,
         learner: Learner,
-        metrics: _Metrics,
+        metrics: Metrics,
         sources: str,
         tell: Callable[[str], object],
     ) -> None:
@@ -316,48 +342,3 @@ def _interruptible() -> Iterator[Any]:
         yield lambda: bool(asked)
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-class _Metrics:
-    """metrics.jsonl, and TensorBoard events where asked for."""
-
-    def __init__(self, path: Path | None, board: Any) -> None:
-        self._path, self._board = path, board
-
-    def forget_after(self, step: int) -> None:
-        """Drop lines of steps that a resumed run does again, and its second line about the start."""
-        if self._path is None or not self._path.is_file():
-            return
-        kept = []
-        for line in self._path.read_text(encoding="utf-8").splitlines():
-            with suppress(ValueError):  # a kill may have cut the last line off
-                if json.loads(line)["step"] <= step and line + "\n" not in kept:
-                    kept.append(line + "\n")
-        partial = self._path.with_name(".metrics.partial")
-        partial.write_text("".join(kept), encoding="utf-8")
-        partial.replace(self._path)
-
-    def write(self, values: dict[str, Any]) -> None:
-        """Add one line."""
-        if self._path is not None:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(values) + "\n")
-        if self._board is not None:
-            for name, value in values.items():
-                if name != "step":
-                    self._board.add_scalar(name, value, values["step"])
-
-
-@contextmanager
-def _metrics(out: Path, first: bool, tensorboard: bool) -> Iterator[_Metrics]:
-    board = None
-    if first and tensorboard:
-        require("tensorboard", "train")
-        from torch.utils.tensorboard import SummaryWriter
-
-        board = SummaryWriter(str(out / "tensorboard"))
-    try:
-        yield _Metrics(out / "metrics.jsonl" if first else None, board)
-    finally:
-        if board is not None:
-            board.close()
