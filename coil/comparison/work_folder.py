@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coil import __version__
 from coil.errors import IndexLocked, OutputError
+from coil.metrics.machine import versions
 from coil.storage.lock import writer_lock
 
 FACTS_FILE, CONTENT = "kept.json", "content"
@@ -133,7 +133,7 @@ class WorkFolder:
 
     def kept(self, what: str, inputs: Mapping[str, Any]) -> Kept:
         """What depends on these inputs, whether or not it is there."""
-        every = {"format": _FORMAT, "coil": __version__, **inputs}
+        every = {"format": _FORMAT, **versions("coil-ir"), **inputs}
         return Kept(self.path / what / digest_of(every), every)
 
 
