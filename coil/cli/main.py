@@ -28,6 +28,7 @@ VERBS = {
     "search": "Search an index.",
     "serve": "Serve indexes over HTTP, with a search page.",
     "verify": "Check every byte of an index.",
+    "compare": "Compare retrieval systems on a test collection.",
     "bench": "Measure how fast the search core is on this machine.",
     "demo": "Search the documentation of Python's standard library.",
     "evaluate": "Measure runs against judgements.",

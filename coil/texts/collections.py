@@ -9,7 +9,8 @@
 | MS MARCO documents, `dev` | msmarco-docs.tsv | msmarco-docdev-queries.tsv | msmarco-docdev-qrels.tsv |
 | the same, `trec-dl-2019` | msmarco-docs.tsv | msmarco-test2019-queries.tsv | 2019qrels-docs.txt |
 
-each file also compressed. Any of the three may be named apart, and then need not be in the folder.
+each file also compressed; split `train` likewise, with MS MARCO's names. Any of the three may be named apart,
+and then need not be in the folder.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ from coil.texts.values import Query
 Splits = Mapping[str, tuple[str, str]]
 _PASSAGES: Splits = {
     "dev": ("queries.dev.small.tsv", "qrels.dev.small.tsv"),
+    "train": ("queries.train.tsv", "qrels.train.tsv"),
     "trec-dl-2019": ("msmarco-test2019-queries.tsv", "2019qrels-pass.txt"),
 }
 _DOCUMENTS: Splits = {
     "dev": ("msmarco-docdev-queries.tsv", "msmarco-docdev-qrels.tsv"),
+    "train": ("msmarco-doctrain-queries.tsv", "msmarco-doctrain-qrels.tsv"),
     "trec-dl-2019": ("msmarco-test2019-queries.tsv", "2019qrels-docs.txt"),
 }
 MARCO: dict[str, Splits] = {"collection.tsv": _PASSAGES, "msmarco-docs.tsv": _DOCUMENTS}
