@@ -14,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from coil.errors import require
 from coil.indexes.building import open_build
 from coil.indexes.opening import open_index
+from coil.systems.fitting import fit_model
 from coil.systems.system import Answered, Say, TrainingData, option, silent
 from coil.texts.values import Document, Query
 from coil.tokens.profile import PAPER, WORDS, By
@@ -67,15 +67,9 @@ class Coil:
 
     def fit(self, data: TrainingData, folder: Path, say: Say = silent) -> None:
         """Train as `coil train` does, and export to ONNX."""
-        for module in ("torch", "transformers", "accelerate"):
-            require(module, "train")
-        from coil.training.train import TrainingFiles, train
+        fit_model(self.recipe(data.recipe), data, folder, say)
         from coil.vectors.export import export_model
 
-        files = TrainingFiles(data.pairs, data.base, folder, data.negatives, corpus=data.corpus)
-        report = train(files, self.recipe(data.recipe), data.device, resume=any(folder.iterdir()), say=say)
-        if report.interrupted:
-            raise KeyboardInterrupt
         say("exporting to ONNX")
         export_model(folder, ["fp32", "int8"])
 

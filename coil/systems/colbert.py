@@ -52,11 +52,11 @@ class ColBert:
         fit_model(self.recipe(data.recipe), data, folder, say)
 
     def index(self, documents: Iterable[Document], folder: Path) -> None:
-        """Encode all documents; longer ones are cut off at the length of the model."""
+        """Encode all documents that have a text; longer ones are cut off at the length of the model."""
         from coil.systems.max_sim_index import write_vectors
 
         use_threads(self.threads)
-        write_vectors(folder, self._encoder.encode_documents(documents))
+        write_vectors(folder, self._encoder.encode_documents(d for d in documents if not d.is_empty))
 
     def search(self, queries: Sequence[Query], k: int, folder: Path) -> Iterator[Answered]:
         """Score every document for one query at a time."""

@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 
 from coil.errors import WrongShape
+from coil.systems.pytorch import batch_tokens, pad_ids
 from coil.texts.values import Document
 from coil.tokens.tokenizer import Tokenizer
 from coil.vectors.encoder import equal_batches, padded_length
 from coil.vectors.late_interaction import LateInteractionModel, fill_up
 from coil.vectors.model_files import TOKENIZER_FILE
 
-BATCH_TOKENS = {"cpu": 4096, "cuda": 131_072}
 _WINDOW = 1024  # documents that are sorted by length together
 
 
@@ -51,7 +51,7 @@ class ColBertEncoder:
             texts = [tokens.input_ids for tokens in self._tokenizer.cut([d.text for d in window], length)]
             found: list[NDArray[np.float32]] = [np.zeros((0, 0), np.float32)] * len(window)
             lengths = [padded_length(len(ids), length) for ids in texts]
-            for batch in equal_batches(lengths, BATCH_TOKENS[self._device.type]):
+            for batch in equal_batches(lengths, batch_tokens(self._device)):
                 vectors = self._forward([texts[i] for i in batch])
                 for place, of_text in zip(batch, vectors, strict=True):
                     found[place] = of_text
@@ -59,13 +59,8 @@ class ColBertEncoder:
 
     @torch.inference_mode()
     def _forward(self, texts: list[NDArray[np.int32]]) -> list[NDArray[np.float32]]:
-        width = max(map(len, texts))
-        ids = np.zeros((len(texts), width), dtype=np.int64)
-        mask = np.zeros((len(texts), width), dtype=np.int64)
-        for row, text in enumerate(texts):
-            ids[row, : len(text)] = text
-            mask[row, : len(text)] = 1
+        ids, mask = pad_ids(texts, self._device)
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._device.type == "cuda"):
-            vectors, _ = self._model(*(torch.from_numpy(a).to(self._device) for a in (ids, mask)))
+            vectors, _ = self._model(ids, mask)
         rows = vectors.float().cpu().numpy()
         return [rows[row, : len(text)] for row, text in enumerate(texts)]

@@ -68,10 +68,10 @@ class MaxSimIndex:
             raise DamagedSegment(f"{folder} cannot be read: {str(error)[:200]}", _REBUILD) from error
         if shape.get("format") != FORMAT:
             raise DamagedSegment(f"{folder / SHAPE_FILE} does not have the format {FORMAT}", _REBUILD)
-        if size != 2 * width * n_vectors:
+        expected = 2 * width * n_vectors
+        if size != expected:
             raise DamagedSegment(
-                f"{folder / VECTORS_FILE} has {size:,} bytes; {SHAPE_FILE} requires {2 * width * n_vectors:,}",
-                _REBUILD,
+                f"{folder / VECTORS_FILE} has {size:,} bytes; {SHAPE_FILE} requires {expected:,}", _REBUILD
             )
         ascending = starts.shape == (n_documents + 1,) and bool((np.diff(starts) >= 0).all())
         if len(doc_ids) != n_documents or not ascending or starts[0] or starts[-1] != n_vectors:

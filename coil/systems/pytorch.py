@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from coil.errors import MissingModelFile, OptionMismatch, require
+
+if TYPE_CHECKING:
+    import torch
+
+BATCH_TOKENS = {"cpu": 4096, "cuda": 131_072}  # tokens that go through the language model at a time
 
 
 def model_folder(model: str | None, name: str) -> Path:
@@ -31,5 +40,23 @@ def check_device(device: str) -> str:
 
 
 def use_threads(threads: int) -> None:
-    """Let PyTorch use so many threads in this process; 0 is one a core."""
-    require("torch", "train").set_num_threads(threads or os.cpu_count() or 1)
+    """Let PyTorch use so many threads in this process; 0 leaves it at its own number, one a core."""
+    if threads:
+        require("torch", "train").set_num_threads(threads)
+
+
+def batch_tokens(device: torch.device) -> int:
+    """How many tokens go through the language model at a time."""
+    return BATCH_TOKENS.get(device.type, BATCH_TOKENS["cpu"])
+
+
+def pad_ids(texts: Sequence[NDArray[np.int32]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """The language model's input: ids [texts, longest] and the mask of real ones."""
+    import torch
+
+    ids = np.zeros((len(texts), max(map(len, texts))), dtype=np.int64)
+    mask = np.zeros_like(ids)
+    for row, text in enumerate(texts):
+        ids[row, : len(text)] = text
+        mask[row, : len(text)] = 1
+    return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
