@@ -188,12 +188,19 @@ def _with_model(name: str, model: str | None, training: str | None) -> str:
 
 def _label(entry: Entry, model: str | None) -> str:
     """The class's name and whatever sets this one apart."""
-    default = next(f.default for f in fields(system_class(entry.kind)) if f.name == "name")
     apart = [f"{key}={value}" for key, value in entry.options.items()]
-    label = f"{default} ({', '.join(apart)})" if apart else str(default)
+    label = _name(entry.kind) + (f" ({', '.join(apart)})" if apart else "")
     if model is not None:
         label += f" [{Path(model).name}]"
-    return f"{entry.inputs[0]} + {label}" if entry.reranks else label
+    if not entry.reranks:
+        return label
+    [first] = entry.inputs
+    return f"{_name(first) if first in SYSTEMS else first} + {label}"
+
+
+def _name(kind: str) -> str:
+    """The label that a system has unless it is named."""
+    return str(next(f.default for f in fields(system_class(kind)) if f.name == "name"))
 
 
 def _names(value: Any) -> tuple[str, ...]:

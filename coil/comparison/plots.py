@@ -66,7 +66,7 @@ def render(draw: Callable[[Theme], Any], theme: Theme, kind: str) -> bytes:
     settings = {
         "svg.hashsalt": "coil",
         "font.family": "DejaVu Sans",
-        "font.size": 9,
+        "font.size": 9.5,
         "text.color": theme.ink,
         "axes.labelcolor": theme.ink,
         "axes.edgecolor": theme.guide,
@@ -100,7 +100,7 @@ def _figure(width: float, height: float, rows: int = 1, columns: int = 1, **opti
 def _scatter(outcome: Outcome, theme: Theme, value: Callable[[SystemOutcome], float], what: str) -> Any:
     """One point a system: up is better, left is cheaper."""
     measure = outcome.measures[0]
-    figure, [[axes]] = _figure(7.2, 4.4)
+    figure, [[axes]] = _figure(5.2, 3.8)
     points = [(max(value(s), 1e-3), s.evaluation.means[measure], s.label) for s in outcome.systems]
     axes.set_xscale("log")
     axes.margins(0.16, 0.12)
@@ -142,7 +142,7 @@ def _write_labels(figure: Any, axes: Any, points: Sequence[tuple[float, float, s
                 textcoords="offset points",
                 ha=side,
                 va="center",
-                fontsize=8.5,
+                fontsize=9,
                 color=theme.series[number % len(theme.series)],
             )
             box = text.get_window_extent(renderer).expanded(1.02, 1.1)
@@ -185,8 +185,8 @@ def _by_query(outcome: Outcome, theme: Theme, measure: str) -> Any:
         system = others[place]
         found = system.differences[measure]
         each = each_of[system.label]
-        colors = [theme.gain if difference > 0 else theme.loss for difference in each]
-        axes.bar(range(len(each)), each, width=1.0, color=colors, linewidth=0)
+        axes.stairs(np.maximum(each, 0), fill=True, color=theme.gain)
+        axes.stairs(np.minimum(each, 0), fill=True, color=theme.loss)
         axes.axhline(0, color=theme.ink, linewidth=0.6)
         axes.set_title(_shortened(system.label), loc="left", fontsize=8.5)
         axes.set_xticks([])

@@ -8,7 +8,18 @@ from html import escape
 from importlib.resources import files
 
 from coil.comparison.outcome import Outcome, SystemOutcome
-from coil.comparison.tables import Table, costs, differences, effectiveness, facts, how, show, summary
+from coil.comparison.tables import (
+    MARK,
+    Table,
+    costs,
+    differences,
+    effectiveness,
+    facts,
+    how,
+    show,
+    show_change,
+    summary,
+)
 
 SHOWN_QUERIES = 8  # largest gains, and as many losses
 CAPTIONS = {
@@ -98,22 +109,24 @@ def _table(table: Table, base: str, caption: bool = False) -> str:
     """A table that scrolls within the page; the row of `base` is tinted."""
     if not table.rows:
         return ""
-    hows = {place for place, name in enumerate(table.header) if name == "how"}
+    hidden = {place for place, name in enumerate(table.header) if name == "how"}  # under the label instead
     heads = []
     for place, name in enumerate(table.header):
-        if place == 0 or place in hows:
-            heads.append(f'<th scope="col" class="left">{escape(name)}</th>')
-        else:
+        if place == 0:
+            heads.append(f'<th scope="col">{escape(name)}</th>')
+        elif place not in hidden:
             button = f'<button type="button">{escape(name)}</button>'
             heads.append(f'<th scope="col" aria-sort="none">{button}</th>')
     rows = []
     for row in table.rows:
-        cells = [f'<th scope="row">{escape(row[0].text)}</th>']
-        for place, cell in enumerate(row[1:], start=1):
-            kind = "how" if place in hows else "best" if cell.best and len(table.rows) > 1 else ""
-            marks = f' class="{kind} left"' if kind == "how" else f' class="{kind}"' if kind else ""
+        under = "".join(f"<small>{escape(row[place].text)}</small>" for place in hidden)
+        cells = [f'<th scope="row">{escape(row[0].text)}{under}</th>']
+        for place, cell in enumerate(row):
+            if place == 0 or place in hidden:
+                continue
+            best = ' class="best"' if cell.best and len(table.rows) > 1 else ""
             value = f' data-value="{cell.value:.9g}"' if cell.value is not None else ""
-            cells.append(f"<td{marks}{value}>{escape(cell.text)}</td>")
+            cells.append(f"<td{best}{value}>{_marked(cell.text)}</td>")
         tint = ' class="base"' if row[0].text == base else ""
         rows.append(f"<tr{tint}>{''.join(cells)}</tr>")
     title = f"<h3>{escape(table.name)}</h3>" if caption else ""
@@ -123,6 +136,12 @@ def _table(table: Table, base: str, caption: bool = False) -> str:
         f"<table data-sorts><thead><tr>{''.join(heads)}</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table></div>{note}"
     )
+
+
+def _marked(text: str) -> str:
+    """A figure, its mark in a space of its own so that digits stay in line."""
+    plain = text.removesuffix(MARK)
+    return f'{escape(plain)}<span class="mark">{MARK}</span>' if plain != text else escape(text)
 
 
 def _figure(name: str, plots: Plots) -> str:
@@ -147,11 +166,10 @@ def _queries(outcome: Outcome, system: SystemOutcome) -> str:
     rows = []
     for query in (*gains, *losses[::-1]):
         change = own[query] - base[query]
-        shown = f"{change:+.3f}".replace("0.", ".").replace("-", "−")
         rows.append(
             f'<tr><th scope="row">{escape(query)}</th><td class="text">{escape(outcome.queries[query])}</td>'
             f"<td>{show(base[query])}</td><td>{show(own[query])}</td>"
-            f'<td class="{"gain" if change > 0 else "loss"}">{shown}</td></tr>'
+            f'<td class="{"gain" if change > 0 else "loss"}">{show_change(change, 3)}</td></tr>'
         )
     if not rows:
         return ""

@@ -46,7 +46,8 @@ class Ready:
 class SystemRun:
     """What a system answered, and what that took.
 
-    The index is all that its answers needed: with candidates, those of the other system, too.
+    The index is all that its answers needed, without stored texts: with candidates, that of the other system,
+    too.
     """
 
     entry: Entry
@@ -151,7 +152,7 @@ class Laboratory:
             entry,
             list(read_answers(kept.content / ANSWERS_FILE)),
             kept.key,
-            sum(run.index_bytes for run in below) + (index.bytes() if index is not None else 0),
+            sum(run.index_bytes for run in below) + (_index_bytes(system, index) if index else 0),
             sum(run.index_seconds for run in below) + (index.facts()["seconds"] if index is not None else 0),
             training,
             kept.facts()["machine"],
@@ -289,6 +290,11 @@ def _check_answer(entry: Entry, query: Query, answer: Answered) -> None:
             f"the system {entry.label!r} ({entry.kind}) {wrong} for the query {query.query_id!r:.80}",
             "this is a mistake in the system's code, not in the data",
         )
+
+
+def _index_bytes(system: Any, index: Kept) -> int:
+    texts = system.text_bytes(index.content) if hasattr(system, "text_bytes") else 0
+    return index.bytes() - int(texts)
 
 
 def _counted(documents: Iterator[Any], done: Any) -> Iterator[Any]:

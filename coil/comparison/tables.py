@@ -86,7 +86,7 @@ def differences(outcome: Outcome, measure: str) -> Table:
         rows.append(
             (
                 Cell(system.label),
-                Cell(f"{found.difference:+.4f}".replace("0.", "."), found.difference),
+                Cell(show_change(found.difference), found.difference),
                 Cell(show_p(found.t_test_holm), found.t_test_holm),
                 Cell(show_p(found.randomisation_holm), found.randomisation_holm),
                 Cell(f"{found.wins}", found.wins),
@@ -171,6 +171,12 @@ def how(system: SystemOutcome, k: int) -> str:
 def show(value: float) -> str:
     """A measure: three digits, as papers have it."""
     return f"{value:.3f}".removeprefix("0")
+
+
+def show_change(value: float, digits: int = 4) -> str:
+    """A difference, with its sign."""
+    text = f"{abs(value):.{digits}f}".removeprefix("0")
+    return text if not float(text) else f"{'+' if value > 0 else '−'}{text}"
 
 
 def show_p(p: float) -> str:

@@ -65,6 +65,11 @@ class Coil:
         """Only the shape: how the model is searched with does not matter."""
         return {"train": "coil", "n_t": self.n_t, "n_c": self.n_c, "form": self.form}
 
+    def text_bytes(self, folder: Path) -> int:
+        """What the index keeps to show hits: the ids, texts and fields of documents."""
+        with open_index(folder, self._encoder) as index:
+            return index.inspect().bytes_documents
+
     def fit(self, data: TrainingData, folder: Path, say: Say = silent) -> None:
         """Train as `coil train` does, and export to ONNX."""
         fit_model(self.recipe(data.recipe), data, folder, say)
@@ -92,7 +97,7 @@ class Coil:
         )
         with index:
             if not before.finished:
-                index.build(documents, before.on_duplicate, None, COMMIT_EVERY)
+                index.build(documents, before.on_duplicate, None, COMMIT_EVERY, left_out=lambda ids: None)
 
     def search(self, queries: Sequence[Query], k: int, folder: Path) -> Iterator[Answered]:
         """One query at a time, as a user asks them; quotes and signs are not operators."""
@@ -104,7 +109,7 @@ class Coil:
                     query.query_id,
                     [hit.doc_id for hit in answer.hits],
                     [hit.score for hit in answer.hits],
-                    {"encode": cost.encode_ms, "search": cost.score_ms + cost.fetch_ms},
+                    {"encode": cost.encode_ms, "search": cost.score_ms, "fetch": cost.fetch_ms},
                 )
 
     def rerank_stored(
@@ -141,7 +146,7 @@ class Coil:
 class OwnBm25(Coil):
     """Our own BM25: the equation with other constants, over the index of a model."""
 
-    name: str = "BM25"
+    name: str = "BM25 (coil)"
     by: By = option("bm25", "The system that the index answers as.")
 
 

@@ -82,7 +82,9 @@ class Retriever(Protocol):
     def index(self, documents: Iterable[Document], folder: Path) -> None:
         """Write all that searching needs into the folder, which exists and is empty.
 
-        The bytes in the folder are the size of the index; what belongs to the model is not in it.
+        The bytes in the folder are the size of the index; what belongs to the model is not in it. A class
+        that also stores texts, which ranking does not read, says with `text_bytes(folder)` how many bytes
+        those take; they do not count.
         """
 
     def search(self, queries: Sequence[Query], k: int, folder: Path) -> Iterator[Answered]:
