@@ -82,6 +82,8 @@ class Coil:
         """The shared recipe with the shape of this model."""
         profile = (WORDS if self.form == "words" else PAPER).to_json()
         shape = {name: value for name, value in profile.items() if name not in LENGTHS}
+        if self.form == "words":
+            shape["sentence_norm"] = "unit"  # γ·√n is the weight of a cosine
         if not (self.n_t and self.n_c):  # what only a model with both parts can do
             shape["token_only"] = 0.0
         if not self.n_c:

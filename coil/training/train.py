@@ -44,7 +44,7 @@ from coil.vectors.query_writer import QueryWriter
 from coil.vectors.torch_model import CoilModel
 
 LOG_EVERY = 10
-RECIPE_FILE = "recipe.json"
+RECIPE_FILE, FACTS_FILE = "recipe.json", "training.json"
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,6 @@ def train(
     say: Callable[[str], object] = lambda text: None,
 ) -> TrainingReport:
     """Train a model. `say` hears what is going on; metrics go to OUT/metrics.jsonl."""
-    started = time.monotonic()
     if options.teacher == "file" and files.teacher is None:
         raise OptionMismatch("the teacher is a file, but none is given", "add --teacher-scores FILE")
     processes = Processes(device)
@@ -94,6 +93,7 @@ def train(
     if processes.first:
         _prepare(files.out, resume)
     processes.wait()
+    started = time.monotonic() - _spent(files.out)
     tell = say if processes.first else lambda text: None
     tell("loading the model and tokenizing the pairs")
     tokenizer = load_tokenizer(base)
@@ -120,9 +120,34 @@ def train(
         processes.wait()
     finally:
         shutil.rmtree(data_folder, ignore_errors=True)
-    if processes.first and not report.interrupted:
-        save_model(files.out, learner, setting)
+    if processes.first:
+        _note(report, str(processes.device))
+        if not report.interrupted:
+            save_model(files.out, learner, setting)
     return report
+
+
+def _spent(out: Path) -> float:
+    """The seconds of earlier calls that were interrupted."""
+    try:
+        return float(json.loads((out / FACTS_FILE).read_text(encoding="utf-8"))["seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0.0
+
+
+def _note(report: TrainingReport, device: str) -> None:
+    """Write what a run took and whether it helped beside its model."""
+    outcome = report.outcome
+    facts = {
+        "steps": report.steps,
+        "interrupted": report.interrupted,
+        "seconds": round(report.seconds, 2),
+        "pairs": report.pairs,
+        "device": device,
+        "mrr_at_10_before": None if outcome is None else float(outcome.start.mean()),
+        "mrr_at_10_after": None if outcome is None else float(outcome.end.mean()),
+    }
+    (report.out / FACTS_FILE).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 
 def _load(
