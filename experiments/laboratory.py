@@ -2,13 +2,14 @@
 
     python -m experiments.laboratory prepare DATA --lab LAB
     python -m experiments.laboratory train --lab LAB --out RUNS [--at-once 3] [--minutes 9]
+    python -m experiments.laboratory write --lab LAB --out RUNS --collections DIR...
     python -m experiments.laboratory install --lab LAB --out RUNS --work WORK
 
 The list is in `in_domain.toml` and `zero_shot.toml`, which `coil compare --config` reads too: every system
 that has a training. `prepare` writes what training reads into LAB, so that the machine with the GPU needs
 neither BM25 nor a stemmer. `train` runs what is not finished, a few at a time, and ends with a table; when
-the minutes are over it stops all runs at a checkpoint, and the same command continues. `install` exports the
-models and puts them where `coil compare --work WORK` looks for them. `--config FILE` names other lists.
+the minutes are over it stops all runs at a checkpoint, and the same command continues. `write` lets the query
+writers write for the documents of collections, which takes long without a GPU. `install` exports the models and puts them where `coil compare --work WORK` looks for them. `--config FILE` names other lists.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from typing import Any
 from coil.comparison.config import Config, read_config
 from coil.comparison.plan import OWN_KEYS, Training
 from coil.systems.registry import make_system
+from coil.texts.corpora import read_documents
 from coil.texts.pairs import read_pairs
 from experiments.held_out import order
 from experiments.systems import say
@@ -70,7 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["prepare", "train", "run", "install", "list"])
+    parser.add_argument("what", choices=["prepare", "train", "run", "write", "install", "list"])
     parser.add_argument(
         "data", nargs="?", type=Path, help="with prepare: the folder that has train/*.jsonl.xz"
     )
@@ -85,6 +87,7 @@ def main() -> None:
     parser.add_argument(
         "--minutes", type=float, default=0.0, help="stop at a checkpoint after so long; 0: never"
     )
+    parser.add_argument("--collections", nargs="*", type=Path, default=[], help="with write: BEIR folders")
     parser.add_argument("--only", help="with run: its name")
     arguments = parser.parse_args()
     configs = [
@@ -98,6 +101,8 @@ def main() -> None:
         train_all(arguments, runs)
     elif arguments.what == "run":
         train_one(next(run for run in runs if run.name == arguments.only), arguments)
+    elif arguments.what == "write":
+        write_queries(arguments, runs)
     elif arguments.what == "install":
         install(arguments, configs)
     if arguments.what in ("train", "list"):
@@ -120,7 +125,7 @@ def runs_of(configs: Sequence[Config]) -> list[Run]:
 
 
 def prepare(arguments: argparse.Namespace, runs: Sequence[Run]) -> None:
-    """Write pairs, negatives, the base model and tokens into the lab folder; what is there is left as it is."""
+    """Write pairs, negatives, the base model and tokens into the lab folder, unless they are there."""
     from coil.training.mine import Mining, mine, rank_with_bm25
     from coil.training.prepared_pairs import prepare_pairs
     from coil.training.starting_point import load_tokenizer
@@ -137,9 +142,8 @@ def prepare(arguments: argparse.Namespace, runs: Sequence[Run]) -> None:
             if not path.is_file():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 pairs = [Path(name) for name in training.pairs]
-                say(
-                    f"{path.name}: negatives for {mine(pairs, path, rank_with_bm25, Mining(), 'BM25'):,} queries"
-                )
+                count = mine(pairs, path, rank_with_bm25, Mining(), "BM25")
+                say(f"{path.name}: negatives for {count:,} queries")
     tokenizer = load_tokenizer(lab / "base")
     for run in runs:
         pairs, negatives = (
@@ -263,6 +267,18 @@ def print_table(runs: Sequence[Run], out: Path) -> None:
         )
         size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e6
         print(f"| {run.name} | {steps} | {facts['seconds']:.0f} | {before} | {after} | {size:.1f} |")
+
+
+def write_queries(arguments: argparse.Namespace, runs: Sequence[Run]) -> None:
+    """Fill the files of written queries that DocT5Query reads."""
+    for run in runs:
+        if run.kind == "doct5query" and is_finished(run.folder(arguments.out)):
+            options = {**run.options, "device": arguments.device, "at_once": 128}
+            system: Any = make_system(run.kind, options, str(run.folder(arguments.out)))
+            for collection in arguments.collections:
+                began = time.monotonic()
+                count = sum(1 for _ in system.expand(read_documents(collection)))
+                say(f"{run.name}: {collection.name}, {count:,} documents, {time.monotonic() - began:.0f} s")
 
 
 # Installing

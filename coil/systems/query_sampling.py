@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import safe_open
 from transformers import AutoTokenizer
 
 from coil.errors import MissingModelFile, OptionMismatch
@@ -143,9 +144,12 @@ def _positions(config: Any) -> int | None:
 def fingerprint(folder: Path, how: Sampling) -> str:
     """A digest of all that decides what is written: the model, its tokenizer and the sampling."""
     digest = hashlib.sha256(json.dumps(asdict(how), sort_keys=True).encode())
-    for path in sorted(folder.glob("*.json")) + sorted(folder.glob("*.safetensors")):
-        if path.name != "recipe.json":
+    for path in sorted((*folder.glob("*.json"), *folder.glob("*.model"))):  # .model: sentencepiece
+        if path.name not in ("recipe.json", "training.json"):
             digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
-    for path in sorted(folder.glob("*.model")):  # sentencepiece
-        digest.update(path.read_bytes())
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as weights:  # by name: files may have them in another order
+            for name in sorted(weights.keys()):
+                content = weights.get_tensor(name).contiguous().flatten().view(torch.uint8)
+                digest.update(name.encode() + content.numpy().tobytes())
     return digest.hexdigest()[:32]
