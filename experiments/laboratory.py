@@ -9,7 +9,8 @@ The list is in `in_domain.toml` and `zero_shot.toml`, which `coil compare --conf
 that has a training. `prepare` writes what training reads into LAB, so that the machine with the GPU needs
 neither BM25 nor a stemmer. `train` runs what is not finished, a few at a time, and ends with a table; when
 the minutes are over it stops all runs at a checkpoint, and the same command continues. `write` lets the query
-writers write for the documents of collections, which takes long without a GPU. `install` exports the models and puts them where `coil compare --work WORK` looks for them. `--config FILE` names other lists.
+writers write for the documents of collections, which takes long without a GPU. `install` exports the models
+and puts them where `coil compare --work WORK` looks for them. `--config FILE` names other lists.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from typing import Any
 
 from coil.comparison.config import Config, read_config
 from coil.comparison.plan import OWN_KEYS, Training
+from coil.errors import CoilError
 from coil.systems.registry import make_system
 from coil.texts.corpora import read_documents
 from coil.texts.pairs import read_pairs
@@ -323,4 +325,7 @@ class _Progress:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except CoilError as error:
+        sys.exit(str(error))
