@@ -119,13 +119,19 @@ def _is_named(name: str, base_name: str) -> bool:
 
 
 def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.dtype == other.dtype and torch.equal(one, other)
+    """Bit for bit: −0 is not 0."""
+    same_kind = one.dtype == other.dtype and one.shape == other.shape
+    return same_kind and torch.equal(_bytes(one), _bytes(other))
+
+
+def _bytes(weight: torch.Tensor) -> torch.Tensor:
+    return weight.contiguous().flatten().view(torch.uint8)
 
 
 def _digest(weights: dict[str, torch.Tensor]) -> str:
     found = hashlib.sha256()
     for name in sorted(weights):
-        found.update(name.encode() + weights[name].contiguous().view(torch.uint8).numpy().tobytes())
+        found.update(name.encode() + _bytes(weights[name]).numpy().tobytes())
     return found.hexdigest()
 
 
