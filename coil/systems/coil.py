@@ -14,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from coil.errors import require
 from coil.indexes.building import open_build
 from coil.indexes.opening import open_index
+from coil.systems.fitting import fit_model
 from coil.systems.system import Answered, Say, TrainingData, option, silent
 from coil.texts.values import Document, Query
 from coil.tokens.profile import PAPER, WORDS, By
@@ -72,15 +72,9 @@ class Coil:
 
     def fit(self, data: TrainingData, folder: Path, say: Say = silent) -> None:
         """Train as `coil train` does, and export to ONNX."""
-        for module in ("torch", "transformers", "accelerate"):
-            require(module, "train")
-        from coil.training.train import TrainingFiles, train
+        fit_model(self.recipe(data.recipe), data, folder, say)
         from coil.vectors.export import export_model
 
-        files = TrainingFiles(data.pairs, data.base, folder, data.negatives, corpus=data.corpus)
-        report = train(files, self.recipe(data.recipe), data.device, resume=any(folder.iterdir()), say=say)
-        if report.interrupted:
-            raise KeyboardInterrupt
         say("exporting to ONNX")
         export_model(folder, ["fp32", "int8"])
 
@@ -88,6 +82,8 @@ class Coil:
         """The shared recipe with the shape of this model."""
         profile = (WORDS if self.form == "words" else PAPER).to_json()
         shape = {name: value for name, value in profile.items() if name not in LENGTHS}
+        if self.form == "words":
+            shape["sentence_norm"] = "unit"  # γ·√n is the weight of a cosine
         if not (self.n_t and self.n_c):  # what only a model with both parts can do
             shape["token_only"] = 0.0
         if not self.n_c:

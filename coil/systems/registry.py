@@ -22,6 +22,10 @@ SYSTEMS: dict[str, str] = {
     "coil-full": "coil.systems.coil:CoilFull",
     "coil-tok": "coil.systems.coil:CoilTok",
     "dense": "coil.systems.coil:Dense",
+    "colbert": "coil.systems.colbert:ColBert",
+    "cross-encoder": "coil.systems.cross_encoder:CrossEncoderReranker",
+    "deepct": "coil.systems.deepct:TermWeights",
+    "doct5query": "coil.systems.doct5query:DocT5Query",
     "hybrid": "coil.systems.hybrid:Hybrid",
 }
 """Name → `module:Class`."""

@@ -68,6 +68,7 @@ class TrainingData:
     corpus: str | None = None  # of the negatives, if they were mined from a collection
     recipe: TrainingOptions = field(default_factory=TrainingOptions)
     device: str | None = None  # None: a GPU if there is one
+    prepared: Path | None = None  # keeps tokenized pairs, which systems of the same lists then share
 
 
 @runtime_checkable

@@ -9,9 +9,13 @@ from coil.errors import OptionMismatch
 from coil.tokens.profile import WORDS, GammaRule, ListKeyKind, ScoringProfile, Unlisted, Weight
 from coil.vectors.config import ModelConfig, Pooling, SentenceNorm
 
+Kind = Literal["coil", "colbert", "cross-encoder", "seq2seq"]
 Freeze = Literal["nothing", "embeddings", "backbone"]
 Init = Literal["random", "principal"]
 Teacher = Literal["none", "hybrid", "file"]
+
+
+_OF_COIL = ("keep", "keep_tokens", "token_only", "freeze_sentence", "non_negative")
 
 
 def _option(default: Any, help_text: str) -> Any:
@@ -23,12 +27,17 @@ class TrainingOptions:
     """The defaults are the paper's recipe: what goes beyond it is off."""
 
     # The model
+    kind: Kind = _option(
+        "coil",
+        "What is trained: COIL (and dense retrievers and term weights), or a system to compare it with.",
+    )
     n_t: int = _option(32, "Width of the token vectors; 0 trains a dense retriever.")
     n_c: int = _option(768, "Width of the sentence vector; 0 trains COIL-tok.")
     pooling: Pooling = _option("cls", "Where the sentence vector comes from.")
     sentence_norm: SentenceNorm = _option(
         "none", "LayerNorm on the sentence vector, or unit length before its projection."
     )
+    non_negative: bool = _option(False, "Floor token vectors at 0; with --n-t 1 they are term weights.")
     list_key: ListKeyKind = _option("wordpiece", "Which tokens share an inverted list.")
     unlisted: Unlisted = _option("nothing", "Which tokens get no list.")
     floor: bool = _option(True, "Floor each query token's part at 0.")
@@ -41,6 +50,9 @@ class TrainingOptions:
     gamma_rule: GammaRule = _option("constant", "γ as it is, or times the root of the query's listed words.")
     k1: float = _option(0.9, "BM25's constant for repeated words, with --weight bm25.")
     b: float = _option(0.4, "BM25's constant for the length of a passage, with --weight bm25.")
+    fill: int = _option(
+        32, "With --kind colbert: tokens to which shorter queries are filled up with mask tokens; 0 does not."
+    )
     query_length: int = _option(16, "Tokens kept of a query when the model is used.")
     document_length: int = _option(512, "Tokens kept of a document when the model is used.")
     # The optimiser
@@ -114,6 +126,7 @@ class TrainingOptions:
             raise OptionMismatch(f"dropout is {self.dropout}; it is a share below 1")
         if not (self.contrast or self.token_only or (self.teacher != "none" and self.teacher_weight)):
             raise OptionMismatch("there is nothing to learn from", "give --contrast or --teacher a weight")
+        self._check_kind()
         _ = self.config  # which has checks of its own
         if not ((self.n_t and self.beta) or self.alpha or (self.n_c and self.gamma)):
             raise OptionMismatch(
@@ -128,9 +141,34 @@ class TrainingOptions:
             )
         if self.token_only and not ((self.n_t or self.alpha) and self.n_c):
             raise OptionMismatch("--token-only needs both parts of the score", "set --token-only 0")
+        if self.token_init == "principal" and self.non_negative:
+            raise OptionMismatch(
+                "principal directions point both ways, so half of what they give would be floored at 0",
+                "use --token-init random with --non-negative",
+            )
         if self.sentence_init == "principal" and self.sentence_norm == "layer":
             raise OptionMismatch(
                 "a LayerNorm undoes the principal directions", "use --sentence-norm unit or none"
+            )
+
+    def _check_kind(self) -> None:
+        """What belongs to COIL's vectors must not be asked of another kind of model."""
+        if self.kind == "coil":
+            return
+        asked = [name for name in _OF_COIL if getattr(self, name)]
+        asked += ["teacher"] if self.teacher == "hybrid" else []
+        asked += ["sentence_init"] if self.sentence_init == "principal" else []
+        if self.kind == "colbert":
+            asked += ["n_c"] if self.n_c else []
+        elif self.token_init == "principal":
+            asked.append("token_init")
+        if self.kind == "seq2seq" and self.teacher == "file":
+            asked.append("teacher")
+        if asked:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
+            raise OptionMismatch(
+                f"a model of the kind {self.kind!r} cannot be trained with {names}",
+                "take these options back: 0 for numbers, none, random or --no- for the others",
             )
 
     def _check_values(self) -> None:
@@ -158,6 +196,7 @@ class TrainingOptions:
             n_c=self.n_c,
             pooling=self.pooling,
             sentence_norm=self.sentence_norm,
+            non_negative=self.non_negative,
             profile=ScoringProfile(
                 floor=self.floor,
                 list_key=self.list_key,
