@@ -159,13 +159,11 @@ def _entry(given: Mapping[str, Any], trainings: Mapping[str, Training]) -> Entry
         if "candidates" in values:
             raise OptionMismatch(f"{kind} works on lists, not on candidates", "name them with of=A+B")
     else:
-        inputs = _names(values.get("candidates"))
+        inputs = (str(values["candidates"]),) if values.get("candidates") else ()
         if "of" in values:
             raise OptionMismatch(f"{kind} does not merge other systems", "remove `of`")
         if not inputs and not hasattr(cls, "search"):
             inputs = (CANDIDATES,)
-        if len(inputs) > 1:
-            raise OptionMismatch(f"{kind} reranks one list of candidates, but {len(inputs)} are named")
         if inputs and not (hasattr(cls, "rerank") or hasattr(cls, "rerank_stored")):
             raise OptionMismatch(f"{kind} cannot rerank candidates", "remove `candidates`")
     depth = _depth(values.get("depth", DEPTH), kind)

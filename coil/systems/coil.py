@@ -25,7 +25,7 @@ from coil.vectors.encoder import Encoder
 from coil.vectors.model_files import resolve_folder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
-COMMIT_EVERY = 1 << 16  # documents
+COMMIT_EVERY = 4096  # documents: what a kill costs at most
 LENGTHS = ("query_length", "document_length")
 
 
