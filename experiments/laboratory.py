@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
+import os
 import shutil
 import signal
 import subprocess
@@ -187,6 +188,7 @@ def train_one(run: Run, arguments: argparse.Namespace) -> None:
     """Train one model in this process, or continue it."""
     from coil.training.train import TrainingFiles, train
 
+    threading.Thread(target=_stop_when_left, args=(os.getppid(),), daemon=True).start()
     training, out = run.training, run.folder(arguments.out)
     files = TrainingFiles(
         [Path(path) for path in training.pairs], training.base, out, [Path(p) for p in training.negatives],
@@ -196,6 +198,13 @@ def train_one(run: Run, arguments: argparse.Namespace) -> None:
     if report.interrupted:
         sys.exit(130)
     shutil.rmtree(out / "checkpoints", ignore_errors=True)
+
+
+def _stop_when_left(parent: int) -> None:
+    """Stop at a checkpoint if the process that started this one was killed."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def train_all(arguments: argparse.Namespace, runs: Sequence[Run]) -> None:

@@ -152,7 +152,9 @@ def test_models_are_prepared_trained_written_with_and_installed(
     assert run([*compare, "--work", str(work), "--train-only"]) == 0
 
 
-def test_an_interrupted_list_is_continued(small: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_list_stops_at_checkpoints(small: Path, how: signal.Signals) -> None:
+    """Also when the process that started the runs is killed."""
     value = json.loads((small / "small.json").read_text())
     value["training"]["both"]["recipe"] |= {"steps": 100_000, "checkpoint_every": 5}
     value["system"] = value["system"][1:2]
@@ -165,10 +167,13 @@ def test_an_interrupted_list_is_continued(small: Path) -> None:
     while not list((folder / "checkpoints").glob("step-*")) and time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(how)
     said, _ = process.communicate(timeout=120)
-    assert process.returncode == 0
-    assert "(unfinished)" in said
+    assert process.returncode == (0 if how == signal.SIGINT else -9)
+    assert ("(unfinished)" in said) == (how == signal.SIGINT)
+    while not (folder / "training.json").is_file() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.2)
     facts = json.loads((folder / "training.json").read_text())
     assert facts["interrupted"]
     assert facts["steps"] >= 5

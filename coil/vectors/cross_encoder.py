@@ -60,10 +60,12 @@ class CrossEncoder(BackboneModel):
             ended = (input_ids == self.shape.separator).long()
             inputs["token_type_ids"] = ((ended.cumsum(1) - ended) > 0).long() * attention_mask
         hidden = self.backbone(**inputs).last_hidden_state
-        if self.shape.pooling == "cls":
-            return None, self.score(hidden[:, 0])
-        mask = attention_mask.to(hidden.dtype)
-        return None, self.score((hidden * mask.unsqueeze(-1)).sum(1) / mask.sum(1, keepdim=True))
+        # In fp32, also where the language model runs in bfloat16, whose steps are too coarse to rank by.
+        with torch.autocast(hidden.device.type, enabled=False):
+            pooled, mask = hidden[:, 0].float(), attention_mask.float()
+            if self.shape.pooling == "mean":
+                pooled = (hidden.float() * mask.unsqueeze(-1)).sum(1) / mask.sum(1, keepdim=True)
+            return None, self.score(pooled)
 
     def save_pretrained(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
         """Write shape and weights. The tokenizer is copied by the caller, who has it."""

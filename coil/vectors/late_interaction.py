@@ -51,7 +51,8 @@ class LateInteractionModel(BackboneModel):
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, None]:
         """[batch, length] ids → token vectors [batch, length, n_t]; there are no sentence vectors."""
         hidden = self.backbone(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-        return nn.functional.normalize(self.tok_proj(hidden), dim=-1), None
+        # In fp32: vectors in bfloat16 would not have unit length.
+        return nn.functional.normalize(self.tok_proj(hidden).float(), dim=-1), None
 
     def save_pretrained(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
         """Write shape and weights. The tokenizer is copied by the caller, who has it."""
