@@ -29,7 +29,8 @@ class BiEncoding:
     def __init__(self, setting: Setting, model: EncodingModel) -> None:
         options, processes = setting.options, setting.processes
         self.model, self._setting = model, setting
-        if "principal" in (options.sentence_init, options.token_init) and not is_second_round(setting.base):
+        starts = {options.sentence_init if options.n_c else "", options.token_init if options.n_t else ""}
+        if "principal" in starts and not is_second_round(setting.base):
             setting.tell("computing the principal directions of texts and words")
             start_at_principal_directions(model, setting.data, options, setting.tokenizer, processes.device)
         processes.start_equal(model)
