@@ -1,6 +1,6 @@
 """COIL: search with contextualized inverted lists.
 
-Names are imported when first used, so `import coil` loads neither numpy nor onnxruntime nor torch.
+Names are imported on first use, so `import coil` does not load numpy, onnxruntime or torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Sets of numbers in arrays, by sorting.
+"""Set operations on arrays of numbers, by sorting.
 
-NumPy's own way to find distinct numbers is C++ that lets other threads run meanwhile: a daemon thread that is
-in it when the process ends makes the process abort.
+NumPy's own function for distinct values is C++ code that releases the lock of the interpreter: if a daemon
+thread is in it when the process exits, the process aborts.
 """
 
 from __future__ import annotations

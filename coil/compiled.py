@@ -1,11 +1,12 @@
-"""Calls into compiled code, which must not be under way when the process ends or forks.
+"""Tracks calls into compiled code, none of which may be running when the process exits or forks.
 
-Python ends a daemon thread when it comes back from compiled code while the process ends. C is fine with that;
-C++ and Rust (onnxruntime, tokenizers, torch, our own kernels) are not, and the process aborts. And what a
-thread has locked or half changed within any library, SQLite too, stays so in a process that is forked.
+At exit, Python ends a daemon thread when it returns from compiled code. C code can handle that; C++ and Rust
+(onnxruntime, tokenizers, torch, our own kernels) cannot, and the process aborts. And if a process is forked
+while a thread is in a library, SQLite included, its locks and half-finished changes stay as they are in the
+child.
 
-A call that needs a lock takes it within the call, and that lock is taken nowhere else: a thread that held it
-while it waits for a fork would hold up the calls that the fork waits for.
+A call that needs a lock acquires it within the call, and that lock is acquired nowhere else: a thread that
+held it while waiting for a fork would block the calls that the fork waits for.
 """
 
 from __future__ import annotations
@@ -56,12 +57,12 @@ class Calls:
         while self._only not in (None, me):
             self._inside.discard(me)
             if time.monotonic() > until:
-                raise ProcessProblem("the process is ending", "search and change indexes before it ends")
+                raise ProcessProblem("the process is exiting", "use indexes before the process exits")
             time.sleep(_STEP)  # at the end of the process, Python ends the thread here
             self._inside.add(me)
         if self._is_broken:
             raise ProcessProblem(
-                "this process was forked in the middle of a call that did not end",
+                "this process was forked during a call that did not finish",
                 "start processes with `spawn`, or fork them before threads search or write",
             )
 

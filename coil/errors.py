@@ -1,35 +1,35 @@
-"""Everything that can go wrong because of input, files or the machine, in one tree.
+"""All errors caused by input, files or the machine, in one tree.
 
 CoilError                     what was found, what was expected, where; `remedy` says what to do
-├── InputError                a text, pairs, run or judgement file that cannot be read as such
-│   ├── BadLine               one line of a file is broken (path and line number)
-│   ├── NotText               a file has no text that can be read
-│   ├── DuplicateId           two documents with the same id (both places)
+├── InputError                an invalid argument, or an input file that cannot be read
+│   ├── BadLine               an invalid line in a file (path and line number)
+│   ├── NotText               a file without readable text
+│   ├── DuplicateId           a duplicate id (with both places)
 │   └── ChangedCorpus         a corpus has changed since an interrupted build read it
-├── ModelError                a model folder that cannot be trusted
+├── ModelError                an invalid model folder
 │   ├── MissingModelFile      a model file is missing
 │   ├── WrongShape            weights that do not match the configuration
 │   ├── TokenizerMismatch     the tokenizer does not match the model
-│   └── OptionMismatch        options that contradict what the model was made with
-├── IndexProblem              an index that cannot be used as it is
+│   └── OptionMismatch        options that contradict the model or the index
+├── IndexProblem              an index that cannot be used
 │   ├── MissingIndex          there is no index at that path
-│   ├── NewerIndex            it was made by a newer version
-│   ├── OlderIndex            it was made by an older version, whose format is no longer read
-│   ├── ReplacedIndex         another folder or an earlier state was put in its place
+│   ├── NewerIndex            it was created by a newer version
+│   ├── OlderIndex            it was created by an older version, whose format is no longer supported
+│   ├── ReplacedIndex         it was replaced by another folder or an earlier state
 │   ├── DamagedManifest       the manifest cannot be read
 │   ├── MissingSegment        a segment file is missing
-│   ├── DamagedSegment        a segment file is not what was written
+│   ├── DamagedSegment        a segment file is damaged
 │   ├── IndexLocked           another process is writing to it
 │   └── UnfinishedBuild       its build was interrupted
 ├── SearchTimeout             a search exceeded its time limit
 ├── AnswerTooLarge            the texts of the hits exceed a limit
-├── TooLittleMemory           the memory limit is too low, or the system gives no more memory or threads
+├── TooLittleMemory           the memory limit is too low, or the system has no memory or threads left
 ├── OutputError               the result cannot be written
-├── ProcessProblem            the process is ending, or was forked in the middle of a call
-├── TrainingDiverged          the loss is no longer a number
+├── ProcessProblem            the process is exiting, or was forked during a call
+├── TrainingDiverged          the loss is not a finite number
 └── MissingExtra              an optional part of the package is not installed
 
-`assert` is for our own bugs only; a user's mistake is always a CoilError.
+`assert` is only for our own bugs; a user's mistake is always a CoilError.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ SET_ON_DUPLICATE = 'set on_duplicate to "update" or "skip"'
 
 
 class CoilError(Exception):
-    """The base: `error.reason` is one line, `error.remedy` the one-line way out (may be empty); both are its
-    text."""
+    """Base class: `error.reason` is one line, `error.remedy` a one-line fix (may be empty); `str(error)`
+    has both."""
 
     def __init__(self, reason: str, remedy: str = "") -> None:
         super().__init__(reason)
@@ -54,12 +54,12 @@ class CoilError(Exception):
 
 
 def reason_of(error: BaseException) -> str:
-    """Why, in one line."""
+    """The reason of an error, in one line."""
     return error.reason if isinstance(error, CoilError) else str(error) or type(error).__name__
 
 
 class InputError(CoilError):
-    """A file or value handed in by the user cannot be read as what it should be."""
+    """A file or value from the user is invalid."""
 
 
 class UnknownId(InputError, KeyError):
@@ -67,7 +67,7 @@ class UnknownId(InputError, KeyError):
 
 
 class BadLine(InputError):
-    """One line of a file is broken."""
+    """A line of a file is invalid."""
 
     def __init__(self, path: str | Path, line: int, reason: str, remedy: str = "") -> None:
         super().__init__(f"{path}, line {line}: {reason}", remedy)
@@ -76,7 +76,7 @@ class BadLine(InputError):
 
 
 class NotText(InputError):
-    """A file has no text that can be read; `what` says what it is instead."""
+    """A file has no readable text; `what` says what it is instead."""
 
     def __init__(self, path: str | Path, what: str, remedy: str = "") -> None:
         super().__init__(f"{path} is {what}", remedy)
@@ -87,7 +87,7 @@ class DuplicateId(InputError):
     """Two documents have the same id; `first` and `second` say where they are."""
 
     def __init__(self, doc_id: str, first: str, second: str, otherwise: str = "") -> None:
-        """`otherwise` is another way out than other ids."""
+        """`otherwise` is a remedy other than unique ids."""
         shown = doc_id if len(doc_id) <= 80 else doc_id[:77] + "..."
         super().__init__(
             f"duplicate id {shown!r} ({first} and {second})",
@@ -109,19 +109,19 @@ class MissingModelFile(ModelError):
 
 
 class WrongShape(ModelError):
-    """A weight is missing, or its shape is not what the configuration says."""
+    """A weight is missing, or its shape does not match the configuration."""
 
 
 class TokenizerMismatch(ModelError):
-    """The tokenizer and the model (or the list table) were not made for each other."""
+    """The tokenizer does not match the model (or the list table)."""
 
 
 class OptionMismatch(ModelError):
-    """An option contradicts what was saved with the model."""
+    """An option contradicts what was saved with the model or the index."""
 
 
 class IndexProblem(CoilError):
-    """An index cannot be used as it is."""
+    """An index cannot be used."""
 
 
 class MissingIndex(IndexProblem):
@@ -129,15 +129,15 @@ class MissingIndex(IndexProblem):
 
 
 class NewerIndex(IndexProblem):
-    """The index was made by a newer version."""
+    """The index was created by a newer version."""
 
 
 class OlderIndex(IndexProblem):
-    """The index has a format that is no longer read."""
+    """The index has a format that is no longer supported."""
 
 
 class ReplacedIndex(IndexProblem):
-    """Another folder, or an earlier state, was put in the place of an index that is open."""
+    """An open index was replaced by another folder or an earlier state."""
 
 
 class DamagedManifest(IndexProblem):
@@ -149,7 +149,7 @@ class MissingSegment(IndexProblem):
 
 
 class DamagedSegment(IndexProblem):
-    """A segment file is not what was written."""
+    """A segment file is damaged."""
 
 
 class IndexLocked(IndexProblem):
@@ -161,7 +161,7 @@ class UnfinishedBuild(IndexProblem):
 
 
 class TooLittleMemory(CoilError):
-    """The memory limit is too low, or the system gives no more memory or threads."""
+    """The memory limit is too low, or the system has no memory or threads left."""
 
 
 class SearchTimeout(CoilError):
@@ -169,23 +169,23 @@ class SearchTimeout(CoilError):
 
 
 class AnswerTooLarge(CoilError):
-    """The texts of the hits exceed the limit that was set for them."""
+    """The texts of the hits exceed the given limit."""
 
 
 class OutputError(CoilError):
-    """The result cannot be written where it should go."""
+    """The result cannot be written."""
 
 
 class RemoteProblem(CoilError):
-    """A server cannot be reached, or did not do what it was asked to."""
+    """A server cannot be reached, or did not process a request."""
 
 
 class ProcessProblem(CoilError):
-    """The process is ending, or was forked in the middle of a call."""
+    """The process is exiting, or was forked during a call."""
 
 
 class TrainingDiverged(CoilError):
-    """The loss is no longer a finite number; the model would be worthless."""
+    """The loss is not a finite number; the model would be useless."""
 
 
 class MissingExtra(CoilError):
@@ -193,7 +193,7 @@ class MissingExtra(CoilError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(
-            f"this needs the package {package!r}, which is not installed",
+            f"this requires the package {package!r}, which is not installed",
             f"pip install 'coil-ir[{extra}]'",
         )
         self.package, self.extra = package, extra

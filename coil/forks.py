@@ -1,6 +1,6 @@
-"""What stays usable in a process that was forked while other threads worked.
+"""Locks that stay usable in a process that was forked while other threads were working.
 
-Those threads are not in the new process, so a lock that one of them held would never be let go.
+Those threads do not exist in the new process, so a lock held by one of them would never be released.
 """
 
 from __future__ import annotations

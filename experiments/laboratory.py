@@ -69,7 +69,7 @@ class Run:
         return make_system(self.kind, self.options).recipe(self.training.recipe)  # type: ignore[union-attr]
 
 
-def main() -> None:
+def main(given: Sequence[str] | None = None) -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -91,7 +91,7 @@ def main() -> None:
     )
     parser.add_argument("--collections", nargs="*", type=Path, default=[], help="with write: BEIR folders")
     parser.add_argument("--only", help="with run: its name")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
     configs = [
         read_config(path, {"lab": str(arguments.lab), "data": str(arguments.data or "")})
         for path in arguments.config or CONFIGS
@@ -329,3 +329,5 @@ if __name__ == "__main__":
         main()
     except CoilError as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:  # before the first step, or while saving: what is there is continued
+        sys.exit(130)

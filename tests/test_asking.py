@@ -340,7 +340,7 @@ def test_a_phrase_is_found_wherever_a_long_text_is_cut(tmp_path: Path) -> None:
 
 def test_what_cannot_be_looked_for_is_refused(notes: Index) -> None:
     for query in ("river +the", 'river "of the"', "river -a"):
-        with pytest.raises(InputError, match="has only stop words"):
+        with pytest.raises(InputError, match="contains only stop words"):
             notes.search(query)
     with pytest.raises(SearchTimeout):
         notes.answer_many(['"river bank"'], timeout=1e-9)

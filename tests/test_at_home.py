@@ -158,7 +158,7 @@ def test_changes_reach_the_server(server: Running, monkeypatch: pytest.MonkeyPat
         with pytest.raises(InputError, match="no text found"):
             remote.add([{"id": "x"}])
     with coil.connect(str(server.client.base_url)) as remote:
-        with pytest.raises(OutputError, match="changes need the token"):
+        with pytest.raises(OutputError, match="changes require the token"):
             remote.delete(["d/1"])
         with pytest.raises(InputError, match="only excludes words"):
             remote.search("-river")

@@ -134,7 +134,7 @@ def test_a_corpus_that_changed_is_noticed(tmp_path: Path, change: str, mode: str
     documents = some_documents(60)
     out, corpus, read = interrupted(tmp_path, documents, on_duplicate=mode)
     write_corpus(corpus, CHANGES[change](documents))
-    where = "line 3 holds" if mode == "error" else f"the first {read} documents are not those"
+    where = "line 3 has" if mode == "error" else f"the first {read} documents differ from those"
     with pytest.raises(ChangedCorpus, match=where) as caught:
         build(out, corpus, resume=True)
     assert "--on-duplicate update" in caught.value.remedy
@@ -182,11 +182,11 @@ def test_resuming_says_what_it_cannot_do(tmp_path: Path) -> None:
     assert "--resume" in caught.value.remedy
     others: list[dict[str, Any]] = [{"precision": "int8"}, {"long": "truncate"}]
     for other in others:
-        with pytest.raises(OptionMismatch, match="was begun with --"):
+        with pytest.raises(OptionMismatch, match="was started with --"):
             build(out, corpus, resume=True, **other)
     (tmp_path / "updated").mkdir()
     updated, _, _ = interrupted(tmp_path / "updated", documents, on_duplicate="update")
-    with pytest.raises(OptionMismatch, match="was begun with --on-duplicate update, not skip"):
+    with pytest.raises(OptionMismatch, match="was started with --on-duplicate update, not skip"):
         build(updated, corpus, resume=True, on_duplicate="skip")
     index, before = open_build(out, resume=True, encoder=HashEncoder(n_t=8))
     with pytest.raises(OptionMismatch, match="hash-4-3"):
@@ -195,7 +195,7 @@ def test_resuming_says_what_it_cannot_do(tmp_path: Path) -> None:
         assert index.inspect().precision == "fp16"
     assert open_build(out, resume=True, encoder=HashEncoder())[1].finished
     create(tmp_path / "plain.coil", encoder=HashEncoder()).close()
-    with pytest.raises(OutputError, match="not made by `coil index`"):
+    with pytest.raises(OutputError, match="not built by `coil index`"):
         build(tmp_path / "plain.coil", corpus, resume=True)
     with build(tmp_path / "none.coil", corpus, resume=True) as index:
         assert len(index) == 60

@@ -292,8 +292,7 @@ def test_the_parts_sum_to_the_score_of_a_search(
         assert [part["value"] for part in value["differences"]] == [d.value for d in contrast.differences]
         upper = first if contrast.gap > 0 else second
         if abs(contrast.gap) > 0.01:
-            assert contrast.summary.startswith(f"{upper.doc_id} is above ")
-            assert f"by {abs(contrast.gap):.2f}, " in contrast.summary
+            assert contrast.summary.startswith(f"{upper.doc_id} scores {abs(contrast.gap):.2f} more than ")
 
 
 @pytest.fixture
@@ -337,7 +336,7 @@ def test_what_was_cut_off_is_told(tmp_path: Path) -> None:
         assert hit.chunk == made.chunk
     asked = index.explain(" ".join(["flow"] * 20), "long")
     assert asked.query_dropped == 6
-    assert "the query is too long; it was read without its last 6 tokens" in str(asked)
+    assert "the query is too long; its last 6 tokens were ignored" in str(asked)
 
 
 def test_every_mention_can_be_shown(bank: Index) -> None:
@@ -358,7 +357,7 @@ def test_a_document_that_is_no_hit_is_explained(bank: Index) -> None:
     assert str(made).splitlines() == [
         'none scores 0.00 for "steep bank"',
         "  not in the document: steep, bank",
-        "  nothing adds to the score: the document is no hit",
+        "  nothing contributes to the score: the document is not a hit",
     ]
 
 
@@ -413,12 +412,12 @@ def test_a_contrast_says_in_words_what_decides() -> None:
     same = first.versus(make("z", one, [[3.0], [2.0], [1.0]], "ace"))
     assert same.summary == "x and z score the same, 6.00"
     evened = make("w", one, [[2.0], [3.0], [1.0]], "ace")
-    assert first.versus(evened).summary.startswith("x and w score the same, 6.00; what differs, such as 'a…'")
+    assert first.versus(evened).summary.startswith("x and w score the same, 6.00; differences such as 'a…'")
     floored = make("v", one, [[-1.0], [], []], "a")
     assert "-1.00*" in str(first.versus(floored))
     assert "* below 0, so floored: it adds nothing" in str(first.versus(floored))
     assert first.versus(floored).gap == 6.0
-    with pytest.raises(InputError, match="different questions"):
+    with pytest.raises(InputError, match="different queries"):
         first.versus(replace(second, query="other"))
 
 
@@ -509,7 +508,7 @@ def test_tables_fit_the_terminal(weighed: Index, by: By, width: int) -> None:
     assert max(map(len, shown.splitlines())) <= width
     assert max(map(len, format_table(first, width=width, mentions=9).splitlines())) <= width
     if by != "dense" and 64 <= width < 100:
-        assert "texts: how many of 1,202 have the word" in shown
+        assert "texts: how many of 1,202 contain the word" in shown
     contrast = format_contrast(first.versus(second), width=width)
     assert max(map(len, contrast.splitlines())) <= max(width, 66)
 

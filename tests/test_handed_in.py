@@ -38,7 +38,7 @@ def test_a_working_directory_that_is_gone_is_told(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(gone)
     gone.rmdir()
     for take in (open_index, create):
-        with pytest.raises(InputError, match="working directory is gone"):
+        with pytest.raises(InputError, match="working directory no longer exists"):
             take("a.coil", encoder=HashEncoder())
     open_index(tmp_path / "a.coil", HashEncoder()).close()
     os.chdir(tmp_path)

@@ -52,7 +52,7 @@ def test_a_writer_leaves_alone_what_segments_links_to(tmp_path: Path) -> None:
             lambda: index.add([{"id": 1, "text": "river"}]),
             index.compact,
         ):
-            with pytest.raises(OutputError, match="segments is a link"):
+            with pytest.raises(OutputError, match="segments is a symbolic link"):
                 change()
     assert not reopen(empty).discard_if_empty()
     assert [path.read_text() for path in victim.iterdir()] == [THESIS]
@@ -65,7 +65,7 @@ def test_indexes_that_share_a_folder_of_segments_do_not_remove_each_others(tmp_p
     (other / "segments").rmdir()
     (other / "segments").symlink_to(one / "segments")
     for change in (lambda index: index.delete(["d1"]), lambda index: index.compact()):
-        with reopen(other) as index, pytest.raises(OutputError, match="is a link"):
+        with reopen(other) as index, pytest.raises(OutputError, match="is a symbolic link"):
             change(index)
     for path in (one, other):
         with reopen(path) as index:
@@ -84,7 +84,7 @@ def test_the_lock_does_not_overwrite_what_it_links_to(tmp_path: Path, kind: str)
             assert index.delete(["d1"]) == 1
         else:
             (path / "writer.lock").symlink_to(precious)
-            with pytest.raises(OutputError, match=r"writer\.lock is a link"):
+            with pytest.raises(OutputError, match=r"writer\.lock is a symbolic link"):
                 index.delete(["d1"])
     assert precious.read_text() == THESIS
 
@@ -136,7 +136,7 @@ def test_rows_that_are_not_the_text_are_found(tmp_path: Path, span: tuple[int, i
     content[begin : begin + 8] = np.array(span, np.uint32).tobytes()
     lists.write_bytes(content)
     cover_up(path, lists)
-    with pytest.raises(DamagedSegment, match="not its text from beginning to end"):
+    with pytest.raises(DamagedSegment, match="do not cover its text"):
         reopen(path).verify()
 
 

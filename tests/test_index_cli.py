@@ -114,8 +114,8 @@ def test_explain_versus(index: str, capsys: Output) -> None:
     asked = ["explain", index, "steep river bank", "river.txt", "--versus", "money.md"]
     assert run(asked) == 0
     first, *rows = re.sub(r"\n(?! )", " ", capsys.readouterr().out).splitlines()
-    assert first.startswith("river.txt is above money.md by ")
-    assert "which money.md does not have" in first
+    assert re.match(r"river.txt scores \d+\.\d\d more than money.md, ", first)
+    assert "which money.md does not contain" in first
     assert [word for word in rows[0].split() if word in ("river.txt", "money.md", "difference")]
     named = {row[2:].split("  ")[0].strip() for row in rows[1:]} - {""}
     assert named == {"steep", "river", "bank", "sentence", "score"}
@@ -185,7 +185,7 @@ def test_what_a_search_cannot_tell_by_its_hits(index: str, capsys: Output) -> No
     shown = capsys.readouterr()
     dropped = json.loads(shown.err.splitlines()[-1])["query_dropped"]
     assert dropped > 4000
-    assert f"its last {dropped:,} tokens were ignored" in shown.err
+    assert f"the last {dropped:,} tokens were ignored" in shown.err
 
 
 def test_runs_can_be_evaluated(index: str, tmp_path: Path, capsys: Output) -> None:
@@ -226,8 +226,8 @@ def test_inspect_counts_what_is_there_and_names_lists_by_their_keys(
     shown = capsys.readouterr().out
     assert " 3 in 2 segments, and 2 deleted rows (40.0%)" in shown
     assert "longest lists  bank 5" in shown
-    assert "words, by their stems" in shown
-    assert "BM25's weight" in shown
+    assert "word stems" in shown
+    assert "BM25 weight" in shown
     assert "stream" not in shown
     assert run(["inspect", index, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
@@ -289,7 +289,7 @@ def test_a_finished_build_is_left_alone(index: str, notes: Path, capsys: Output)
     assert run(["index", str(notes), "--out", index, "--resume"]) == 0
     assert "is already finished (3 documents); nothing to resume" in capsys.readouterr().err
     assert run(["index", str(notes), "--out", index]) == 1
-    assert "exists already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_a_finished_build_is_left_alone(index: str, notes: Path, capsys: Output)
     [
         (["search", "{tmp}/none.coil", "x"], 1, "there is no index"),
         (["search", "{tmp}", "x"], 1, "is not an index"),
-        (["search", "{index}"], 2, "Give a query"),
+        (["search", "{index}"], 2, "Pass a query"),
         (["search", "{index}", "x", "--filter", "year ="], 1, "filter"),
         (["explain", "{index}", "x", "nobody"], 1, "no document has the id"),
         (["explain", "{index}", "x", "otter.txt", "--versus", "nobody"], 1, "no document has the id"),

@@ -105,7 +105,7 @@ def test_a_manifest_that_is_not_one_is_named(small: Path) -> None:
     (small / "catalog.sqlite").write_bytes(b"of format 1, 2 or 3")
     with pytest.raises(OlderIndex) as caught:
         open_index(small)
-    assert caught.value.remedy == "build it again with `coil index`"
+    assert caught.value.remedy == "rebuild it with `coil index`"
     with pytest.raises(MissingIndex):
         open_index(small / "nothing")
 
@@ -217,7 +217,7 @@ def test_a_full_disk_leaves_the_old_state(small: Path) -> None:
 
 
 def test_creating_over_something_is_refused(small: Path, tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="exists already"):
+    with pytest.raises(OutputError, match="already exists"):
         create(small, encoder=HashEncoder())
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OutputError):
@@ -252,7 +252,7 @@ def test_a_folder_that_can_only_be_read_is_searched(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     for path in [folder, *folder.rglob("*")]:
         path.chmod(0o755 if path.is_dir() else 0o644)
-    assert done.stdout.split("\n")[:2] == ["a", "check the rights on the folder"], done.stderr
+    assert done.stdout.split("\n")[:2] == ["a", "check the permissions of the folder"], done.stderr
 
 
 def test_damaged_documents_are_named_by_whoever_reads_them(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_what_needs_the_model_is_told_where_it_is(
     for verb in [*verbs, ["serve", index]]:
         assert run(verb) == 1
         told = capsys.readouterr().err
-        assert "was made with a model that is no longer there" in told
+        assert "was built with a model that is missing" in told
         assert "--model FOLDER" in told
         assert len(told.splitlines()) == 2
     for verb in verbs:
@@ -67,7 +67,7 @@ def test_what_needs_the_model_is_told_where_it_is(
     assert "river 3" in capsys.readouterr().out
     with coil.open(index, model=model) as opened:
         assert opened.search("river")[0].doc_id in ("a", "d")
-    with pytest.raises(MissingModelFile, match="no longer there"), coil.open(index) as opened:
+    with pytest.raises(MissingModelFile, match="a model that is missing"), coil.open(index) as opened:
         opened.search("river")
 
 
@@ -77,9 +77,9 @@ def test_another_model_is_refused(moved: tuple[str, str], capsys: Output) -> Non
     for verb in (["search", index, "river"], ["explain", index, "river", "a"]):
         assert run([*verb, "--model", other]) == 1
         told = capsys.readouterr().err
-        assert "was made with the model" in told
+        assert "was built with the model" in told
         assert other in told
-    with pytest.raises(OptionMismatch, match="none of these indexes was made with the model"):
+    with pytest.raises(OptionMismatch, match="none of these indexes uses the model"):
         open_all([Path(index)], 1, models=[model, other])
     [served] = open_all([Path(index)], 1, models=[model]).values()
     assert served.index.search("river")[0].doc_id == "a"

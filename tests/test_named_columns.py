@@ -111,7 +111,7 @@ def test_columns_are_refused_where_nothing_has_any(tmp_path: Path) -> None:
         ({"text_column": ""}, "text_column is ''"),
         ({"text_column": 3}, "text_column is 3"),
         ({"text_column": ["q", None]}, "text_column is None"),
-        ({"text_column": ["q", "q"]}, "named twice"),
+        ({"text_column": ["q", "q"]}, "duplicate text column: q, q"),
         ({"id_column": 1}, "id_column is 1"),
         ({"title_column": ""}, "title_column is ''"),
     ],
@@ -130,7 +130,9 @@ def test_an_interrupted_build_knows_its_columns(tmp_path: Path) -> None:
         index, before = open_build(tmp_path / "a.coil", resume=True, encoder=HashEncoder(), columns=given)
         assert before.columns == columns
         index.close()
-    with pytest.raises(OptionMismatch, match=r"begun with --id-column url .* not --text-column q") as caught:
+    with pytest.raises(
+        OptionMismatch, match=r"started with --id-column url .* not --text-column q"
+    ) as caught:
         open_build(tmp_path / "a.coil", resume=True, encoder=HashEncoder(), columns=Columns(texts=("q",)))
     assert "with none" in caught.value.remedy
     for wrong in (Columns("a"), Columns(title="b")):
@@ -156,7 +158,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: Output, monkeypatch: pytest
     assert run(["index", path, "--out", out, "--resume", "--dry-run"]) == 0
     assert "2 documents" in capsys.readouterr().out
     assert run(["index", path, "--out", out, "--resume", "--text-column", "a"]) == 1
-    assert "was begun with --id-column url" in capsys.readouterr().err
+    assert "was started with --id-column url" in capsys.readouterr().err
     assert run(["index", path, "--out", out, "--resume"]) == 0
     more = put(tmp_path / "more.jsonl", '{"url": "u3", "q": "Where?", "year": 2020}')
     assert run(["add", out, str(more), "--id-column", "url", "--text-column", "q"]) == 0

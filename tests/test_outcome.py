@@ -88,7 +88,7 @@ def test_a_run_without_held_out_queries_says_that_it_cannot_tell(
 ) -> None:
     assert run(_train(pairs, base, tmp_path / "m", steps=2, validation_queries=0)) == 0
     said = capsys.readouterr().err
-    assert "whether training helped is unknown" in said
+    assert "it is unknown whether training helped" in said
     assert "MRR@10" not in said
 
 
@@ -99,7 +99,7 @@ def test_a_small_difference_may_be_chance() -> None:
     for end, doubted in ((slightly, True), (clearly, False)):
         for before, after, improved in ((start, end, True), (end, start, False)):
             said = judge(Outcome(before, after), TINY, 5000, negatives=True)
-            assert any("may be chance" in line for line in said) == doubted
+            assert any("may be due to chance" in line for line in said) == doubted
             assert any("NOT improve" in line for line in said) != improved
 
 

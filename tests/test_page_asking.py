@@ -216,7 +216,7 @@ def test_a_query_with_a_mistake_leaves_the_hits_alone(visit: Opener) -> None:
     assert box.get_attribute("aria-invalid") is None
     # Without hits there is only the line.
     page.goto("/?q=%2Bthe+river")
-    expect(line).to_contain_text("+the has only stop words")
+    expect(line).to_contain_text("+the contains only stop words")
     expect(page.locator("#results")).to_be_empty()
     # What is not about the query is told as before.
     page.goto("/?q=river&k=1000&by=coil&filter=year+%3E%3E+3")

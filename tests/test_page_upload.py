@@ -43,7 +43,7 @@ def test_documents_are_uploaded_with_the_token(visit: Opener, tmp_path: Path) ->
     check_axe(page, "upload")
     token.fill("wrong ✗")
     button.click()
-    expect(told).to_contain_text("changes need the token of this server: paste the one in the file")
+    expect(told).to_contain_text("changes require the token of this server: paste the one in the file")
     token.fill(TOKEN)
     sheet.get_by_label("File of JSON lines").set_input_files(bad)
     button.click()

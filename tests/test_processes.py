@@ -77,7 +77,7 @@ def test_the_end_waits_for_calls_and_refuses_others(monkeypatch: pytest.MonkeyPa
     go_on.set()
     ending.join()
     thread.join()
-    with pytest.raises(ProcessProblem, match="the process is ending"), calls.guarded():
+    with pytest.raises(ProcessProblem, match="the process is exiting"), calls.guarded():
         pass
 
 
@@ -259,6 +259,6 @@ def test_a_fork_in_the_middle_of_a_call_that_does_not_end_is_told(monkeypatch: p
     calls, end_call = _call_under_way()
     calls.pause()
     calls.renew()  # what the child does
-    with pytest.raises(ProcessProblem, match="was forked in the middle of a call"), calls.guarded():
+    with pytest.raises(ProcessProblem, match="was forked during a call"), calls.guarded():
         pass
     end_call()

@@ -134,7 +134,7 @@ def test_another_writer_is_waited_for(notes: Path) -> None:
     with watching(notes, "--out", out) as watcher:
         with writer_lock(out):
             (notes / "b.txt").write_text("a loan")
-            assert f"process {os.getpid()}" in watcher.hear("waiting for it")
+            assert f"process {os.getpid()}" in watcher.hear("; waiting")
         watcher.hear("1 added")
         assert watcher.end(signal.SIGINT) == 130
     assert texts(out) == {"a.txt": "a bank by the river", "b.txt": "a loan"}

@@ -58,7 +58,7 @@ def test_truncated_compressed_files(tmp_path, suffix, kept):
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
 def test_files_that_are_not_compressed_as_they_say(tmp_path, suffix):
-    with pytest.raises(InputError, match="damaged, or is not compressed"):
+    with pytest.raises(InputError, match="damaged, or not in the format"):
         list(read_documents(put(tmp_path / f"c.jsonl{suffix}", TWO)))
 
 

@@ -21,7 +21,7 @@ from tests.files import put, zst
 KB = 1 << 10
 LONGEST = 2 << 20  # bytes of a line in these tests
 LIMIT = "exceeds the limit of"
-VALUES = "more values than the limit of 20,971"
+VALUES = "exceeds the limit of 20,971 values"
 OK = b'{"id": "ok", "text": "river"}\n'
 ROW = b'{"id": 1, "text": "a", "v": %s}\n'
 LONG = b'{"id": 1, "text": "' + b"x" * (4 << 20)  # more than a line may have
@@ -70,7 +70,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         "line 3: the row exceeds",
     ),
     "cell.csv": (lambda: b"id,text\nok,river\n1," + b"x" * (1900 * KB), LIMIT),
-    "cells.csv": (lambda: b"id,text\nok,river\n1" + b",ab" * (100 * KB), "values than the limit of 5,242"),
+    "cells.csv": (lambda: b"id,text\nok,river\n1" + b",ab" * (100 * KB), "exceeds the limit of 5,242 values"),
     "cells.tsv": (lambda: b"id\ttext\nok\triver\n1" + b"\tab" * (600 * KB), VALUES),
     "header.tsv": (lambda: b"id" + b"\tab" * (600 * KB), VALUES),
     "line.tsv": (lambda: b"ok\triver\n1\t" + LONG, LIMIT),
@@ -82,9 +82,9 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     "bomb.txt.zst": (lambda: zst(BOMB), LIMIT),
     "window.jsonl.xz": (
         lambda: lzma.compress(OK + b"\n" * (60 << 20), filters=DICTIONARY),
-        "needs a larger dictionary to unpack; the limit is 5,242,880 bytes",
+        "needs a larger dictionary to decompress, which exceeds the limit of 5,242,880 bytes",
     ),
-    "window.jsonl.zst": (_zst_with_window, "needs a window of 62,914,590 bytes to unpack"),
+    "window.jsonl.zst": (_zst_with_window, "needs a window of 62,914,590 bytes to decompress"),
     "repeated.parquet": (_repeated, ""),
     "page.parquet": (
         lambda: _parquet({"id": ["1"], "text": ["z" * (4 << 20)]}),

@@ -243,7 +243,7 @@ def test_a_request_that_reads_is_sent_again_once() -> None:
 def test_a_change_is_not_sent_again() -> None:
     with _closing(every=2) as (url, asked), coil.connect(url, index="a") as index:
         for change in (lambda: index.delete(["a"]), lambda: index.update([{"id": "a", "text": "b"}])):
-            with pytest.raises(RemoteProblem, match="whether the change was made is not known"):
+            with pytest.raises(RemoteProblem, match="it is unknown whether the change was made"):
                 change()
             index.inspect()
         assert asked == ["a", "documents", "a", "documents", "a"]

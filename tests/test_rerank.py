@@ -227,11 +227,11 @@ def small(tmp_path: Path) -> Index:
 def test_mistakes_in_python_are_named(small: Index) -> None:
     with pytest.raises(InputError, match="no document has the id 'nobody'"):
         small.rerank("river", ["a", "nobody"])
-    with pytest.raises(InputError, match="duplicate candidate 'a' of one query"):
+    with pytest.raises(InputError, match="duplicate candidate 'a' for one query"):
         small.rerank("river", ["a", "b", "a"])
     with pytest.raises(InputError, match="got one id; expected a list of ids"):
         small.rerank("river", "a")
-    with pytest.raises(InputError, match="2 queries came with candidates for 1"):
+    with pytest.raises(InputError, match="got 2 queries but candidates for 1"):
         small.rerank_many(["river", "bank"], [["a"]])
     with pytest.raises(InputError, match="'q' has candidates but no text"):
         rerank(HashEncoder(), {}, {"q": ["a"]}, [])
@@ -306,7 +306,7 @@ def test_both_ways_of_the_verb_write_the_same_run(files: Path, tmp_path: Path, c
             assert told.out == ""
             assert "1 candidate is not in" in told.err
             assert "'gone'" in told.err
-            assert f"{3 if '-k' in more else 6} candidates of 2 queries" in told.err
+            assert f"{3 if '-k' in more else 6} candidates for 2 queries" in told.err
         assert outs[0] == outs[1]
         reranked = read_run(tmp_path / "index.trec")
         if "-k" in more:
@@ -356,7 +356,7 @@ def test_the_columns_of_a_table_are_named_as_for_an_index(files: Path, tmp_path:
         (["--index", "{f}/none.coil"], 1, "there is no index"),
         (["--corpus", "{f}/corpus.tsv", "--run", "{f}/none.trec"], 1, "none.trec"),
         (["--corpus", "{f}/corpus.tsv", "--run", "{t}/empty"], 1, "contains no candidates"),
-        (["--corpus", "{f}/corpus.tsv", "--run", "{t}/unasked"], 1, "is not in"),
+        (["--corpus", "{f}/corpus.tsv", "--run", "{t}/unasked"], 1, "1 query is in"),
         (["--corpus", "{f}/corpus.tsv", "--run", "{t}/foreign"], 1, "contains none of the 2 candidates"),
         (["--index", "{f}/a.coil", "--run", "{t}/foreign"], 1, "contains none of the 2 candidates"),
         (["--corpus", "{f}/corpus.tsv", "--run", "{t}/twice"], 1, "duplicate document 'river' for query"),

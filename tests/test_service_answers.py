@@ -88,7 +88,7 @@ def test_replies_share_one_limit_and_give_back() -> None:
     unsent = UnsentBytes(MILLION)
     first, second = Reply(MILLION, unsent, math.inf), Reply(MILLION, unsent, math.inf)
     first.add("x" * 900_000)
-    with pytest.raises(Problem, match="not yet sent exceed the limit") as caught:
+    with pytest.raises(Problem, match="pending responses exceed the limit") as caught:
         second.add("x" * 200_000)
     assert caught.value.status_code == 503
     assert (caught.value.headers or {})["Retry-After"]
@@ -108,7 +108,7 @@ def test_an_answer_beyond_the_limit_is_refused(tmp_path: Path) -> None:
         ):
             assert got.status_code == 413, got.text
             expect_problem(got)
-            assert got.json()["detail"] == "the answer exceeds the limit of 5,000 bytes"
+            assert got.json()["detail"] == "the response exceeds the limit of 5,000 bytes"
             assert "fewer hits" in got.json()["remedy"]
         assert server.client.get(f"{ONE}/search", params={"q": "river", "k": 3}).status_code == 200
 

@@ -283,7 +283,7 @@ def test_a_port_in_use_is_told(tmp_path: Path) -> None:
             timeout=60,
         )
         assert second.returncode == 1
-        assert f"cannot listen at 127.0.0.1, port {port}" in second.stderr
+        assert f"cannot listen on 127.0.0.1, port {port}" in second.stderr
         assert "Traceback" not in second.stderr
     finally:
         process.terminate()
@@ -317,7 +317,7 @@ def test_another_index_in_the_same_place_is_taken_over(tmp_path: Path) -> None:
         assert server.client.get(f"{ONE}/search", params={"q": "river"}).status_code == 200
         unready = server.client.get("/ready")
         assert unready.status_code == 503
-        assert unready.json()["detail"].startswith("the index 'notes' is no longer where it was")
+        assert unready.json()["detail"].startswith("the index 'notes' is missing")
         (tmp_path / "newer.coil").rename(folder)
         assert size() == 7
         assert server.client.get("/ready").status_code == 200
@@ -331,7 +331,7 @@ def test_another_index_in_the_same_place_is_taken_over(tmp_path: Path) -> None:
         assert size() == 8
         unready = server.client.get("/ready")
         assert unready.status_code == 503
-        assert unready.json()["detail"].startswith("the index 'notes' cannot be read as it is now")
+        assert unready.json()["detail"].startswith("the index 'notes' cannot be read")
     with open_index(tmp_path / "older2.coil", encoder=HashEncoder()) as index:
         assert index.has("new")
 
@@ -356,8 +356,8 @@ def test_an_index_that_is_removed_is_named_and_taken_up_when_it_is_back(tmp_path
         expect_problem(got)
         assert got.headers["retry-after"] == "1"
         assert got.json()["title"] == "temporarily unavailable"
-        assert got.json()["detail"].startswith("the index 'notes' is no longer where it was: ")
-        assert "put the index back" in got.json()["remedy"]
+        assert got.json()["detail"].startswith("the index 'notes' is missing: ")
+        assert "restore the folder of the index" in got.json()["remedy"]
         assert "papers" not in got.text
         assert "hidden-place" not in got.text
         assert server.client.get(f"{ONE}/search", params={"q": "river"}).status_code == 200
@@ -370,9 +370,9 @@ def test_an_index_that_is_removed_is_named_and_taken_up_when_it_is_back(tmp_path
                 refused = server.client.request(method, f"{ONE}/{path}", content=body, headers=WRITE)
                 assert refused.status_code == 507, refused.text
                 expect_problem(refused)
-                said = "the index 'notes' is no longer where it was: changes fail until it is back"
+                said = "the index 'notes' is missing: changes fail until it is back"
                 assert refused.json()["detail"] == said
-                assert "put the index back" in refused.json()["remedy"]
+                assert "restore the folder of the index" in refused.json()["remedy"]
                 assert "hidden-place" not in refused.text
         shutil.rmtree(folders[0])
         shutil.copytree(tmp_path / "backup", folders[0])

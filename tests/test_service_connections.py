@@ -178,7 +178,7 @@ def test_requests_on_too_many_connections_are_sent_away(tmp_path: Path) -> None:
             connection.sendall(b"GET /v1/indexes HTTP/1.1\r\n" + HOST + b"\r\n")
             answer = read_answer(connection)
             assert (answer.status, answer.headers["retry-after"]) == (503, "1")
-            assert "6 connections, the limit" in answer.problem()["detail"]
+            assert "the limit of 6 connections" in answer.problem()["detail"]
             assert is_closed(connection)
         assert server.client.get("/health").status_code == 200
         for _ in range(SPARE):
@@ -398,4 +398,4 @@ def test_a_server_with_few_files_answers_beside_idle_connections(tmp_path: Path)
     process.terminate()
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert "warning: the limit of open files leaves room for" in err
+    assert "warning: the limit on open files allows only" in err

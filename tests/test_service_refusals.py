@@ -47,10 +47,10 @@ def test_numbers_out_of_range_are_named_as_written(
 @pytest.mark.parametrize(
     ("method", "path", "body", "detail"),
     [
-        ("POST", "search", '{"query": "a", "k": 1, "query": "b"}', "the key 'query' is given more than once"),
-        ("POST", "search_batch", '{"queries": ["a"], "queries": []}', "the key 'queries' is given more"),
-        ("POST", "explain", '{"query": "a", "doc_id": "x", "doc_id": "y"}', "the key 'doc_id' is given more"),
-        ("DELETE", "documents", '{"doc_ids": ["x"], "doc_ids": ["y"]}', "the key 'doc_ids' is given more"),
+        ("POST", "search", '{"query": "a", "k": 1, "query": "b"}', "duplicate key 'query'"),
+        ("POST", "search_batch", '{"queries": ["a"], "queries": []}', "duplicate key 'queries'"),
+        ("POST", "explain", '{"query": "a", "doc_id": "x", "doc_id": "y"}', "duplicate key 'doc_id'"),
+        ("DELETE", "documents", '{"doc_ids": ["x"], "doc_ids": ["y"]}', "duplicate key 'doc_ids'"),
         (
             "POST",
             "search",
@@ -101,5 +101,5 @@ def test_a_full_disk_is_named(number: int) -> None:
         error.__cause__ = cause
         return problem_of(error).detail
 
-    assert told(OSError(number, os.strerror(number))).endswith("the disk of the server is full")
+    assert told(OSError(number, os.strerror(number))).endswith("the server's disk is full")
     assert told(OSError(errno.EIO, os.strerror(errno.EIO))) == "the index cannot be written"

@@ -59,7 +59,7 @@ def test_an_unknown_parameter_is_refused(
     expect_problem(got)
     assert got.json()["detail"].endswith(unknown)
     assert got.json()["remedy"] == (
-        f"known parameters: {known}" if known else "this address has no parameters"
+        f"valid parameters: {known}" if known else "this endpoint takes no parameters"
     )
     assert server.client.get(f"{ONE}/documents/d/1").status_code == 200  # nothing was deleted
 
@@ -77,8 +77,8 @@ def test_a_parameter_that_comes_twice_is_refused(server: Running, path: str, rep
     got = server.client.get(f"{ONE}/{path}")
     assert got.status_code == 422, got.text
     expect_problem(got)
-    assert got.json()["detail"] == f"{repeated} is given more than once"
-    assert got.json()["remedy"] == f"give {repeated} once"
+    assert got.json()["detail"] == f"repeated parameter: {repeated}"
+    assert got.json()["remedy"] == f"pass {repeated} only once"
 
 
 SEARCH_KEYS = f"query, {OPTIONS}"
@@ -87,22 +87,22 @@ SEARCH_KEYS = f"query, {OPTIONS}"
 @pytest.mark.parametrize(
     ("method", "path", "body", "detail", "remedy"),
     [
-        ("POST", "search", '{"query": "a", "foo": 1}', "unknown key 'foo'", f"known keys: {SEARCH_KEYS}"),
+        ("POST", "search", '{"query": "a", "foo": 1}', "unknown key 'foo'", f"valid keys: {SEARCH_KEYS}"),
         (
             "POST",
             "search",
             '{"q": "a"}',
             "unknown key 'q'; the key query is missing",
-            f"use query instead of q; known keys: {SEARCH_KEYS}",
+            f"use query instead of q; valid keys: {SEARCH_KEYS}",
         ),
         (
             "POST",
             "explain",
             '{"query": "a", "id": "b", "x": 1}',
-            "unknown keys 'id', 'x'; the key doc_id is missing",
-            "use doc_id instead of id; known keys: query, doc_id, versus, by, plain",
+            "unvalid keys 'id', 'x'; the key doc_id is missing",
+            "use doc_id instead of id; valid keys: query, doc_id, versus, by, plain",
         ),
-        ("POST", "search", "{}", "the key query is missing", "give query"),
+        ("POST", "search", "{}", "the key query is missing", "add query"),
         ("POST", "search", "", "the body is empty", f"send one JSON object with {SEARCH_KEYS}"),
         ("POST", "search", "[]", "the body is a list; expected a JSON object", "send one JSON object with"),
         ("POST", "search", "null", "the body is null; expected a JSON object", "send one JSON object with"),
@@ -229,7 +229,7 @@ SEARCH_KEYS = f"query, {OPTIONS}"
             "min_score is 1e+300; expected a number",
             "leave",
         ),
-        ("POST", "search_batch", '{"queries": []}', "queries is empty", "give at least 1"),
+        ("POST", "search_batch", '{"queries": []}', "queries is empty", "pass at least 1"),
         (
             "POST",
             "search_batch",
@@ -249,10 +249,10 @@ SEARCH_KEYS = f"query, {OPTIONS}"
             "search_batch",
             '{"q": ["a"]}',
             "unknown key 'q'",
-            "use queries instead of q; known keys:",
+            "use queries instead of q; valid keys:",
         ),
-        ("DELETE", "documents", '{"id": ["a"]}', "unknown key 'id'", "use doc_ids instead of id; known keys"),
-        ("GET", "search", "", "the parameter q is missing", "give q"),
+        ("DELETE", "documents", '{"id": ["a"]}', "unknown key 'id'", "use doc_ids instead of id; valid keys"),
+        ("GET", "search", "", "the parameter q is missing", "add q"),
         (
             "GET",
             "search?q=a&k=x",

@@ -281,7 +281,7 @@ def test_names_of_indexes(tmp_path: Path) -> None:
     assert name_of(Path("/a/my notes/")) == "my-notes"
     assert name_of(Path("/a/ä")) == "index"
     one, two = build(tmp_path / "a" / "n.coil", 1), build(tmp_path / "b" / "n.coil", 1)
-    with pytest.raises(InputError, match="both be called 'n'"):
+    with pytest.raises(InputError, match="both have the name 'n'"):
         open_all([one, two], 1, HashEncoder())
 
 

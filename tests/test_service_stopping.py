@@ -140,7 +140,7 @@ def test_an_upload_that_was_written_in_part_says_so(tmp_path: Path, monkeypatch:
     with running([folder], ServiceOptions(token=TOKEN), HashEncoder()) as server:
         answer = server.client.post(f"{ONE}/documents", content=lines, headers=WRITE)
         assert answer.status_code == 503
-        assert "a part of the documents was written" in answer.json()["detail"]
+        assert "some of the documents were written" in answer.json()["detail"]
 
 
 def test_a_change_that_has_not_begun_is_given_up_with_the_server(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_columns_of_dicts(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="is a Document, but --text-column q was given"):
             index.add([Document("a", "x")], text_column="q")
         read = read_documents(put(tmp_path / "t.csv", "id,q\n1,x\n"), text_column="q")
-        with pytest.raises(InputError, match="read already"):
+        with pytest.raises(InputError, match="have already been read"):
             index.add(read, text_column="q")
         assert len(index) == 1
 

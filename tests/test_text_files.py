@@ -200,7 +200,7 @@ def test_a_folder_of_many_kinds(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert found["src/main.py"] == Document("src/main.py", "# river\nprint(1)\n", {"title": "src/main.py"})
     messages = told(caplog)
     assert messages[-1] == (
-        "skipped 8 files: 2 .pdf, 2 .png, 1 .csv (index such files by name), 1 .docx, 1 .txt, "
+        "skipped 8 files: 2 .pdf, 2 .png, 1 .csv (pass such files explicitly), 1 .docx, 1 .txt, "
         "1 without extension"
     )
     named = " ".join(messages[:-1])

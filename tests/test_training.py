@@ -145,7 +145,7 @@ def test_more_directions_than_there_are_are_refused(base: Path, pairs: list[Path
         ("n-t", {"token_init": "principal", "n_t": 33}),
     ):
         files = TrainingFiles(pairs, str(base), tmp_path / name)
-        with pytest.raises(OptionMismatch, match="only 32 principal") as caught:
+        with pytest.raises(OptionMismatch, match="33 principal directions are not available") as caught:
             train(files, replace(TINY, epochs=0.0, steps=0, **changes), "cpu")  # type: ignore[arg-type]
         assert caught.value.remedy == f"set --{name} to at most 32"
 
@@ -415,7 +415,7 @@ def test_a_missing_extra_gives_the_pip_command(base: Path, pairs: list[Path], tm
 )  # fmt: skip
 def test_values_that_make_no_sense_are_refused(changes: dict[str, object]) -> None:
     with pytest.raises(
-        OptionMismatch, match=next(iter(changes)) if "contrast" not in changes else "nothing to learn"
+        OptionMismatch, match=next(iter(changes)) if "contrast" not in changes else "all loss weights are 0"
     ):
         replace(TINY, **changes)  # type: ignore[arg-type]
 
@@ -434,11 +434,11 @@ def test_resuming_on_other_pairs_is_refused(base: Path, pairs: list[Path], tmp_p
 def test_contradicting_options_are_refused() -> None:
     with pytest.raises(OptionMismatch, match="both must be at least 0"):
         _ = replace(TINY, n_t=0, n_c=0).config
-    with pytest.raises(OptionMismatch, match="n_c = 0"):
+    with pytest.raises(OptionMismatch, match="n_c is 0"):
         replace(TINY, n_c=0, keep=1.0)
     with pytest.raises(OptionMismatch, match="share between"):
         replace(TINY, spans=1.5)
     with pytest.raises(OptionMismatch, match="alpha, beta and gamma are 0"):
         replace(TINY, alpha=0.0, beta=0.0, gamma=0.0)
-    with pytest.raises(OptionMismatch, match="no part of the score"):
+    with pytest.raises(OptionMismatch, match="the score has no parts"):
         replace(TINY, n_t=0, gamma=0.0)

@@ -6,7 +6,7 @@
 A model is packed as the weights that differ from the base model's and its other small files; weights that are
 the base's own, such as frozen embeddings, are named only. Each archive is cut into parts of at most --size
 MiB. A model is named by the last two folders of its path. `unpack` puts every weight back, bit for bit, and
-refuses a base that is another one.
+refuses parts that are damaged and a base that is another one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main() -> None:
             print(f"{folder}: {size / 2**20:.1f} MiB in {len(parts)} parts", file=sys.stderr)
         return
     for parts_folder in arguments.paths:
-        for first in sorted(parts_folder.glob("*.tar.000")):
+        for first in sorted(parts_folder.glob("*.tar.000-of-*")):
             print(f"{unpack(first, arguments.base, arguments.out)}", file=sys.stderr)
 
 
@@ -71,8 +71,10 @@ def pack(folder: Path, base: Path, to: Path, size: int) -> list[Path]:
     to.mkdir(parents=True, exist_ok=True)
     data = archive.getvalue()
     parts = []
-    for number, begin in enumerate(range(0, len(data), size)):
-        part = to / f"{folder.parent.name}-{folder.name}.tar.{number:03d}"
+    begins = range(0, len(data), size)
+    name = f"{folder.parent.name}-{folder.name}.{hashlib.sha256(data).hexdigest()[:12]}"
+    for number, begin in enumerate(begins):
+        part = to / f"{name}.tar.{number:03d}-of-{len(begins):03d}"
         part.write_bytes(data[begin : begin + size])
         parts.append(part)
     return parts
@@ -80,16 +82,17 @@ def pack(folder: Path, base: Path, to: Path, size: int) -> list[Path]:
 
 def unpack(first: Path, base: Path, out: Path) -> Path:
     """Put a model together again; returns its folder."""
-    parts = sorted(first.parent.glob(f"{first.name.removesuffix('000')}*"))
-    numbers = [part.name[-3:] for part in parts]
-    if numbers != [f"{number:03d}" for number in range(len(parts))]:
-        sys.exit(f"{first.parent}: parts of {first.name} are missing; there are only {', '.join(numbers)}")
-    try:
-        with tarfile.open(fileobj=io.BytesIO(b"".join(part.read_bytes() for part in parts))) as tar:
-            files = {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
-        plan = json.loads(files.pop(PLAN_FILE))
-    except (tarfile.TarError, KeyError, ValueError) as error:
-        sys.exit(f"{first} and its parts are damaged or not all there: {error}")
+    name, _, count = first.name.partition(".tar.000-of-")
+    parts = [first.with_name(f"{name}.tar.{number:03d}-of-{count}") for number in range(int(count))]
+    missing = [part.name for part in parts if not part.is_file()]
+    if missing:
+        sys.exit(f"{first.parent}: missing parts of {name}: {', '.join(missing)}")
+    data = b"".join(part.read_bytes() for part in parts)
+    if not name.endswith(hashlib.sha256(data).hexdigest()[:12]):
+        sys.exit(f"{first} and its parts are damaged: they are not what their name says")
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        files = {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+    plan = json.loads(files.pop(PLAN_FILE))
     start = load_file(base / BACKBONE_FILE)
     folder: Path = out / plan["name"]
     folder.mkdir(parents=True, exist_ok=True)
@@ -116,13 +119,19 @@ def _is_named(name: str, base_name: str) -> bool:
 
 
 def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.dtype == other.dtype and torch.equal(one, other)
+    """Bit for bit: −0 is not 0."""
+    same_kind = one.dtype == other.dtype and one.shape == other.shape
+    return same_kind and torch.equal(_bytes(one), _bytes(other))
+
+
+def _bytes(weight: torch.Tensor) -> torch.Tensor:
+    return weight.contiguous().flatten().view(torch.uint8)
 
 
 def _digest(weights: dict[str, torch.Tensor]) -> str:
     found = hashlib.sha256()
     for name in sorted(weights):
-        found.update(name.encode() + weights[name].contiguous().view(torch.uint8).numpy().tobytes())
+        found.update(name.encode() + _bytes(weights[name]).numpy().tobytes())
     return found.hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""`coil add`: more documents for an index."""
+"""`coil add`: adds documents to an index."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def command(
     memory: str | None,
     model: str | None,
 ) -> None:
-    """Add documents to an index; they can be searched as soon as they are committed.
+    """Add documents to an index. They are searchable as soon as they are committed.
 
     \b
       coil add notes.coil new-notes/

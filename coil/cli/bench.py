@@ -1,4 +1,4 @@
-"""`coil bench`: how fast the search core is on this machine."""
+"""`coil bench`: measures search speed on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coil.storage.memory import MOST_THREADS
 @click.command("bench")
 @click.option(
     "--documents", type=click.IntRange(min=1000), default=500_000, show_default=True,
-    help="Number of synthetic documents to search; 1,000,000 take about 600 MB of memory.",
+    help="Number of synthetic documents to search; 1,000,000 need about 600 MB of memory.",
 )  # fmt: skip
 @click.option(
     "--threads", type=click.IntRange(1, MOST_THREADS), default=2, show_default=True,
@@ -22,11 +22,11 @@ from coil.storage.memory import MOST_THREADS
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 def command(documents: int, threads: int, as_json: bool) -> None:
-    """Measure exhaustive search on this machine, beside NumPy and the roofline.
+    """Measure exhaustive search on this machine and compare it with NumPy and the roofline.
 
-    The roofline is the time to read the bytes of the lists once: no search that looks at all of them can be
-    faster. The lists are synthetic, with lengths as in a collection of passages. This takes less than two
-    minutes. NumPy runs on one thread.
+    The roofline is the time to read the bytes of the lists once: no search that reads all of them can be
+    faster. The lists are synthetic, with lengths as in a collection of passages. NumPy runs on one thread.
+    The measurement takes less than two minutes.
 
     \b
       coil bench
@@ -43,7 +43,7 @@ def command(documents: int, threads: int, as_json: bool) -> None:
         return
     slowest = timings[-1].search_ms
     click.echo(f"{documents:,} documents, {timings[0].mentions:,} mentions per query, k = 1000")
-    click.echo(f"{'':44}threads  per query  roofline  share  against NumPy")
+    click.echo(f"{'':44}threads  per query  roofline  share  versus NumPy")
     for timing in timings:
         click.echo(
             f"{timing.what:<44}{timing.threads:>7}  {timing.search_ms:>5.1f} ms  {timing.read_ms:>6.1f} ms"

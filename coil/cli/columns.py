@@ -1,4 +1,4 @@
-"""The options that say which columns of a table are the id, the text and the title."""
+"""Options that name the id, text and title columns of a table."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def column_options(command: Command) -> Command:
-    """--id-column, --text-column and --title-column, for a verb that reads a corpus."""
-    title = click.option("--title-column", metavar="NAME", help="The column that is the title.")
+    """--id-column, --text-column and --title-column, for a command that reads a corpus."""
+    title = click.option("--title-column", metavar="NAME", help="Column (or JSON key) of the title.")
     text = click.option(
         "--text-column", metavar="NAME", multiple=True,
-        help="The column that is the text; may be repeated, the texts are then joined.",
+        help="Column (or JSON key) of the text; if repeated, the texts are joined.",
     )  # fmt: skip
-    named = click.option("--id-column", metavar="NAME", help="The column (or JSON key) that is the id.")
+    named = click.option("--id-column", metavar="NAME", help="Column (or JSON key) of the id.")
     return named(text(title(command)))

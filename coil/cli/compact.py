@@ -1,4 +1,4 @@
-"""`coil compact`: an index without what was deleted."""
+"""`coil compact`: rewrites an index without its deleted documents."""
 
 from __future__ import annotations
 
@@ -21,4 +21,6 @@ def command(index: Path) -> None:
     segments_before, bytes_before = opened.disk_use()
     segments = opened.compact()
     saved = (bytes_before - opened.disk_use()[1]) / 1e6
-    click.echo(f"{how_many(segments_before, 'segment')} became {segments}, {saved:.1f} MB freed", err=True)
+    click.echo(
+        f"compacted {how_many(segments_before, 'segment')} into {segments}; {saved:.1f} MB freed", err=True
+    )

@@ -1,4 +1,4 @@
-"""`coil delete`: documents out of an index."""
+"""`coil delete`: deletes documents from an index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`coil demo`: search the documentation of the Python that runs it."""
+"""`coil demo`: searches the documentation of the running Python."""
 
 from __future__ import annotations
 
@@ -36,12 +36,14 @@ ID_WIDTH = 36
 @click.option(
     "--question", "questions", multiple=True, metavar="TEXT", help="Question to ask; may be repeated."
 )
-@click.option("-k", type=click.IntRange(min=1), default=3, show_default=True, help="Hits for each question.")
+@click.option(
+    "-k", type=click.IntRange(min=1), default=3, show_default=True, help="Number of hits per question."
+)
 @click.option(
     "--cache",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keep the index here instead of in your cache folder.",
+    help="Folder for the index, instead of your cache folder.",
 )
 @click.option("--model", metavar="M", help="A model folder, or an installed package that contains one.")
 @click.option("--serve", "and_serve", is_flag=True, help="Open a search page instead.")
@@ -51,11 +53,11 @@ ID_WIDTH = 36
 def command(
     questions: tuple[str, ...], k: int, cache: Path | None, model: str | None, and_serve: bool, port: int
 ) -> None:
-    """Search the documentation of Python's standard library, and see why a hit matched.
+    """Search the documentation of Python's standard library and see why a hit matched.
 
-    Each line is a hit: rank, share (of what the question's own text would score), name, first sentence.
-    The first run encodes several thousand docstrings and saves the result, which takes a minute or two;
-    later runs start at once.
+    Each line is a hit: rank, share (of the score of the question's own text), name, first sentence. The first
+    run encodes several thousand docstrings and saves the result, which takes a minute or two; later runs
+    start immediately.
 
     \b
     coil demo
@@ -122,7 +124,7 @@ def _prepare(encoder: Encoder, folder: Path, read_documents: Callable[[], Sequen
     with ExitStack() as stack:
 
         def start(total: int) -> Callable[[int], object]:
-            click.echo(f"encoding {total:,} entries of the standard library's docs, once", err=True)
+            click.echo(f"encoding {total:,} entries of the standard library's docs (only once)", err=True)
             bar = tqdm(total=total, unit=" entries", file=sys.stderr, disable=None, leave=False)
             update: Callable[[int], object] = stack.enter_context(bar).update
             return update
@@ -151,7 +153,7 @@ def _hit_line(hit: Hit, explanation: Explanation, shade: Shade | None) -> str:
 
 
 def _shaded_id(hit: Hit, weights: Sequence[float], shade: Shade | None) -> str:
-    """The id, which stands in the signature too and is shaded as it is there."""
+    """The id, shaded as in the signature, which also contains it."""
     place = hit.text.find(hit.doc_id)
     padding = " " * (ID_WIDTH - len(hit.doc_id))
     if place < 0:
@@ -160,8 +162,8 @@ def _shaded_id(hit: Hit, weights: Sequence[float], shade: Shade | None) -> str:
 
 
 def _weights(characters: int, explanation: Explanation) -> list[float]:
-    """How strongly each character of the document spoke for it, from 0 to 1: by what its word adds, and how
-    well this mention fits beside the best one."""
+    """How much each character of the document contributes, from 0 to 1: by what its word adds, and how well
+    this mention fits compared with the best one."""
     weights = [0.0] * characters
     most = max((match.contribution for match in explanation.matches), default=0.0)
     for match in explanation.matches:
@@ -190,11 +192,11 @@ def shade(text: str, share: float) -> str:
 
 
 def default_cache() -> Path:
-    """Where this system keeps what can be made again."""
+    """The cache folder of this system."""
     try:
         home = Path.home()
     except RuntimeError as error:
-        raise OutputError("there is no home folder to save the demo in", "use `--cache DIR`") from error
+        raise OutputError("no home folder was found to save the demo in", "use `--cache DIR`") from error
     if sys.platform == "darwin":
         base = home / "Library" / "Caches"
     elif sys.platform == "win32":

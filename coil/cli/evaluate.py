@@ -1,4 +1,4 @@
-"""`coil evaluate`: measures of runs against judgements, with significance against the first run."""
+"""`coil evaluate`: evaluates runs against judgements, with significance tests against the first run."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def _check_measures(ctx: click.Context, parameter: click.Parameter, value: str) 
     default=" ".join(DEFAULT_MEASURES),
     show_default=True,
     callback=_check_measures,
-    help="Names of ir_measures, separated by spaces, such as 'nDCG@10 RR@10 R@100 P@5 AP'.",
+    help="Measures as in ir_measures, separated by spaces, such as 'nDCG@10 RR@10 R@100 P@5 AP'.",
 )
-@click.option("--per-query", is_flag=True, help="Show each query's values before the means.")
+@click.option("--per-query", is_flag=True, help="Show the values of each query before the means.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of a table.")
 def command(
     qrels: str, runs: tuple[str, ...], measures: tuple[str, ...], per_query: bool, as_json: bool
 ) -> None:
-    """Measure runs against judgements.
+    """Evaluate runs against relevance judgements.
 
-    QRELS says which documents are relevant to which query: a TREC file (query, 0, document, relevance),
+    QRELS lists the documents relevant to each query: a TREC file (query, 0, document, relevance),
     a BEIR tsv (query-id, corpus-id, score), or a BEIR folder with qrels/test.tsv. Each RUN is a TREC file
     with six columns (query, Q0, document, rank, score, tag). Files may be compressed; `-` is standard input.
 
@@ -50,10 +50,10 @@ def command(
       coil evaluate scifact/ bm25.trec coil.trec
       coil evaluate scifact/ coil.trec --measures "nDCG@10 P@5" --json
 
-    The values are trec_eval's: documents are ordered by score, equal scores by document id descending, and
-    means are over all judged queries, where one that a run does not answer counts as 0. The p next to a mean
-    is that of a paired two-sided t-test against the first run, not corrected for the number of runs; --json
-    gives a paired randomisation test as well. On a terminal the best mean is bold.
+    The values are those of trec_eval: documents are ordered by score, ties by document id in descending
+    order. Means are over all judged queries; a query that is missing from a run counts as 0. The p next to a
+    mean is from a paired two-sided t-test against the first run, not corrected for multiple comparisons;
+    --json also reports a paired randomisation test. On a terminal, the best mean is bold.
     """
     judgements = read_judgements(qrels)
     evaluations: list[Evaluation] = []
@@ -73,7 +73,7 @@ def command(
         if evaluation.unanswered:
             missing, total = len(evaluation.unanswered), len(evaluation.queries)
             click.echo(
-                f"coil: {run} leaves {missing} of {total} judged queries unanswered (counted as 0)", err=True
+                f"coil: {run} has no results for {missing} of {total} judged queries (counted as 0)", err=True
             )
         evaluations.append(evaluation)
     comparisons = [
@@ -154,7 +154,7 @@ def _print_per_query(
 
 
 def _print_table(header: Row, rows: list[Row], bold: set[tuple[int, int]], left: int = 1) -> None:
-    """Names to the left, numbers to the right. `click.echo` drops the bold where there is no terminal."""
+    """Names are left-aligned, numbers right-aligned. `click.echo` drops bold if there is no terminal."""
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     for number, row in enumerate([header, *rows], start=-1):
         cells = [

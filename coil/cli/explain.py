@@ -1,4 +1,4 @@
-"""`coil explain`: why a document matches, and why it stands above another."""
+"""`coil explain`: shows why a document matches, and why it ranks above another."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVERY_MENTION = sys.maxsize
 @click.option("--versus", metavar="DOC_ID", help="Compare with this document, part by part.")
 @click.option(
     "--mentions", type=click.IntRange(min=1), default=1, show_default=True,
-    help="Mentions to show for each query word, the one that fits best first.",
+    help="Number of mentions to show for each query word, best fit first.",
 )  # fmt: skip
 @click.option(
     "--all", "every", is_flag=True, help="Show every mention of each query word, and every sentence."
@@ -54,17 +54,17 @@ def command(
     model: str | None,
     as_json: bool,
 ) -> None:
-    """Break down a score: what each word of the query found in a document, and what that adds.
+    """Break down a score: what each query word matched in a document, and how much it adds.
 
-    Each line is a word: where the document has it, how many texts of the index have it ("texts with it": the
-    fewer, the more it weighs), how often this text has it ("here"), how well its context fits that of the
-    query ("fit": below 1 it weighs less, above 1 more), and what it adds: weight × fit. Below stands what the
-    texts add as a whole ("sentence"), and which sentences of the document that comes from. Everything sums to
-    the score. The last line compares it with what the query's own text would score.
+    Each line is a word: where the document contains it, how many texts of the index contain it ("texts with
+    it": the fewer, the higher its weight), how often this text contains it ("here"), how well its context
+    fits that of the query ("fit": below 1 it counts less, above 1 more), and what it adds: weight × fit.
+    Below is what the texts add as a whole ("sentence"), and which sentences of the document contribute to it.
+    The parts add up to the score. The last line compares it with the score of the query's own text.
 
-    Columns that say nothing are left out: bm25 compares no contexts; a model that does not weigh words shows
-    their similarity instead. A word that does not fit at all adds 0, never less ("floored"). Any document of
-    the index can be explained, whether it was found or not.
+    Columns without information are omitted: bm25 does not compare contexts, and a model without word weights
+    shows similarities instead. A word whose context does not fit at all adds 0, never less ("floored"). You
+    can explain any document of the index, whether or not it is a hit.
 
     \b
       coil explain notes.coil "bank of a river" a
@@ -75,7 +75,7 @@ def command(
     """
     if versus is not None and (every or mentions > 1):
         raise click.UsageError(
-            "--versus shows the best mention of each; it cannot be combined with --mentions or --all."
+            "--versus shows only the best mentions; it cannot be combined with --mentions or --all."
         )
     opened = open_index(index, model=model)
     explained = opened.explain(query, doc_id, by, plain)

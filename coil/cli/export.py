@@ -1,4 +1,4 @@
-"""`coil export`: make the ONNX files of a trained model."""
+"""`coil export`: creates the ONNX files of a trained model."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from coil.vectors.onnx_encoder import Precision
     type=click.Choice(["fp32", "int8", "both"]),
     default="both",
     show_default=True,
-    help="Which files to create: model.onnx (fp32), model.int8.onnx (int8).",
+    help="Files to create: model.onnx (fp32), model.int8.onnx (int8).",
 )
 @click.option(
     "--check/--no-check", default=True, show_default=True, help="Compare each file with PyTorch first."
 )
 def command(model_dir: Path, precision: str, check: bool) -> None:
-    """Create the ONNX files of the trained model in MODEL_DIR; searching and indexing need them.
+    """Create the ONNX files of the trained model in MODEL_DIR, which search and indexing require.
 
-    Each file is compared with PyTorch before it is put in place: model.onnx must agree to 0.0001, and
-    model.int8.onnx, which is about four times smaller and two to three times faster, to a mean cosine
-    of 0.99.
+    Each file is compared with PyTorch before it is saved: model.onnx must agree within 0.0001.
+    model.int8.onnx, which is about four times smaller and two to three times faster, must reach a mean
+    cosine of 0.99.
 
     \b
     Example:

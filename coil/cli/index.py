@@ -1,4 +1,4 @@
-"""`coil index`: a pile of text in, an index out."""
+"""`coil index`: builds an index from a corpus."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from coil.indexes.index import tell_left_out
 from coil.storage.memory import default_budget, longest_line, parse_size
 from coil.texts.corpora import Documents, read_documents
 
-COMMIT_EVERY = 16_384  # documents: what a kill costs at most, about a minute of a laptop's work
+COMMIT_EVERY = 16_384  # documents: the most that a kill can lose, about a minute of work on a laptop
 
 
 @click.command("index")
 @click.argument("corpus", nargs=-1, required=True)
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="The index to create, NAME.coil.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Index to create, NAME.coil.")
 @click.option("--model", metavar="M", help="A model folder, or an installed package that contains one.")
 @click.option(
     "--precision", type=click.Choice(["int8", "fp16", "fp32", "int8+fp16", "int8+fp32"]),
-    help="How vectors are stored; with + a second, more precise copy decides the order.  [default: int8]",
+    help="Precision of stored vectors; + adds a precise copy that determines the ranking.  [default: int8]",
 )  # fmt: skip
 @click.option(
     "--long", type=click.Choice(["chunk", "truncate"]),
@@ -39,17 +39,17 @@ COMMIT_EVERY = 16_384  # documents: what a kill costs at most, about a minute of
 )  # fmt: skip
 @click.option(
     "--memory", metavar="SIZE",
-    help="Memory limit of the whole process, such as 512M or 4G; a line may have at most 1/32 of it. "
+    help="Memory limit of the whole process, such as 512M or 4G; a line is limited to 1/32 of it. "
     "[default: 2G, or half of the machine's memory if that is less]",
 )  # fmt: skip
 @column_options
 @click.option("--resume", is_flag=True, help="Continue an interrupted build.")
 @click.option(
     "--watch", is_flag=True,
-    help="Keep the index in step with the files until Ctrl-C; the index may exist already.",
+    help="Keep the index in step with the files until Ctrl-C; the index may already exist.",
 )  # fmt: skip
 @click.option(
-    "--dry-run", is_flag=True, help="Only read the corpus, and report what a build would take or refuse."
+    "--dry-run", is_flag=True, help="Only read the corpus, and report the cost and errors of a build."
 )
 def command(
     corpus: tuple[str, ...],
@@ -66,26 +66,26 @@ def command(
     watch: bool,
     dry_run: bool,
 ) -> None:
-    """Build an index from files of records (.jsonl, .tsv, .csv, .parquet), folders and files of text, or -.
+    """Build an index from files of records (.jsonl, .tsv, .csv, .parquet), text files, folders, or stdin (-).
 
-    A file of text is one document: .txt, .md, .rst, .html, source code, and with the extras pdf and docx .pdf
-    and .docx. Its id is its name or, in a folder, its path; a folder's other files are skipped and counted.
-    A folder with a corpus.jsonl is read as BEIR.
+    A text file is one document: .txt, .md, .rst, .html, source code, and .pdf and .docx with the extras of
+    those names. Its id is the file name or, in a folder, the path; other files in a folder are skipped and
+    counted. A folder with a corpus.jsonl is read as a BEIR collection.
 
-    The first line of a .tsv is a header if it names an id first and a text somewhere after it, such as
-    id<TAB>text<TAB>year; other columns are kept as fields. Without one, a line is id<TAB>text, and all that
-    follows the first tab is text, further columns included. A .csv always has a header.
+    The first line of a .tsv is a header if it starts with an id column and also has a text column, such as
+    id<TAB>text<TAB>year; other columns become fields. Without a header, a line is id<TAB>text, and everything
+    after the first tab is text. A .csv always has a header.
 
-    The id is the first of _id, id, doc_id, docno and pid, the text is title, text, contents and body, those
-    that are there; --id-column, --text-column and --title-column name other columns or JSON keys. A .tsv with
-    a column that is named has a header.
+    The id is the first of _id, id, doc_id, docno and pid. The text consists of title, text, contents and
+    body, as far as they exist. --id-column, --text-column and --title-column name other columns or JSON keys;
+    a .tsv must then have a header.
 
-    A build that was killed or interrupted can be continued with --resume and the same corpus. What was read
-    before is read again, but not encoded again; if it has changed, the build stops with an error.
+    If a build is killed or interrupted, continue it with --resume and the same corpus. Documents indexed
+    before are read again but not encoded again; if they have changed, the build stops with an error.
 
-    With --watch (extra watch) the index is built, or brought in step, and then follows the files: what is
-    new is added, what has changed is updated, what is gone is removed, and nothing else is touched. Documents
-    of other sources stay; --on-duplicate update lets a file replace one of these that has its id.
+    --watch (requires the extra watch) builds the index, or brings it up to date, and then follows the files:
+    new ones are added, changed ones updated and deleted ones removed. Documents from other sources are kept;
+    with --on-duplicate update, a file replaces such a document if it has the same id.
 
     \b
       coil index notes/ --out notes.coil
@@ -99,7 +99,7 @@ def command(
     """
     began = time.monotonic()
     budget = parse_size(memory) if memory is not None else None
-    # Before anything is made: a wrong path must not leave an empty index.
+    # Before anything is created: a wrong path must not leave an empty index behind.
     documents = read_documents(
         *corpus, id_column=id_column, text_column=text_column, title_column=title_column
     )
@@ -129,16 +129,16 @@ def command(
         with document_bar(documents, "indexing") as encoded:
             added = index.build(documents, before.on_duplicate, encoded, COMMIT_EVERY, empty.extend)
         if not len(index):
-            what = f"nothing but {how_many(len(empty), 'empty document')}" if empty else "no documents"
+            what = f"only {how_many(len(empty), 'empty document')}" if empty else "no documents"
             raise InputError(f"{' '.join(corpus)} contains {what}", "check the path and the format")
     except IndexLocked:
         raise  # it is another process's
     except BaseException as error:
         kept = len(index)
         fresh = not kept and not before.documents and not resume
-        if fresh and index.discard_if_empty():  # so that a second try finds the way free
+        if fresh and index.discard_if_empty():  # so that another attempt can start afresh
             if isinstance(error, KeyboardInterrupt):
-                click.echo("coil: nothing was encoded yet, so nothing was kept", err=True)
+                click.echo("coil: nothing had been encoded yet, so nothing was kept", err=True)
         elif isinstance(error, KeyboardInterrupt):
             click.echo(f"coil: {how_many(kept, 'document')} kept in {out}; continue with --resume", err=True)
         elif isinstance(error, DuplicateId):
@@ -152,7 +152,7 @@ def command(
     facts = index.inspect()
     cut = f", {facts.truncated_documents:,} truncated" if facts.truncated_documents else ""
     click.echo(
-        f"{how_many(added, 'document')} added in {tell_time(time.monotonic() - began)}{cut}; {out} holds "
+        f"{how_many(added, 'document')} added in {tell_time(time.monotonic() - began)}{cut}; {out} has "
         f"{facts.documents:,} with {how_many(facts.mentions, 'mention')} in "
         f"{tell_size(facts.bytes_lists + facts.bytes_documents)}",
         err=True,
@@ -173,9 +173,9 @@ def _watch(
     from coil.indexes.watching import Watch
 
     if is_contradicted:
-        raise click.UsageError("--watch goes on where it stopped; use it without --resume and --dry-run.")
+        raise click.UsageError("--watch resumes by itself and cannot be combined with --resume or --dry-run.")
     if not documents.paths:
-        raise click.UsageError("--watch needs files or folders.")
+        raise click.UsageError("--watch requires files or folders.")
     require("watchfiles", "watch")
     index, is_new = open_watched(out, model, precision, long, memory)
     watch = Watch(index, documents.paths, documents.columns, on_duplicate, documents.gauge.longest)
@@ -199,6 +199,6 @@ def _predict(documents: Documents, model: str | None, precision: Any, long: Any,
             if expected.empty
             else ""
         )
-        + f"This is an estimate: all documents were read, {expected.sampled:,} chosen at random were indexed "
+        + f"This is an estimate: all documents were read and {expected.sampled:,}, chosen at random, indexed "
         f"({expected.sampled_share:.1%} of the text). Nothing was written."
     )

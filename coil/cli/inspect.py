@@ -1,4 +1,4 @@
-"""`coil inspect`: what is in an index."""
+"""`coil inspect`: shows the contents of an index."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from coil.indexes.opening import open_index
 @click.argument("index", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(index: Path, as_json: bool) -> None:
-    """Show sizes, model and settings of an index, and how it scores. The model itself is not needed.
+    """Show the size, model, settings and scoring of an index. The model itself is not needed.
 
-    Lists are named by their keys: stems of words, or entries of the vocabulary.
+    Lists are identified by their keys: word stems or vocabulary entries.
 
     \b
       coil inspect notes.coil
@@ -55,21 +55,21 @@ def command(index: Path, as_json: bool) -> None:
 
 
 def _scoring(profile: Mapping[str, Any], n_t: int, n_c: int) -> dict[str, str]:
-    """The choices of a profile in words. [docs/semantics.md]"""
-    of = "words, by their stems" if profile["list_key"] == "word" else "entries of the vocabulary"
-    but = ", without stop words and punctuation" if profile["unlisted"] == "stopwords" else ""
-    weight = f"BM25's weight (k1 {profile['k1']:g}, b {profile['b']:g}) × " * (profile["weight"] == "bm25")
+    """A description of a scoring profile. [docs/semantics.md]"""
+    of = "word stems" if profile["list_key"] == "word" else "vocabulary entries"
+    but = ", excluding stop words and punctuation" if profile["unlisted"] == "stopwords" else ""
+    weight = f"BM25 weight (k1 {profile['k1']:g}, b {profile['b']:g}) × " * (profile["weight"] == "bm25")
     fit = "similarity" if n_t else ""
     if n_t and profile["beta"] != 1.0:
         fit = f"{profile['beta']:g} × {fit}"
     fit = " + ".join(filter(None, [f"{profile['alpha']:g}" * (profile["alpha"] > 0.0), fit]))
     part = f"{weight}({fit})" if weight else fit
     floored = " (at least 0)" if profile["floor"] else ""
-    gamma = f"{profile['gamma']:g}{'·√words' * (profile['gamma_rule'] == 'root')} × "
+    gamma = f"{profile['gamma']:g}{'·√(words − ¾)' * (profile['gamma_rule'] == 'root')} × "
     sentence = "" if not n_c or not profile["gamma"] else f"{gamma.removeprefix('1 × ')}sentence similarity"
     tokens = f"for each word {part}{floored}" if fit else ""
     return {
         "lists of": of + but,
         "score": ", plus ".join(filter(None, [tokens, sentence])),
-        "tokens read": f"{profile['query_length']:,} of a query, {profile['document_length']:,} of a text",
+        "token limits": f"{profile['query_length']:,} per query, {profile['document_length']:,} per text",
     }

@@ -1,4 +1,4 @@
-"""`coil VERB`: finds the verb's file, and turns errors into one line, a remedy and an exit status."""
+"""`coil COMMAND`: loads the module of a command; turns errors into one line, a remedy and an exit status."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ VERBS = {
     "explain": "Show why a document matches a query.",
     "index": "Build an index from a corpus.",
     "inspect": "Show the contents of an index.",
-    "rerank": "Reorder another system's candidates.",
+    "rerank": "Rerank another system's candidates.",
     "search": "Search an index.",
     "serve": "Serve indexes over HTTP, with a search page.",
-    "verify": "Check every byte of an index.",
+    "verify": "Check an index for damage.",
     "compare": "Compare retrieval systems on a test collection.",
-    "bench": "Measure how fast the search core is on this machine.",
+    "bench": "Measure search speed on this machine.",
     "demo": "Search the documentation of Python's standard library.",
-    "evaluate": "Measure runs against judgements.",
+    "evaluate": "Evaluate runs against relevance judgements.",
     "export": "Export a trained model to ONNX.",
     "mine": "Find hard negatives for training pairs.",
     "train": "Train a COIL model on query–passage pairs.",
@@ -39,7 +39,7 @@ VERBS = {
 
 
 class Verbs(click.Group):
-    """Loads a verb's module only when that verb is used, so that `coil --help` is quick."""
+    """Loads the module of a command only when it is used, so that `coil --help` is quick."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(VERBS)
@@ -51,7 +51,7 @@ class Verbs(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
+        with formatter.section("Commands"):
             formatter.write_dl(sorted(VERBS.items()))
 
 
@@ -60,12 +60,13 @@ class Verbs(click.Group):
 def cli() -> None:
     """Search with contextualized inverted lists: exact, explainable, fast on a laptop.
 
-    Results go to standard output, everything else to standard error. `coil VERB --help` explains a verb.
+    Results go to standard output, everything else to standard error. `coil COMMAND --help` explains a
+    command.
     """
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line. Exit status: 0 done, 1 failed, 2 usage, 130 interrupted, 143 terminated."""
+    """Run the command line. Exit status: 0 success, 1 failure, 2 usage, 130 interrupted, 143 terminated."""
     _prepare_streams()
     with contextlib.suppress(OSError, ValueError, AttributeError):  # standard error may be closed
         faulthandler.enable()  # a fatal signal, such as SIGBUS from a truncated mapped file, leaves a message
@@ -75,7 +76,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _allow_many_files() -> None:
-    """Allow as many open files as the system lets us: a segment takes three, a connection one."""
+    """Raise the limit on open files as far as the system allows: a segment takes three, a connection one."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -87,7 +88,7 @@ def _allow_many_files() -> None:
 
 
 def _prepare_streams() -> None:
-    """Streams may be closed or full: results that cannot be written are an error, notes are not."""
+    """Streams may be closed or full. Failing to write results is an error; failing to write notes is not."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -99,7 +100,7 @@ def _prepare_streams() -> None:
 
 
 class _ClosedOutput(io.TextIOBase):
-    """Standard output that was closed: a verb that has something to write there fails."""
+    """Closed standard output: a command that writes to it fails."""
 
     encoding, errors = "utf-8", "replace"
 
@@ -108,7 +109,7 @@ class _ClosedOutput(io.TextIOBase):
 
 
 class _Notes:
-    """Standard error. What cannot be written there is lost; what the verb has done is done."""
+    """Standard error. Text that cannot be written there is dropped; the command still succeeds."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -127,7 +128,7 @@ class _Notes:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: what is under way is kept just as with Ctrl-C."""
+    """SIGTERM: handled like Ctrl-C, so that finished work is kept."""
 
 
 def _terminate(number: int, frame: object) -> None:

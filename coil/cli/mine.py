@@ -1,4 +1,4 @@
-"""`coil mine`: hard negatives for training pairs."""
+"""`coil mine`: finds hard negatives for training pairs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coil.vectors.encoder import Encoder
 @click.command("mine")
 @click.option(
     "--pairs", "pairs", multiple=True, required=True, type=click.Path(path_type=Path),
-    help='Pairs file, lines {"query": ..., "positive": ...}, also .gz .xz .zst; may be repeated.',
+    help='Pairs file, lines {"query": ..., "positive": ...}, optionally .gz, .xz or .zst; may be repeated.',
 )  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="Negatives file to write.")
 @click.option(
@@ -21,28 +21,28 @@ from coil.vectors.encoder import Encoder
     type=click.IntRange(min=1),
     default=1000,
     show_default=True,
-    help="Sample from this many of the best passages.",
+    help="Sample from the N best passages.",
 )
 @click.option(
     "--number",
     type=click.IntRange(min=1),
     default=30,
     show_default=True,
-    help="Negatives to keep for each query.",
+    help="Number of negatives per query.",
 )
 @click.option(
     "--skip",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Best passages to skip as likely positives.",
+    help="Skip the N best passages as likely positives.",
 )
 @click.option(
     "--per-source/--all-sources", default=True, show_default=True,
-    help="Look for negatives in the query's own pairs file, or in all of them.",
+    help="Mine negatives from the query's own pairs file, or from all of them.",
 )  # fmt: skip
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=13, show_default=True, help="Seed of the sampling."
+    "--seed", type=click.IntRange(min=0), default=13, show_default=True, help="Random seed for sampling."
 )
 @click.option(
     "--run", type=click.Path(path_type=Path), help="Take negatives from this TREC run instead of BM25."
@@ -54,7 +54,7 @@ from coil.vectors.encoder import Encoder
 )
 @click.option(
     "--collection", type=click.Path(path_type=Path),
-    help="Only write the pairs as a BEIR folder that any system can search.",
+    help="Only export the pairs as a BEIR folder that any system can search.",
 )  # fmt: skip
 def command(
     pairs: tuple[Path, ...],
@@ -70,14 +70,14 @@ def command(
     device: str | None,
     collection: Path | None,
 ) -> None:
-    """Find passages that look relevant to a query but are not, to train a model on the difference.
+    """Find passages that look relevant to a query but are not, as hard negatives for training.
 
-    By default BM25 ranks the passages and the negatives are sampled from its top 1000, as in the paper.
+    By default, BM25 ranks the passages, and negatives are sampled from its top 1000, as in the paper.
 
     \b
       coil mine --pairs faq.jsonl --out negatives.jsonl
       coil mine --pairs faq.jsonl --out second.jsonl --model trained/   (second round)
-      coil mine --pairs faq.jsonl --collection faq/                     (to make a run elsewhere, then --run)
+      coil mine --pairs faq.jsonl --collection faq/                     (to use another system, then --run)
     """
     from coil.training import mine
 
@@ -88,7 +88,7 @@ def command(
     if out is None:
         raise click.UsageError("Missing option '--out'.")
     if run is not None and model is not None:
-        raise OptionMismatch("--run and --model are mutually exclusive", "give one of them")
+        raise OptionMismatch("--run and --model are mutually exclusive", "use only one of them")
     mining = mine.Mining(depth, number, skip, per_source, seed)
     if run is not None:
         written = mine.mine_run(pairs, out, run, mining, corpus)
@@ -98,7 +98,7 @@ def command(
         )
     else:
         written = mine.mine(pairs, out, mine.rank_with_bm25, mining, "BM25")
-    click.echo(f"negatives for {how_many(written, 'query')} in {out}", err=True)
+    click.echo(f"wrote negatives for {how_many(written, 'query')} to {out}", err=True)
 
 
 def _encoder(model: str, device: str | None) -> Encoder:

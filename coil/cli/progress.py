@@ -1,4 +1,4 @@
-"""A bar of documents read into an index: documents a second, and the time left where that can be told."""
+"""A progress bar for documents: documents per second, and the remaining time if it can be estimated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coil.texts.corpora import Documents
 
 @contextmanager
 def document_bar(documents: Documents, what: str) -> Iterator[Encoded]:
-    """What is to hear of encoded documents. How many there will be is judged from the bytes read so far."""
+    """Yields a callback for encoded documents. The total is estimated from the bytes read so far."""
     with tqdm(unit=" documents", disable=None, desc=what, smoothing=0.05) as bar:
         total = None if bar.disable else documents.total_bytes()
 
@@ -26,12 +26,12 @@ def document_bar(documents: Documents, what: str) -> Iterator[Encoded]:
 
 
 def expected_documents(documents: int, position: int, total: int) -> int:
-    """How many documents there are in all, when so many have taken `position` of `total` bytes."""
+    """The estimated number of documents, if `documents` of them took `position` of `total` bytes."""
     return max(documents, round(documents * total / min(position, total)))
 
 
 def tell_time(seconds: float) -> str:
-    """A time for people."""
+    """A human-readable duration."""
     for size, name in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {name}"
@@ -39,5 +39,5 @@ def tell_time(seconds: float) -> str:
 
 
 def tell_size(size: float) -> str:
-    """A size for people."""
+    """A human-readable size."""
     return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

@@ -1,4 +1,4 @@
-"""`coil rerank`: the candidates of another system in COIL's order."""
+"""`coil rerank`: reranks the candidates of another system."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ SHOWN = 3  # ids named in a message
 
 
 @click.command("rerank")
-@click.option("--corpus", multiple=True, help="The corpus with the candidates' texts; may be repeated.")
+@click.option("--corpus", multiple=True, help="Corpus with the texts of the candidates; may be repeated.")
 @click.option(
     "--index",
     type=click.Path(path_type=Path),
-    help="Instead of --corpus: an index that contains the candidates.",
+    help="Index with the candidates, instead of --corpus.",
 )
 @column_options
-@click.option("--queries", required=True, help="The texts of the queries: .tsv, .jsonl, a BEIR folder …")
-@click.option("--run", required=True, help="The TREC run with the candidates.")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="The TREC run to write.")
+@click.option("--queries", required=True, help="File with the queries: .tsv, .jsonl, a BEIR folder …")
+@click.option("--run", required=True, help="TREC run with the candidates.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="TREC run to write.")
 @click.option(
     "-k", "--depth", type=click.IntRange(min=1),
-    help="Rerank only the first N candidates of each query and drop the others. Default: all.",
+    help="Rerank only the first N candidates of each query and drop the others.  [default: all]",
 )  # fmt: skip
 @by_option
 @click.option(
@@ -48,7 +48,7 @@ SHOWN = 3  # ids named in a message
 )
 @click.option(
     "--precision", type=click.Choice(["int8", "fp16", "fp32"]), default="int8", show_default=True,
-    help="How vectors are stored before scoring, as in `coil index`, so that the scores are equal.",
+    help="Precision of the vectors, as in `coil index`, so that the scores are the same.",
 )  # fmt: skip
 @click.option(
     "--long", type=click.Choice(["chunk", "truncate"]), default="chunk", show_default=True,
@@ -71,17 +71,16 @@ def command(
     precision: Any,
     long: Any,
 ) -> None:
-    """Reorder another system's candidates: reads a TREC run, writes a TREC run with new scores.
+    """Rerank another system's candidates: read a TREC run, write a TREC run with new scores.
 
-    With --corpus the corpus is read once: the words of all its texts are counted, since rare words weigh
-    more, but only the candidates are encoded. With --index only the queries are encoded; model, precision and
-    the treatment of long documents are those of the index. Both give the same scores as `coil search` with
-    the same --by.
+    With --corpus, the corpus is read once. The words of all its texts are counted, because rare words weigh
+    more, but only the candidates are encoded. With --index, only the queries are encoded; the index
+    determines the model, the precision and how long documents are handled. Both give the same scores as
+    `coil search` with the same --by.
 
-    Every candidate is returned; one that shares no word with the query scores 0 if there is no sentence
-    part. Equal scores are in the order of the corpus. Candidates that are not in the corpus or the index
-    are skipped and counted; a query of the run that is not in --queries is an error. The columns of a corpus
-    are named as in `coil index`; those of --queries are the usual ones.
+    Every candidate is returned. Without a sentence part, one that shares no word with the query scores 0.
+    Ties are in corpus order. Candidates that are not in the corpus or the index are skipped and counted; a
+    query of the run that is not in --queries is an error. The column options apply to --corpus only.
 
     \b
       coil rerank --corpus scifact/ --queries scifact/ --run bm25.trec --out coil.trec
@@ -99,18 +98,18 @@ def command(
                 raise click.UsageError(f"--{option} requires --corpus; an index has its own setting.")
     documents = read_documents(
         *corpus, id_column=id_column, text_column=text_column, title_column=title_column
-    )  # before the long work: a wrong path is told at once
+    )  # before the long work, so that a wrong path is reported immediately
     candidates = {query_id: list(found)[:depth] for query_id, found in read_run(run).items()}
     if not candidates:
         raise InputError(
-            f"{run} contains no candidates", "name a TREC run: `query Q0 document rank score tag`"
+            f"{run} contains no candidates", "pass a TREC run: `query Q0 document rank score tag`"
         )
     texts = {q.query_id: q.text for q in read_queries(queries) if q.query_id in candidates}
     if len(texts) < len(candidates):
         without = [query_id for query_id in candidates if query_id not in texts]
         raise InputError(
-            f"{_count(without, 'query', 'queries')} not in {queries}, but in {run}: {_some(without)}",
-            "name the queries file that the run was made with",
+            f"{_count(without, 'query', 'queries')} in {run} but not in {queries}: {_some(without)}",
+            "pass the queries file that the run was made with",
         )
     missing: list[str] = []
 
@@ -156,18 +155,20 @@ def command(
         where = index if index is not None else " ".join(corpus)
         click.echo(
             f"warning: {_count(missing, 'candidate', 'candidates')} not in {where} and skipped: "
-            f"{_some(missing)}; if they should be there, check that the run was made for the same documents",
+            f"{_some(missing)}; check that the run was made from the same documents",
             err=True,
         )
-    click.echo(f"{how_many(lines, 'candidate')} of {how_many(len(candidates), 'query')} in {out}", err=True)
+    click.echo(
+        f"wrote {how_many(lines, 'candidate')} for {how_many(len(candidates), 'query')} to {out}", err=True
+    )
 
 
 def _check(found: bool, missing: Sequence[str], where: str) -> None:
-    """A run whose every candidate is unknown was made for something else."""
+    """If every candidate is unknown, the run was made from another collection."""
     if not found:
         raise InputError(
             f"{where} contains none of the {len(missing):,} candidates, such as {_some(missing)}",
-            "name the corpus or index that the run was made from; ids are case-sensitive",
+            "pass the corpus or index that the run was made from; ids are case-sensitive",
         )
 
 

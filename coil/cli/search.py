@@ -1,4 +1,4 @@
-"""`coil search`: hits for a query, or a TREC run for many."""
+"""`coil search`: hits for one query, or a TREC run for many."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _AT_ONCE = 64
 BAR_WIDTH = 8
 by_option = click.option(
     "--by", type=click.Choice(get_args(By)), default="coil", show_default=True,
-    help="The system that scores: coil (the model's own equation), tokens (without the sentence vector), "
+    help="Scoring system: coil (the model's own equation), tokens (without the sentence vector), "
     "bm25, dense (the sentence vector alone), hybrid (bm25 and the sentence vector).",
 )  # fmt: skip
 
@@ -38,10 +38,10 @@ by_option = click.option(
 @click.option("-k", type=click.IntRange(min=0), default=10, show_default=True, help="Number of hits.")
 @click.option("--filter", "expression", help="Only documents whose fields match, such as: year >= 2020.")
 @by_option
-@click.option("--min-score", type=float, metavar="X", help="Leave out hits that score less.")
+@click.option("--min-score", type=float, metavar="X", help="Omit hits with a lower score.")
 @click.option(
     "--min-share", type=float, metavar="X",
-    help="Leave out hits below this share of what the query's own text would score, such as 0.25.",
+    help="Omit hits with a lower share, such as 0.25 (see above).",
 )  # fmt: skip
 @click.option("--offset", type=click.IntRange(min=0), default=0, help="Skip this many hits.")
 @click.option("--sort", metavar="FIELD", help="Sort the best 10,000 hits by a field; -FIELD for descending.")
@@ -49,7 +49,7 @@ by_option = click.option(
 @click.option("--plain", is_flag=True, help="Treat operators in the query as plain text.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per hit.")
 @click.option(
-    "--stats", is_flag=True, help="Print to standard error what was scored and skipped, and the time."
+    "--stats", is_flag=True, help="Print what was scored and skipped, and the time, to standard error."
 )
 @click.option(
     "--threads", type=click.IntRange(1, MOST_THREADS), default=1, show_default=True,
@@ -57,7 +57,7 @@ by_option = click.option(
 )  # fmt: skip
 @click.option("--device", help="Score with PyTorch on this device, such as cuda (needs the gpu extra).")
 @click.option("--model", metavar="FOLDER", help="The index's model folder, if it has moved.")
-@click.option("--queries", help="Search for each query of this file instead; they have no operators.")
+@click.option("--queries", help="Search for each query in this file; operators are not interpreted.")
 @click.option("--run", type=click.Path(path_type=Path), help="With --queries: the TREC run to write.")
 def command(
     index: Path,
@@ -81,14 +81,14 @@ def command(
 ) -> None:
     """Search an index.
 
-    Each line is a hit: rank, score, share, id, text. The share is the score divided by what the query's own
-    text would score as a document: near 100 %, a text says what the query says, in its words; near 0 %, it
-    has next to nothing in common with it. Scores of different queries or systems cannot be compared.
+    Each line is a hit: rank, score, share, id, text. The share is the score divided by the score that the
+    query's own text would have as a document: near 100 %, the text says what the query says, in the same
+    words; near 0 %, they have next to nothing in common. Scores are not comparable across queries or systems.
 
-    One index answers as five systems; --by chooses. bm25 does not run the language model.
+    One index serves five scoring systems, selected by --by. bm25 does not run the language model.
 
     Operators: "a phrase" and +word must be in the text, -word and -"a phrase" must not, field:word must be in
-    the field. Everything else is a plain query. A query that begins with - comes after --.
+    the field. Everything else is a plain query. Put -- before a query that begins with a hyphen.
 
     \b
       coil search notes.coil 'cancel "a task" +timeout -thread title:async'
@@ -100,11 +100,11 @@ def command(
       coil search scifact.coil --queries scifact/ -k 1000 --run hybrid.trec --by hybrid
     """
     if (query is None) == (queries is None):
-        raise click.UsageError("Give a query, or --queries FILE with --run OUT.")
+        raise click.UsageError("Pass a query, or --queries FILE with --run OUT.")
     if run is not None and queries is None:
-        raise click.UsageError("--run needs --queries FILE.")
+        raise click.UsageError("--run requires --queries FILE.")
     if queries is not None and run is None:
-        raise click.UsageError("--queries needs --run OUT.trec for the result.")
+        raise click.UsageError("--queries requires --run OUT.trec.")
     if queries is not None and (offset or sort or fold_duplicates):
         raise click.UsageError("--offset, --sort and --fold-duplicates apply to a single query only.")
     opened = open_index(index, threads=threads, device=device, model=model)
@@ -125,13 +125,13 @@ def command(
             click.echo(f"coil: no hits: {why}", err=True)
         for suggestion in opened.suggest(query, plain):
             click.echo(
-                f"coil: no document has {suggestion.word!r}; did you mean {suggestion.suggestion!r}?",
+                f"coil: no document contains {suggestion.word!r}; did you mean {suggestion.suggestion!r}?",
                 err=True,
             )
         if answer.stats.query_dropped:
             dropped = how_many(answer.stats.query_dropped, "token")
             click.echo(
-                f"coil: the query is too long for the model: its last {dropped} were ignored", err=True
+                f"coil: the query is too long for the model: the last {dropped} were ignored", err=True
             )
         for hit in answer.hits:
             click.echo(json.dumps(_object(hit, by), ensure_ascii=False) if as_json else _line(hit))
@@ -155,7 +155,7 @@ def command(
 
         assert run is not None
         lines = write_run(run, rows())
-    click.echo(f"{how_many(lines, 'hit')} for {how_many(len(asked), 'query')} in {run}", err=True)
+    click.echo(f"wrote {how_many(lines, 'hit')} for {how_many(len(asked), 'query')} to {run}", err=True)
     if stats:
         click.echo(json.dumps(asdict(cost)) if as_json else _told(cost), err=True)
 

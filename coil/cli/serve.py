@@ -1,4 +1,4 @@
-"""`coil serve`: indexes over HTTP, and the page."""
+"""`coil serve`: serves indexes over HTTP, with a search page."""
 
 from __future__ import annotations
 
@@ -77,66 +77,70 @@ DEFAULTS = ServiceLimits()
     type=click.IntRange(min=1),
     default=DEFAULTS.query_characters,
     show_default=True,
-    help="Characters of a query.",
+    help="Maximum number of characters in a query.",
 )
 @click.option(
-    "--max-k", type=click.IntRange(min=1), default=DEFAULTS.k, show_default=True, help="Hits of a query."
+    "--max-k",
+    type=click.IntRange(min=1),
+    default=DEFAULTS.k,
+    show_default=True,
+    help="Maximum number of hits.",
 )
 @click.option(
     "--max-batch",
     type=click.IntRange(min=1),
     default=DEFAULTS.batch_queries,
     show_default=True,
-    help="Queries of a batch.",
+    help="Maximum number of queries in a batch.",
 )
 @click.option(
     "--max-body",
     type=click.IntRange(min=1),
     default=DEFAULTS.body_bytes >> 20,
     show_default=True,
-    help="MiB of a request.",
+    help="Maximum size of a request in MiB.",
 )
 @click.option(
     "--max-upload",
     type=click.IntRange(min=1),
     default=DEFAULTS.upload_bytes >> 20,
     show_default=True,
-    help="MiB of documents in one request.",
+    help="Maximum size of an upload of documents in MiB.",
 )
 @click.option(
     "--max-answer",
     type=click.IntRange(min=1),
     default=DEFAULTS.answer_bytes >> 20,
     show_default=True,
-    help="MiB of an answer; all answers that are not yet sent may have four times as much.",
+    help="Maximum size of a response in MiB; all pending responses together may take four times as much.",
 )
 @click.option(
     "--max-seconds",
     type=click.FloatRange(min=0, min_open=True),
     default=DEFAULTS.seconds,
     show_default=True,
-    help="Seconds of a request that reads; then its search stops.",
+    help="Time limit of a read request in seconds; its search then stops.",
 )
 @click.option(
     "--max-waiting",
     type=click.IntRange(min=1),
     default=DEFAULTS.waiting,
     show_default=True,
-    help="Requests in the queue; further ones get 503.",
+    help="Maximum number of queued requests; further ones get 503.",
 )
 @click.option(
     "--max-connections",
     type=click.IntRange(min=1),
     default=DEFAULTS.connections,
     show_default=True,
-    help="Connections with a request; further requests get 503.",
+    help="Maximum number of connections with a request; further requests get 503.",
 )
 @click.option(
     "--max-idle",
     type=click.IntRange(min=1),
     default=DEFAULTS.idle_seconds,
     show_default=True,
-    help="Seconds that a connection stays open between two requests.",
+    help="Seconds that an idle connection is kept open.",
 )
 def command(
     indexes: tuple[Path, ...],
@@ -228,7 +232,7 @@ def serve(
     limits = fit_to_files(options.limits)
     if limits.connections < options.limits.connections:
         click.echo(
-            f"warning: the limit of open files leaves room for {limits.connections:,} connections, not "
+            f"warning: the limit on open files allows only {limits.connections:,} connections, not "
             f"{options.limits.connections:,}; raise it (ulimit -n), or lower --max-connections",
             err=True,
         )
@@ -238,7 +242,7 @@ def serve(
 
     def began() -> None:
         reach = "reachable from this machine only" if address.is_loopback else "reachable from other machines"
-        writing = "changes need the token" if options.token is not None else "read-only"
+        writing = "changes require the token" if options.token is not None else "read-only"
         with suppress(OSError):  # nobody may be reading
             for name, index in served.items():
                 click.echo(f"serving {name}: {how_many(len(index.index), 'document')}")
@@ -254,20 +258,22 @@ def serve(
 
 
 def read_token(path: Path) -> str:
-    """The token of a file: its only line."""
+    """Read the token from a file: its only line."""
     try:
         token = path.read_text(encoding="utf-8").strip()
         mode = path.stat().st_mode
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a text file", "write the token into it, one line") from error
+        raise InputError(
+            f"{path} is not a text file", "the file must contain the token on a single line"
+        ) from error
     except OSError as error:
         raise InputError(
             f"{path} cannot be read: {error.strerror}", "check the path and its permissions"
         ) from error
     if not token or len(token.split()) > 1:
         raise InputError(
-            f"{path} {'is empty' if not token else 'has several words'}; expected one token without spaces",
-            f"openssl rand -hex 32 > {path}",
+            f"{path} {'is empty' if not token else 'contains spaces'}; expected one token without spaces",
+            f"create one with: openssl rand -hex 32 > {path}",
         )
     if mode & (stat.S_IRGRP | stat.S_IROTH):
         click.echo(f"warning: other users of this machine can read {path}; run chmod 600 {path}", err=True)
@@ -275,7 +281,7 @@ def read_token(path: Path) -> str:
 
 
 def has_desktop() -> bool:
-    """Whether a browser opened here would be seen."""
+    """Whether a browser window opened here would be visible."""
     window = (
         sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     )

@@ -1,4 +1,4 @@
-"""`coil train`: every option of the recipe is a flag, made from TrainingOptions itself."""
+"""`coil train`: trains a model; every option of the recipe is a flag, generated from TrainingOptions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coil.training.options import PRESETS, TrainingOptions
 
 
 def _flag(field: Field[Any], kind: Any) -> Callable[[Any], Any]:
-    """A command-line option for one field; its default is whatever the preset says."""
+    """The command-line option for one field; its default comes from the preset."""
     name = "--" + field.name.replace("_", "-")
     shown = ", ".join(
         f"{preset}: {_show(getattr(options, field.name))}" for preset, options in PRESETS.items()
@@ -45,7 +45,7 @@ def _all_flags(function: Any) -> Any:
 @click.command("train")
 @click.option(
     "--pairs", multiple=True, required=True, type=click.Path(path_type=Path),
-    help='Pairs file, lines {"query": ..., "positive": ...}, also .gz .xz .zst; may be repeated.',
+    help='Pairs file, lines {"query": ..., "positive": ...}, optionally .gz, .xz or .zst; may be repeated.',
 )  # fmt: skip
 @click.option(
     "--base", required=True,
@@ -58,7 +58,7 @@ def _all_flags(function: Any) -> Any:
     "negatives",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="File made by `coil mine`; may be repeated.",
+    help="File written by `coil mine`; may be repeated.",
 )
 @click.option("--corpus", help="Collection of the negatives, if they were made with `coil mine --corpus`.")
 @click.option("--teacher-scores", type=click.Path(path_type=Path), help="Teacher scores for --teacher file.")
@@ -72,7 +72,7 @@ def _all_flags(function: Any) -> Any:
     type=click.Choice(sorted(PRESETS)),
     default="default",
     show_default=True,
-    help="Recipe to start from; the other options change it.",
+    help="Recipe to start from; other options override it.",
 )
 @click.option(
     "--recipe",
@@ -102,7 +102,7 @@ def command(
 
     Metrics go to OUT/metrics.jsonl, checkpoints to OUT/checkpoints. Ctrl-C saves a checkpoint; --resume
     continues from it. After training, `coil export OUT` creates the ONNX files for searching. For several
-    GPUs use `accelerate launch -m coil.cli.main train ...`; --queries is then the total over all GPUs.
+    GPUs, use `accelerate launch -m coil.cli.main train ...`; --queries is then the total over all GPUs.
 
     \b
       coil mine  --pairs faq.jsonl --out negatives.jsonl
@@ -137,5 +137,5 @@ def _recipe(path: Path) -> TrainingOptions:
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read as a recipe: {error}") from error
     if not isinstance(value, dict):
-        raise InputError(f"{path} must hold one JSON object")
+        raise InputError(f"{path} must contain one JSON object")
     return TrainingOptions.from_json(value, str(path))

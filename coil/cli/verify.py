@@ -1,4 +1,4 @@
-"""`coil verify`: is every byte what was written?"""
+"""`coil verify`: checks an index for damage."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from coil.indexes.opening import open_index
 @click.command("verify")
 @click.argument("index", type=click.Path(path_type=Path))
 def command(index: Path) -> None:
-    """Read every byte of an index and compare it with what was written.
+    """Read every byte of an index and check it for damage.
 
-    All files have checksums, so every changed byte is found. Lists, texts and fields are read as a search
-    would read them. Exits with status 1 and names the first file that is wrong.
+    All files have checksums, so every changed byte is detected. Lists, texts and fields are read as a search
+    would read them. If a file is damaged, the command names the first one and exits with status 1.
     """
     opened = open_index(index)
     _, total = opened.disk_use()

@@ -1,4 +1,4 @@
-"""`coil index --watch`: an index that follows its files until it is interrupted."""
+"""`coil index --watch`: keeps an index in step with its files until interrupted."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from coil.lists.rows import Long
 from coil.texts.events import Events
 from coil.vectors.onnx_encoder import OnnxEncoder
 
-_SETTLING = 0.3  # seconds between two looks at files in motion
-_IDLE = 1.0  # seconds between two looks at whether a folder was replaced
-_LOCKED = 0.5  # seconds before another try, while another process writes
-_UNHEARD = 2.0  # seconds between two looks where the system tells of no changes
+_SETTLING = 0.3  # seconds between two checks of files that are changing
+_IDLE = 1.0  # seconds between two checks for replaced folders
+_LOCKED = 0.5  # seconds between attempts while another process writes
+_UNHEARD = 2.0  # seconds between two checks if the system reports no changes
 
 
 def open_watched(
     out: Path, model: str | None, precision: Precision | None, long: Long | None, memory: int | None
 ) -> tuple[Index, bool]:
-    """The index to keep in step, and whether it was made just now."""
+    """The index to keep in step, and whether it was just created."""
     if not is_index(check_path(out)):
         return create(out, model, precision or "int8", long or "chunk", memory=memory), True
     index = open_index(out, memory=memory)
@@ -38,14 +38,12 @@ def open_watched(
     for name, given in (("precision", precision), ("long", long)):
         made_with = index.settings()[name]
         if given is not None and given != made_with:
-            raise OptionMismatch(
-                f"{out} was made with --{name} {made_with}, not {given}", f"leave out --{name}"
-            )
+            raise OptionMismatch(f"{out} was built with --{name} {made_with}, not {given}", f"omit --{name}")
     return index, False
 
 
 def follow(watch: Watch, index: Index, out: Path, is_new: bool) -> None:
-    """Bring the index in step, and keep it so until Ctrl-C or SIGTERM, which are passed on."""
+    """Bring the index up to date and keep it so until Ctrl-C or SIGTERM, which are passed on."""
     is_first, is_locked = True, False
     with _Listening(watch.sources, out.absolute()) as listening:
         try:
@@ -55,7 +53,7 @@ def follow(watch: Watch, index: Index, out: Path, is_new: bool) -> None:
                     done = _first_round(watch) if is_first else watch.round()
                 except IndexLocked as error:
                     if not is_locked:
-                        click.echo(f"coil: {error.reason}; waiting for it", err=True)
+                        click.echo(f"coil: {error.reason}; waiting", err=True)
                     is_locked = True
                     time.sleep(_LOCKED)
                     continue
@@ -64,7 +62,7 @@ def follow(watch: Watch, index: Index, out: Path, is_new: bool) -> None:
                     click.echo(f"{tell_round(done)} in {tell_time(time.monotonic() - began)}", err=True)
                 if is_first:
                     click.echo(
-                        f"{out} holds {how_many(len(index), 'document')}; watching "
+                        f"{out} has {how_many(len(index), 'document')}; watching "
                         f"{', '.join(map(str, watch.sources))} (Ctrl-C to stop)",
                         err=True,
                     )
@@ -80,7 +78,7 @@ def follow(watch: Watch, index: Index, out: Path, is_new: bool) -> None:
 
 
 class _Listening:
-    """Waits until another look is worth while."""
+    """Waits until the files may have changed."""
 
     def __init__(self, sources: Sequence[Path], ignored: Path) -> None:
         self._sources, self._ignored = sources, ignored
@@ -100,7 +98,7 @@ class _Listening:
         self._is_told = False
 
     def wait(self) -> None:
-        """Wait for an event, for another folder in the place of one, or a while if there are no events."""
+        """Wait for an event, for a replaced folder, or for a while if the system reports no events."""
         while not self._events.wait(_IDLE):
             if self._roots != [root_of(source) for source in self._sources]:
                 self._stack.close()
@@ -111,7 +109,7 @@ class _Listening:
         if self._events.failure is not None and not self._is_told:
             self._is_told = True
             click.echo(
-                f"coil: the system tells of no changes ({self._events.failure}); looking every few seconds",
+                f"coil: the system reports no changes ({self._events.failure}); polling every few seconds",
                 err=True,
             )
 
@@ -128,5 +126,5 @@ def _first_round(watch: Watch) -> Round:
 
 
 def tell_round(done: Round) -> str:
-    """What a round has done."""
+    """A summary of a round."""
     return f"{done.added:,} added, {done.updated:,} updated, {done.removed:,} removed"

@@ -1,1 +1,1 @@
-"""The demo: a collection that every Python carries with it, its own documentation, ready to be searched."""
+"""The demo: a collection that comes with every Python, its own documentation, ready to search."""

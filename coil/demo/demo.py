@@ -1,4 +1,4 @@
-"""An index of the standard library's documentation, kept in a folder so that it is encoded only once."""
+"""An index of the standard library's documentation, stored in a folder so that it is encoded only once."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def prepare(
     except (CoilError, OSError, ValueError, KeyError) as error:
         index, note = (
             None,
-            f"what was saved in {folder} was damaged ({reason_of(error)}), so it was made again",
+            f"the index saved in {folder} was damaged ({reason_of(error)}) and has been rebuilt",
         )
     if index is not None and complete:
         return Prepared(index, reused=True, seconds=time.monotonic() - began)
@@ -104,7 +104,7 @@ def _begin(encoder: Encoder, folder: Path, key: dict[str, str]) -> Index:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise OutputError(
             f"the demo cannot be saved in {folder}: {reason}",
-            "choose a folder you may write to with `--cache DIR`",
+            "choose a writable folder with `--cache DIR`",
         ) from error
     return index
 
@@ -115,7 +115,7 @@ def _read_manifest(folder: Path) -> dict[str, object]:
         return {}
     value = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(value, dict):
-        raise ValueError(f"{MANIFEST_FILE} holds no object")
+        raise ValueError(f"{MANIFEST_FILE} does not contain an object")
     return value
 
 

@@ -1,7 +1,7 @@
-"""What one module of the standard library documents: from its source text, or from a compiled module.
+"""What a module of the standard library documents: read from its source or from a compiled module.
 
-Sources are parsed and never run, so reading them has no side effects. Only modules that have no Python
-source are imported.
+Sources are parsed but never run, so reading them has no side effects. Only modules without Python source are
+imported.
 """
 
 from __future__ import annotations

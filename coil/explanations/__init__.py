@@ -1,1 +1,1 @@
-"""Explanations: why a document scores what it scores, token by token."""
+"""Explanations: why a document has its score, token by token."""

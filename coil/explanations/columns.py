@@ -1,4 +1,4 @@
-"""Columns: texts cut and filled up to what a terminal shows, whatever letters they are written in."""
+"""Columns: texts truncated and padded to their width in a terminal, in any script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contrast: why one document is above another, part by part."""
+"""Contrast: why one document ranks above another, part by part."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Difference:
 
     @property
     def value(self) -> float:
-        """What the part adds to the first score and not to the second."""
+        """The contribution to the first score minus that to the second."""
         return self.first_adds - self.second_adds
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """Two explanations for one query, side by side; `differences` sum to `gap`, the largest stands first."""
+    """Two explanations for the same query; `differences` add up to `gap`, and the largest comes first."""
 
     first: Explanation
     second: Explanation
@@ -45,17 +45,17 @@ class Contrast:
 
     @property
     def query(self) -> str:
-        """The query that both are explained for."""
+        """The query of both explanations."""
         return self.first.query
 
     @property
     def gap(self) -> float:
-        """By how much the first scores more than the second; negative where it scores less."""
+        """The first score minus the second."""
         return self.first.score - self.second.score
 
     @property
     def in_neither(self) -> tuple[QueryToken, ...]:
-        """Tokens of the query that have a list but no mention in either document."""
+        """Query tokens that have a list but no mention in either document."""
         other = {token.span for token in self.second.unmatched}
         return tuple(token for token in self.first.unmatched if token.span in other)
 
@@ -65,9 +65,7 @@ class Contrast:
         first, second = (_short(e.doc_id) for e in (self.first, self.second))
         if abs(self.gap) < TIE:
             more = [d for d in self.differences if abs(d.value) >= TIE]
-            why = (
-                f"; what differs, such as {_name(more[0])} ({more[0].value:+.2f}), evens out" if more else ""
-            )
+            why = f"; differences such as {_name(more[0])} ({more[0].value:+.2f}) cancel out" if more else ""
             return f"{first} and {second} score the same, {self.first.score:.2f}{why}"
         sign = 1 if self.gap > 0 else -1
         upper, lower = (first, second) if sign > 0 else (second, first)
@@ -84,7 +82,7 @@ class Contrast:
         against = [d for d in self.differences if sign * d.value <= -TIE]  # the largest first, as they stand
         gain = f"{abs(against[0].value):.2f} through {_name(against[0])}" if against else ""
         although = f", although {lower} gains {gain}" if gain else ""
-        return f"{upper} is above {lower} by {abs(self.gap):.2f}, {mostly}through {through}{although}"
+        return f"{upper} scores {abs(self.gap):.2f} more than {lower}, {mostly}through {through}{although}"
 
     def to_json(self) -> dict[str, Any]:
         """Everything as one JSON object."""
@@ -111,7 +109,7 @@ class Contrast:
 
 
 def make_contrast(first: Explanation, second: Explanation) -> Contrast:
-    """Put two explanations for the same query side by side."""
+    """Compare two explanations for the same query."""
     one, other = _keyed(first.matches), _keyed(second.matches)
     differences = [
         Difference(
@@ -163,5 +161,5 @@ def _reasons(named: list[Difference], sign: int, lower: str) -> str:
         parts = [f"{_name(d)} ({sign * d.value:+.2f})" for d in named if lacks(d) == lacking]
         if parts:
             joined = " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
-            groups.append(joined + (f", which {lower} does not have" if lacking else ""))
+            groups.append(joined + (f", which {lower} does not contain" if lacking else ""))
     return ", and ".join(groups)

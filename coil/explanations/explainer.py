@@ -1,4 +1,4 @@
-"""Explainer: a query, encoded once, and the reasons for the scores of any number of documents."""
+"""Explainer: encodes a query once and explains the scores of any number of documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explanation: a score taken apart into what each query token found (the paper's Table 5)."""
+"""Explanation: a score broken down into the match of each query token (the paper's Table 5)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QueryToken:
-    """A token of the query that added nothing; `span` are its characters, `reason` why it has no list."""
+    """A query token that contributed nothing; `span` is its character span, `reason` why it has no list."""
 
     text: str
     span: Span
@@ -38,11 +38,11 @@ class QueryToken:
 
 @dataclass(frozen=True)
 class Mention:
-    """A place in the document that a query token was compared with; `similarity` is v_q · v_d.
+    """An occurrence in the document that a query token was compared with; `similarity` is v_q · v_d.
 
-    `fit` is what that makes; see `Match`. `where` says whether it is in the chunk's own text, or in the path,
-    the title, a heading or a field of the front matter that the chunk was read with. `span` is then where the
-    document's text has that, and empty, (0, 0), where it does not.
+    `fit` is computed from it; see `Match`. `where` says whether the mention is in the chunk's own text or in
+    its context: the path, the title, a heading or a field of the front matter. In that case, `span` is the
+    position in the document's text, or (0, 0) if the text does not contain it.
     """
 
     token: str
@@ -55,14 +55,14 @@ class Mention:
 
 @dataclass(frozen=True)
 class Match:
-    """What one query word found: the document's mention that is most similar to it, and the others.
+    """The match of one query word: the most similar mention in the document, and the others.
 
-    `contribution` = `rarity` · `factor` · `fit` is what it adds to the score. `similarity` is the plain
-    product with the best mention, which may be negative; `fit` is α + β · `similarity`, floored at 0 where
-    the profile says so, and `floored` tells that it was. `rarity` is how much a match of this word says, by
-    the `rows_with` texts of the collection that have it (1 and 0 where words are not weighed). `count` is how
-    often this text has it, and `factor` what that makes, given the length of the text. `runner_ups` are the
-    other mentions, the most similar first. `where` the best one is: see `Mention`.
+    `contribution` = `rarity` · `factor` · `fit` is added to the score. `similarity` is the raw product with
+    the best mention, which may be negative; `fit` is α + β · `similarity`, floored at 0 if the profile says
+    so (`floored` is then true). `rarity` is the weight of the word, computed from the `rows_with` texts of
+    the collection that contain it (1 and 0 if words are not weighted). `count` is how often this text
+    contains it, and `factor` is computed from it and the length of the text. `runner_ups` are the other
+    mentions, most similar first. `where` is the place of the best mention: see `Mention`.
     """
 
     query_token: str
@@ -84,23 +84,23 @@ class Match:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a document scores what it scores: `matches` and `sentence` sum to `score`.
+    """Why a document has its score: `matches` and `sentence` add up to `score`.
 
-    `matches` stand in query order, each occurrence of a word on its own. `sentence` is γ(q)·v_cls^q·v_cls^d,
-    None for a system without it and for a query without words; `sentence_parts` say which sentences of the
-    document it comes from, and sum to it (empty where the model does not tell). `unmatched` words have a list
-    that the document is not in; `without_list` words have no list at all and are never compared (stop words,
-    say).
+    `matches` are in query order, with one entry for each occurrence of a word. `sentence` is
+    γ(q)·v_cls^q·v_cls^d, None for a system without it and for a query without words; `sentence_parts` are the
+    contributions of the document's sentences, which add up to it (empty if the model does not support them).
+    `unmatched` words have a list that does not contain the document; `without_list` words have no list and
+    are never compared (stop words, for example).
 
-    `chunk` are the characters of the document that were scored, out of `characters`: the chunk that is best
-    for this query, or what the model could take of a text that is cut off (`document_dropped` tokens were
-    not read, nor `query_dropped` of the query). `context` is what it was read with: path, title, headings
-    and front matter that the chunk itself does not have.
+    `chunk` is the span of the document that was scored, out of `characters`: the best chunk for this query,
+    or the indexed part of a truncated text (`document_dropped` tokens of the document and `query_dropped` of
+    the query were ignored). `context` is what the chunk was encoded with: path, title, headings and front
+    matter, unless the chunk contains them.
 
-    `own_score` is what the query's own text would score as a document: something to hold `score` against,
-    since a score by itself says little. It is no limit, but a text has to say what the query says, in its
-    words, to come near. None where the query has no words. `by` is the system that answered, `rows` how many
-    texts (documents, or chunks of long ones) the collection has.
+    `own_score` is the score that the query's own text would have as a document. It is a yardstick for
+    `score`, which says little by itself; it is not a limit, but to come near it, a text has to say what the
+    query says, in the same words. It is None if the query has no words. `by` is the scoring system, and
+    `rows` the number of texts (documents, or chunks of long ones) in the collection.
     """
 
     query: str
@@ -121,7 +121,7 @@ class Explanation:
     context: str = ""
 
     def share(self, part: float) -> float:
-        """How much of all that speaks for the document a part is, from 0 to 1."""
+        """A part as a share of all positive contributions, from 0 to 1."""
         positive = sum(max(match.contribution, 0.0) for match in self.matches) + max(
             self.sentence or 0.0, 0.0
         )
@@ -129,21 +129,21 @@ class Explanation:
 
     @property
     def whole(self) -> bool:
-        """Whether all of the document's text was scored, not a chunk or the beginning of it."""
+        """Whether the whole text of the document was scored, not a chunk or its beginning."""
         return self.chunk == (0, self.characters)
 
     @property
     def share_of_own_score(self) -> float | None:
-        """The score against that of the query's own text; None where that is not above 0."""
+        """The score divided by that of the query's own text; None if that is not above 0."""
         return self.score / self.own_score if self.own_score is not None and self.own_score > 0.0 else None
 
     def versus(self, other: Explanation) -> Contrast:
-        """Why this document is above or below another, which is explained for the same query."""
+        """Why this document ranks above or below another one, explained for the same query."""
         from coil.explanations.contrast import make_contrast
 
         if (self.query, self.by) != (other.query, other.by):
             raise InputError(
-                "the two explanations answer different questions", "explain both documents for one query"
+                "the two explanations are for different queries", "explain both documents for the same query"
             )
         return make_contrast(self, other)
 
@@ -153,7 +153,7 @@ class Explanation:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Explanation:
-        """What `to_json` made, perhaps read from a file or sent over a network."""
+        """The inverse of `to_json`."""
         return cls(
             **{
                 **{field.name: value[field.name] for field in fields(cls)},
@@ -204,15 +204,15 @@ def explain(
     by: By = "coil",
     statistics: KnowsCollection | None = None,
 ) -> Explanation:
-    """Encode a query and a document, and take their score apart.
+    """Encode a query and a document, and break down their score.
 
-    Weights are those of a collection with these statistics, or of a collection of this document alone.
+    Weights are those of a collection with these statistics, or of a collection with only this document.
     """
     profile = check_parts(encoder.config, by)
     if not isinstance(document, Document):
         raise InputError(
             f"the document is a value of type {type(document).__name__}; expected a Document",
-            'write Document("id", "text")',
+            'pass Document("id", "text")',
         )
     [encoded] = encoder.encode_queries([check_query(query)])
     [vectors] = encoder.encode_documents([document.text])
@@ -235,13 +235,13 @@ def explain(
 
 
 def widen_chunk(text: str, chunk: Span) -> Span:
-    """All of a text where a chunk leaves out nothing but white space."""
+    """The whole text, if a chunk omits only white space."""
     return chunk if text[: chunk[0]].strip() or text[chunk[1] :].strip() else (0, len(text))
 
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """A row of a document, its vectors (at least of the query's words), and its length."""
+    """A row of a document, its vectors (at least those of the query words), and its length."""
 
     row: RowText
     vectors: TokenVectors
@@ -259,7 +259,8 @@ def explain_vectors(
 ) -> Explanation:
     """The same for a query and a document that are already encoded.
 
-    `sentence_vector` is the query's as it is multiplied, where that is not `prepared.sentence`.
+    `sentence_vector` is the query's sentence vector as used in the product, if that is not
+    `prepared.sentence`.
     """
     encoded, document, vectors = prepared.encoded, scored.row.document, scored.vectors
     matches: list[Match] = []

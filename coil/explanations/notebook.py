@@ -1,6 +1,6 @@
-"""Hits and explanations as HTML, for notebooks: words that matched are shaded, the more they add the darker.
+"""Hits and explanations as HTML for notebooks; the more a matched word contributes, the darker its shading.
 
-Colours are mixed with those of the page, so that they suit a dark one as well.
+Colours are blended with those of the page, so that they also suit a dark theme.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Sentence parts: which sentences of a document its sentence vector's product comes from.
+"""Sentence parts: how much each sentence of a document contributes to the product of the sentence vectors.
 
-With mean pooling, the sentence vector is a sum over the tokens of the text, so its product with the query is
-one as well: exactly, not by leaving sentences out. The document is encoded again for it.
+With mean pooling, the sentence vector is a sum over the tokens of the text, and so is its product with the
+query. The parts are therefore exact; they are not estimated by leaving sentences out. The document is encoded
+again to compute them.
 """
 
 from __future__ import annotations

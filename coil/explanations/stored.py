@@ -1,4 +1,4 @@
-"""The stored vectors of one document, put back to their places in its text."""
+"""The stored vectors of one document, mapped back to their positions in its text."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _rows_of(searcher: Searcher, ordinal: int) -> tuple[LiveSegment, NDArray[np.
         rows = np.arange(*np.searchsorted(documents, [ordinal, ordinal + 1]))
         if len(rows) and (live.alive is None or live.alive[rows[0]]):
             return live, rows
-    raise InputError(f"no segment holds the document with the ordinal {ordinal}", "run `coil verify`")
+    raise InputError(f"no segment contains the document with the ordinal {ordinal}", "run `coil verify`")
 
 
 def _vectors_of_row(segment: Segment, row: int, keyed: Keyed, query: PreparedQuery) -> TokenVectors:
@@ -79,7 +79,7 @@ def _vectors_of_row(segment: Segment, row: int, keyed: Keyed, query: PreparedQue
         found = np.array([place for place, other in enumerate(keyed.keys) if other == key], dtype=np.intp)
         if len(found) != counts[posting]:
             raise InputError(
-                "the stored text has other words than were indexed", "run `coil verify`, or index it again"
+                "the stored text does not match the indexed words", "run `coil verify`, or index it again"
             )
         places.append(found)
         vectors.append(stored[first : first + len(found)].decode())

@@ -1,6 +1,7 @@
-"""Explanations and contrasts as tables for people, as wide as their terminal.
+"""Explanations and contrasts as text tables, fitted to the width of the terminal.
 
-A column that says nothing is left out: BM25 compares no contexts, and the paper's COIL weighs no words.
+Columns without information are omitted: BM25 does not compare contexts, and the paper's COIL does not weight
+words.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from coil.explanations.sentence_parts import SentencePart
 from coil.explanations.snippet import Snippet
 
 Shade = Callable[[str, float], str]
-"""Colours a text by its share of the score, from 0 to 1. Only the command line knows how."""
+"""Colours a text by its share of the score, from 0 to 1; provided by the command line."""
 
 WIDTH = 120
 NARROW = 100  # below, a share is a number without a bar
@@ -127,7 +128,7 @@ class _Rows:
             for part in sentences_to_show(explanation, max(SENTENCES, self._mentions)):
                 lines.append(self._of_sentence("", f"  {printable(part.text)}", part.contribution))
         if figures.rarity and self._narrow and figures.rows:
-            lines += _note(f"texts: how many of {figures.rows:,} have the word", self._width)
+            lines += _note(f"texts: how many of {figures.rows:,} contain the word", self._width)
         return lines
 
     def _of_match(self, match: Match) -> list[str]:
@@ -344,7 +345,7 @@ def _about_reading(explanation: Explanation, width: int) -> list[str]:
     lines = _partly_read(explanation)
     if explanation.query_dropped:
         dropped = how_many(explanation.query_dropped, "token")
-        lines.append(f"the query is too long; it was read without its last {dropped}")
+        lines.append(f"the query is too long; its last {dropped} were ignored")
     return [wrapped for line in lines for wrapped in _note(line, width)]
 
 
@@ -354,11 +355,11 @@ def _footer(explanation: Explanation, width: int) -> list[str]:
     lines += _tokens(nowhere, explanation.unmatched, width)
     lines += _tokens("not compared", explanation.without_list, width)
     if not explanation.query.strip():
-        lines += _note("the query is blank: a search finds nothing with it", width)
+        lines += _note("the query is blank, so a search finds nothing", width)
     elif explanation.sentence is None and explanation.score == 0.0:
-        lines += _note("nothing adds to the score: the document is no hit", width)
+        lines += _note("nothing contributes to the score: the document is not a hit", width)
     elif not explanation.matches and explanation.unmatched:
-        lines += _note("no word in common: the score is that of the texts as a whole", width)
+        lines += _note("no word in common: the score comes from the texts as a whole", width)
     share = explanation.share_of_own_score
     if share is not None and share > 0.0:
         own = f"the query's own text would score {explanation.own_score:.2f}"

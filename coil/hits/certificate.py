@@ -1,7 +1,7 @@
-"""Certified search: int8 finds every document that could matter, the precise vectors settle the order.
+"""Certified search: int8 finds every document that could matter, and the precise vectors decide the order.
 
-No score as it is searched is farther than ε from the precise one. So the k-th best precise score is at least
-the k-th best searched one less ε, and a document whose searched score is more than 2 ε below that cannot be
+A searched score differs from the precise one by at most ε. So the k-th best precise score is at least the
+k-th best searched score minus ε, and a document whose searched score is more than 2 ε below it cannot be
 among the k best. All others are scored again.
 """
 

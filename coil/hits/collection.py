@@ -1,4 +1,4 @@
-"""Collection: what a searcher searches, whether it is an index on disk or a few documents in memory."""
+"""Collection: what a searcher searches, either an index on disk or documents in memory."""
 
 from __future__ import annotations
 

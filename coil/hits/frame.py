@@ -15,9 +15,9 @@ COLUMNS = ("rank", "doc_id", "score", "share", "text")
 
 
 def to_frame(hits: Iterable[Hit]) -> DataFrame:
-    """The hits of a query as a pandas DataFrame, a row each: rank, doc_id, score, share, text and fields.
+    """The hits of a query as a pandas DataFrame, one per row: rank, doc_id, score, share, text and fields.
 
-    A field that has the name of one of these columns is called `fields.NAME`.
+    A field with the same name as one of these columns becomes `fields.NAME`.
     """
     pandas = require("pandas", "pandas")
     if isinstance(hits, Hit):
@@ -27,7 +27,7 @@ def to_frame(hits: Iterable[Hit]) -> DataFrame:
         if not isinstance(hit, Hit):
             raise InputError(
                 f"got a {type(hit).__name__} among the hits; expected a Hit",
-                "pass what index.search returned; for search_many, one list at a time",
+                "pass the result of index.search, or one element of the result of search_many",
             )
     rows = [{**{name: getattr(hit, name) for name in COLUMNS}, **_fields(hit.fields)} for hit in given]
     names = dict.fromkeys([*COLUMNS, *(name for row in rows for name in row)])

@@ -1,4 +1,4 @@
-"""Hit: one document found. Its text and fields are read from the collection when they are first asked for."""
+"""Hit: one document found. Its text and fields are loaded from the collection on first access."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ BLOCK = 64  # hits whose texts are read together: who looks at one will look at 
 
 
 class Fetches(Protocol):
-    """What texts are read from."""
+    """A source of documents."""
 
     def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
-        """Documents by their inside numbers, in this order."""
+        """Documents by their ordinals, in this order."""
         ...
 
 
 @runtime_checkable
 class Held(Protocol):
-    """A collection whose files stay open as long as somebody holds it."""
+    """A collection whose files stay open while someone holds it."""
 
     def retain(self) -> bool:
-        """Hold it as well."""
+        """Add a reference."""
         ...
 
     def release(self) -> None:
-        """Hold it no more."""
+        """Release a reference."""
         ...
 
 
@@ -47,9 +47,9 @@ def _held(collection: Fetches) -> Iterator[None]:
 
 
 class Shelf:
-    """The documents of one query's hits; it holds the collection until all of them are read or forgotten.
+    """The documents of one query's hits; it holds the collection until all of them are loaded or discarded.
 
-    Threads may read it at the same time.
+    Threads may read it concurrently.
     """
 
     def __init__(self, collection: Fetches, ordinals: Sequence[int]) -> None:
@@ -62,7 +62,7 @@ class Shelf:
             self._let_go.atexit = False  # the end of the process closes files without us
 
     def document(self, place: int) -> Document:
-        """The document of the hit at this place; some of its neighbours are read with it."""
+        """The document of the hit at this position; some of its neighbours are loaded with it."""
         found = self._documents.get(place)
         if found is None:
             begin = place - place % BLOCK
@@ -71,7 +71,7 @@ class Shelf:
         return found
 
     def load(self, places: Sequence[int], most_text: int | None = None) -> int:
-        """Read these documents; returns how many characters they have. More than `most_text` is an error."""
+        """Load these documents. Returns their number of characters; more than `most_text` is an error."""
         collection = self._collection
         if collection is not None:
             # Threads may read the same hits, and the first that has them all lets go: so each one holds the
@@ -86,16 +86,16 @@ class Shelf:
                     self._let_go()
         size = sum(self._documents[place].size for place in places)
         if most_text is not None and size > most_text:
-            raise AnswerTooLarge("the texts of the hits exceed the limit", "ask for fewer hits")
+            raise AnswerTooLarge("the texts of the hits exceed the limit", "request fewer hits")
         return size
 
 
 class Hit:
     """One document found: `rank` counts from 1; `chunk` is the part of its text that scored best.
 
-    `share` is the score as a share of what the query's own text would score as a document: near 1, a text
-    says what the query says, in its words; near 0, it has next to nothing in common with it. `duplicates`
-    are the ids of the documents with the same text that were folded into it, where that was asked for.
+    `share` is the score divided by the score that the query's own text would have as a document: near 1, a
+    text says what the query says, in the same words; near 0, they have next to nothing in common.
+    `duplicates` are the ids of documents with the same text that were folded into this hit, if requested.
     """
 
     __slots__ = ("_place", "_shelf", "chunk", "doc_id", "duplicates", "rank", "score", "share")
@@ -111,24 +111,24 @@ class Hit:
         place: int | None = None,
         duplicates: tuple[str, ...] = (),
     ) -> None:
-        """`place` is the hit's place on the shelf, where it is not its rank."""
+        """`place` is the position of the hit on the shelf, if it is not its rank."""
         self.duplicates = duplicates
         self.rank, self.doc_id, self.score, self.chunk, self.share = rank, doc_id, score, chunk, share
         self._shelf, self._place = shelf, rank - 1 if place is None else place
 
     @property
     def text(self) -> str:
-        """The document's text, read when it is first asked for."""
+        """The text of the document, loaded on first access."""
         return self._shelf.document(self._place).text
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The document's fields, read with its text."""
+        """The fields of the document, loaded with its text."""
         return self._shelf.document(self._place).fields
 
     @property
     def context(self) -> str:
-        """Where in its document the chunk stands: path, title and headings, those that it does not have."""
+        """Where in its document the chunk is: path, title and headings, unless the chunk contains them."""
         return Outline(self._shelf.document(self._place)).trail(self.chunk)
 
     def _key(self) -> tuple[Any, ...]:
@@ -144,13 +144,13 @@ class Hit:
         return f"Hit(rank={self.rank}, doc_id={self.doc_id!r}, score={self.score!r}, chunk={self.chunk})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy for another process has its text with it."""
+        """A copy for another process contains the text."""
         document = self._shelf.document(self._place)
         return _restore, (self._key(), document)
 
 
 def load_texts(hits: Sequence[Hit], most_text: int | None = None) -> int:
-    """Read the texts of neighbouring hits of one query at once; returns how many characters they have."""
+    """Load the texts of neighbouring hits of one query at once. Returns their number of characters."""
     return hits[0]._shelf.load([hit._place for hit in hits], most_text) if hits else 0
 
 
@@ -172,7 +172,7 @@ def read_hit(
     duplicates: tuple[str, ...],
     document: Document,
 ) -> Hit:
-    """A hit whose document is at hand."""
+    """A hit whose document is already loaded."""
     return Hit(rank, document.doc_id, score, chunk, Shelf(_Read(document), [0]), share, 0, duplicates)
 
 

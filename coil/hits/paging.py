@@ -1,4 +1,4 @@
-"""Pages of hits: later ones, in the order of a field, or without duplicates of what is shown already."""
+"""Paging: later pages of hits, sorting by a field, and folding of duplicates."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Ranking: prepared queries and segments in, the k best rows out. Native and fused, or by any `Scorer`.
+"""Ranking: prepared queries and segments in, the k best rows out. Native and fused, or with any `Scorer`.
 
-Both give the same documents in the same order with the same scores, to the last bit.
+Both return the same documents in the same order with the same scores, bit for bit.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def mask_of(live: LiveSegment, allowed: NDArray[np.int64] | None) -> NDArray[np.
 def check_deadline(selection: Selection) -> None:
     """Stop where the time is over."""
     if selection.deadline is not None and time.monotonic() > selection.deadline:
-        raise SearchTimeout("the search took longer than it was given", "ask for less, or allow more time")
+        raise SearchTimeout("the search exceeded its time limit", "request fewer hits, or allow more time")
 
 
 class NativeRanker:
@@ -196,7 +196,7 @@ class NativeRanker:
             )
         if answers is None:
             raise SearchTimeout(
-                "the search took longer than it was given", "ask for less, or allow more time"
+                "the search exceeded its time limit", "request fewer hits, or allow more time"
             )
         return [(Ranking(*columns), Counts(*counts)) for *columns, counts in answers]
 

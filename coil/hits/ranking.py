@@ -13,7 +13,7 @@ from coil.scores.products import GRID
 
 
 class Ranked(NamedTuple):
-    """A document by its inside number, with the row that gave it its score (a multiple of 2^-32)."""
+    """A document by its ordinal, with the row that gave it its score (a multiple of 2^-32)."""
 
     grid_score: int
     ordinal: int
@@ -28,7 +28,7 @@ class Ranked(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Ranking(Sequence[Ranked]):
-    """Score descending, then ordinal. A sequence of `Ranked`, each made only when it is looked at."""
+    """Score descending, then ordinal. A sequence of `Ranked`, each created on access."""
 
     grid_scores: NDArray[np.int64]
     ordinals: NDArray[np.int64]
@@ -43,7 +43,7 @@ class Ranking(Sequence[Ranked]):
 
     @classmethod
     def joined(cls, parts: Sequence[Ranking], k: int) -> Ranking:
-        """The k best of all parts together."""
+        """The k best of all parts."""
         if not parts:
             return cls.of([])
         of_parts = zip(*(part.columns for part in parts), strict=True)

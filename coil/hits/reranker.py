@@ -1,8 +1,8 @@
-"""Reranking: the candidates of another system in COIL's order, with the scores that a search gives them.
+"""Reranking: the candidates of another system in COIL's order, with the scores of a search.
 
-There is no second arithmetic here. Candidates of an index are scored where they are stored, or their stored
-bytes are copied into a small segment first; candidates of a corpus are encoded and stored as an index stores
-them. Then the searcher ranks them, so that a score is the same to the last bit on every way.
+There is no separate arithmetic here. Candidates in an index are scored where they are stored, or their stored
+bytes are first copied into a small segment; candidates in a corpus are encoded and stored as in an index.
+Then the searcher ranks them, so the scores are bit-identical in all cases.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def _with_zeros(
                 start, end = live.segment.row_spans[row].tolist()
                 complete.append(Candidate(ordinal, 0.0, (start, end)))
     if len(complete) != len(ordinals):
-        raise InputError("no segment holds some of the candidates", "run `coil verify`")
+        raise InputError("some candidates are in no segment", "run `coil verify`")
     return sorted(complete, key=lambda found: (-found.score, found.ordinal))
 
 
@@ -279,7 +279,7 @@ def _askers(queries: Mapping[str, str], candidates: Mapping[str, Sequence[str]])
     askers: dict[str, list[int]] = {}
     for number, (query_id, doc_ids) in enumerate(candidates.items()):
         if query_id not in queries:
-            raise InputError(f"the query {query_id!r} has candidates but no text", "give its text too")
+            raise InputError(f"the query {query_id!r} has candidates but no text", "pass its text as well")
         for doc_id in _different(doc_ids):
             askers.setdefault(doc_id, []).append(number)
     return askers
@@ -287,7 +287,7 @@ def _askers(queries: Mapping[str, str], candidates: Mapping[str, Sequence[str]])
 
 def check_candidates(doc_ids: Iterable[Iterable[str]]) -> list[list[str]]:
     """The candidates of each query, as a program gives them."""
-    lists = check_list(doc_ids, "the candidates are", "give each query its list of ids")
+    lists = check_list(doc_ids, "the candidates are", "pass one list of ids per query")
     return [_different(of_query) for of_query in lists]
 
 
@@ -296,7 +296,7 @@ def _different(doc_ids: Iterable[str]) -> list[str]:
     seen: set[str] = set()
     for doc_id in (checked := check_ids(doc_ids)):
         if doc_id in seen:
-            raise InputError(f"duplicate candidate {doc_id!r} of one query", "keep one of the two")
+            raise InputError(f"duplicate candidate {doc_id!r} for one query", "remove one of the two")
         seen.add(doc_id)
     return checked
 

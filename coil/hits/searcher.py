@@ -1,4 +1,4 @@
-"""Searcher: questions in, hits out, over the segments of a collection."""
+"""Searcher: queries in, hits out, over the segments of a collection."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ FIRST_PAGE = Paging()
 
 @dataclass(frozen=True)
 class SearchStats:
-    """What one query cost. Of a batch, each query bears an equal share of the time.
+    """The cost of one query. In a batch, each query bears an equal share of the time.
 
-    A mention or sentence vector is skipped where it provably could not change the hits; before that, the
-    head of the sentence vector may have been looked at. Where a precise form is kept beside int8, the rows
-    that could be hits are scored again in it.
+    A mention or sentence vector is skipped if it provably cannot change the hits; the head of the sentence
+    vector may have been read before that. If precise vectors are stored beside int8, the rows that could be
+    hits are scored again with them.
     """
 
     mentions_scored: int = 0
@@ -76,7 +76,7 @@ class SearchStats:
     query_dropped: int = 0  # tokens of the query that were not read, because it is too long for the model
 
     def plus(self, other: SearchStats) -> SearchStats:
-        """What both cost together."""
+        """The sum of two costs."""
         sums = {
             name: value + getattr(other, name)
             for name, value in asdict(self).items()
@@ -87,7 +87,7 @@ class SearchStats:
 
 @dataclass(frozen=True)
 class Answer:
-    """The hits of one query, and what they cost. `own_score` is what the shares of hits are shares of."""
+    """The hits of one query, and their cost. Shares of hits are relative to `own_score`."""
 
     hits: list[Hit]
     stats: SearchStats
@@ -96,11 +96,10 @@ class Answer:
 
 
 class Searcher:
-    """An immutable snapshot to search: the encoder for queries, the lists, and the documents behind them.
+    """An immutable snapshot to search: the encoder for queries, the lists, and the documents.
 
-    It searches with the native kernels where they were built, and with NumPy otherwise; `scorer` chooses
-    another way, and `device` a device of PyTorch; then every row is scored. The hits and scores are the same,
-    to the last bit.
+    It uses the native kernels if they were built, and NumPy otherwise; `scorer` selects another scorer, and
+    `device` a PyTorch device, in which case every row is scored. Hits and scores are bit-identical.
     """
 
     def __init__(
@@ -125,7 +124,8 @@ class Searcher:
         progress: Callable[[int], object] | None = None,
         scorer: Scorer | None = None,
     ) -> Searcher:
-        """Encode documents and search them in memory; `progress` hears how many more are done."""
+        """Encode documents and search them in memory; `progress` is called with the number of further
+        documents."""
         return cls(encoder, MemoryCollection.build(encoder, documents, progress=progress), scorer)
 
     def search(
@@ -157,15 +157,15 @@ class Searcher:
         most_text: int | None = None,
         paging: Paging = FIRST_PAGE,
     ) -> list[Answer]:
-        """The k best documents for each of many queries, and what they cost.
+        """The k best documents for each of many queries, and their cost.
 
-        An empty or blank query has no hits, not even through the sentence vector: nothing was asked.
-        Without a sentence part a document that scores exactly 0 is no hit. `allowed` keeps only the documents
-        of these ordinals; `by` names the system that answers; `min_score` and `min_share` leave out hits
-        below (see `Hit.share`). After `deadline`, a time of `time.monotonic`, encoding, ranking or fetching
-        stops with SearchTimeout. With `texts`, texts and fields of the hits are read at once; where those of
-        all hits exceed `most_text` characters, it is an AnswerTooLarge, and no more of them are read.
-        `paging` asks for other hits than the first k.
+        An empty or blank query has no hits, not even through the sentence vector. Without a sentence part, a
+        document with a score of exactly 0 is not a hit. `allowed` restricts the search to documents with
+        these ordinals; `by` selects the scoring system; `min_score` and `min_share` omit hits below a value
+        (see `Hit.share`). After `deadline`, a time of `time.monotonic`, encoding, ranking or fetching raises
+        SearchTimeout. With `texts`, texts and fields of the hits are loaded immediately; if they exceed
+        `most_text` characters in total, it raises AnswerTooLarge and loads no more. `paging` selects other
+        hits than the first k.
         """
         asked = check_queries(queries)
         min_score, min_share = check_min_score(min_score), check_min_share(min_share)
@@ -202,14 +202,14 @@ class Searcher:
     def encode(
         self, queries: Sequence[str], by: By, selection: Selection | None = None
     ) -> list[TokenVectors]:
-        """The vectors of queries, or their words alone where no vector is needed."""
+        """The vectors of queries, or only their words if no vectors are needed."""
         profile = check_parts(self.encoder.config, by)
         if profile.beta == 0.0 and not profile.uses_sentence:
             return read_queries(self.encoder, queries)
         return self._encode(queries, selection or Selection(0))
 
     def prepare(self, queries: Sequence[TokenVectors], by: By = "coil") -> list[PreparedQuery]:
-        """Encoded queries with the weights that this collection's statistics give them."""
+        """Encoded queries with their weights from the statistics of this collection."""
         profile = check_parts(self.encoder.config, by)
         statistics = self.collection.statistics
         return [PreparedQuery.of(query, profile, statistics) for query in queries]
@@ -219,11 +219,11 @@ class Searcher:
         return self.rank_many([query_vectors], Selection(k, allowed))[0][0]
 
     def rank_many(self, queries: Sequence[TokenVectors], selection: Selection, by: By = "coil") -> Rankings:
-        """The same for many queries, with what each of them cost."""
+        """The same for many queries, with the cost of each."""
         return self.rank_prepared(self.prepare(queries, by), selection)
 
     def rank_prepared(self, queries: Sequence[PreparedQuery], selection: Selection) -> Rankings:
-        """The same for queries that are prepared for this searcher's collection."""
+        """The same for queries that were prepared for the collection of this searcher."""
         if not queries:
             return []
         if not self._precise:
@@ -247,7 +247,7 @@ class Searcher:
 
     @property
     def exact_in(self) -> str:
-        """The form of the vectors in which hits and scores are exact."""
+        """The precision in which hits and scores are exact."""
         for live in self.collection.segments:
             precise = live.segment.precise_vectors
             values = live.segment.vectors.values if precise is None else precise.values
@@ -353,22 +353,22 @@ def _above(found: Ranking, own_score: float | None, min_share: float | None) -> 
 
 
 def asks_anything(query: str, vectors: TokenVectors) -> bool:
-    """Whether a query has any text, and any of it is a token. Without, no document has a score."""
+    """Whether a query contains any token. Otherwise, no document has a score."""
     return bool(query.strip()) and len(vectors) > 0
 
 
 def check_parts(config: ModelConfig, by: By) -> ScoringProfile:
-    """The profile of a system, for which the model must have what it takes."""
+    """The profile of a scoring system; the model must have the vectors that it needs."""
     profile = config.profile.answering(by)
     if by == "tokens" and not config.n_t:
-        raise InputError("a dense model has no token vectors to search by", "search by bm25, dense or hybrid")
+        raise InputError("the model has no token vectors to search by", "search by bm25, dense or hybrid")
     if by in ("dense", "hybrid") and not config.n_c:
         raise InputError("the model has no sentence vector to search by", "search by coil, tokens or bm25")
     return profile
 
 
 def grid_at_least(score: float) -> int:
-    """The smallest score on the grid that is at least this one."""
+    """The smallest score on the grid that is not below this one."""
     return math.ceil(score * GRID)
 
 

@@ -1,4 +1,4 @@
-"""Did you mean: for a query word that no document has, a frequent one that is a single edit away."""
+"""Did you mean: for a query word that no document contains, a frequent word that is one edit away."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FREQUENT = 2  # texts that have the other word
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A word of a query that no document has, and the one that may have been meant."""
+    """A query word that no document contains, and the word that may have been meant."""
 
     word: str
     span: tuple[int, int]
@@ -30,9 +30,9 @@ class Suggestion:
 def suggest_words(
     encoder: Encoder, collection: Collection, query: str, go_on: Callable[[], object] | None = None
 ) -> list[Suggestion]:
-    """What may have been meant by the words of a query that are in no document, in order.
+    """Suggestions for the query words that no document contains, in order.
 
-    `go_on` is called before each of them; what it raises ends the call.
+    `go_on` is called before each word; an exception from it ends the call.
     """
     if encoder.config.profile.list_key != "word":
         return []  # lists of pieces: a word that is in no document has no list of its own

@@ -1,4 +1,4 @@
-"""top_k: the best ordinals, ties settled the same way on every backend."""
+"""top_k: the best ordinals, with ties broken the same way on every backend."""
 
 from __future__ import annotations
 

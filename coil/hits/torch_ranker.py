@@ -1,8 +1,9 @@
-"""Ranking with PyTorch, for GPUs: the paper's way, with the lists resident on the device.
+"""Ranking with PyTorch, for GPUs: as in the paper, with the lists resident on the device.
 
 Matrix products over the lists that a batch of queries uses, the maximum per row by scatter, a sum, and the k
-best. The arithmetic is that of `coil.scores.products`, so the scores are the same bits as on the CPU:
-products of int8 are whole numbers that fp32 holds exactly, sums of fp16 and fp32 products keep their order.
+best. The arithmetic is that of `coil.scores.products`, so the scores are bit-identical to those on the CPU:
+products of int8 are integers that fp32 represents exactly, and sums of fp16 and fp32 products keep their
+order.
 """
 
 from __future__ import annotations

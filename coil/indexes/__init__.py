@@ -1,1 +1,1 @@
-"""Indexes on disk as users meet them: created, opened, built, searched, explained, changed."""
+"""Indexes on disk as users see them: created, opened, built, searched, explained, changed."""

@@ -1,4 +1,4 @@
-"""Building an index from a whole corpus: begun, or taken up again where it was interrupted."""
+"""Building an index from a whole corpus: starts a build, or resumes an interrupted one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_build(
     above = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise OutputError(
-            f"{folder} cannot be made: {above} is no folder to write to", "choose another place"
+            f"{folder} cannot be created: {above} is not a writable folder", "choose another location"
         )
     return Consumed(on_duplicate=on_duplicate or "error", columns=columns)
 
@@ -55,7 +55,7 @@ def open_build(
     """A new index to `build`, or with `resume` the one whose building was interrupted; and how far that is.
 
     Options that are None, and columns that are not named, are the usual ones, or those that the interrupted
-    build was begun with; others than those are an error. Only a build that duplicates stop may go on with
+    build was started with; others than those are an error. Only a build that duplicates stop may go on with
     updating or skipping them: so far there was none.
     """
     folder = check_path(path)
@@ -67,13 +67,13 @@ def open_build(
     state = opened.build_state()
     if not resume and state is not None and not state.finished:
         raise UnfinishedBuild(
-            f"{folder} holds an unfinished build, {how_many(state.documents, 'document')} so far",
-            "go on with it with --resume, or remove it to start afresh",
+            f"{folder} contains an unfinished build ({how_many(state.documents, 'document')} so far)",
+            "continue it with --resume, or remove it to start over",
         )
     if not resume:
-        raise OutputError(f"{folder} exists already", "add to it with `coil add`, or choose another name")
+        raise OutputError(f"{folder} already exists", "add to it with `coil add`, or choose another name")
     if state is None:
-        raise OutputError(f"{folder} was not made by `coil index`", "add to it with `coil add`")
+        raise OutputError(f"{folder} was not built by `coil index`", "add to it with `coil add`")
     if encoder is None and model is not None:
         opened.use(OnnxEncoder(model))
     if state.on_duplicate == "error" and on_duplicate is not None:
@@ -82,12 +82,12 @@ def open_build(
     for name, given in (("precision", precision), ("long", long), ("on_duplicate", on_duplicate)):
         if given is not None and given != begun[name]:
             raise OptionMismatch(
-                f"{folder} was begun with --{name.replace('_', '-')} {begun[name]}, not {given}",
-                "resume with the options that it was begun with, or remove it to start afresh",
+                f"{folder} was started with --{name.replace('_', '-')} {begun[name]}, not {given}",
+                "resume with the original options, or remove it to start over",
             )
     if columns.named and columns != state.columns:
         raise OptionMismatch(
-            f"{folder} was begun with {state.columns}, not {columns}",
-            "resume with the columns that it was begun with, or with none of these options",
+            f"{folder} was started with {state.columns}, not {columns}",
+            "resume with the original column options, or with none of them",
         )
     return opened, state

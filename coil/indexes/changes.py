@@ -1,4 +1,4 @@
-"""The documents of changed files, as far as they differ from those in the index."""
+"""The documents of changed files, if they differ from those in the index."""
 
 from __future__ import annotations
 
@@ -86,11 +86,13 @@ class ChangedDocuments:
         """Name ids that were left out, if there are any."""
         if self._twice:
             ids = how_many(len(self._twice), "id")
-            _log.warning("%s in more than one place; the first one counts: %s", ids, _some(self._twice))
+            _log.warning(
+                "%s found in more than one place; the first one is used: %s", ids, _some(self._twice)
+            )
         if self._from_elsewhere and self._on_duplicate != "skip":
             _log.warning(
-                "kept %s from elsewhere with the id of a watched file: %s; "
-                "to replace such, use --on-duplicate update",
+                "kept %s from other sources with the same id as a watched file: %s; "
+                "use --on-duplicate update to replace them",
                 how_many(len(self._from_elsewhere), "document"),
                 _some(self._from_elsewhere),
             )
@@ -105,7 +107,7 @@ class ChangedDocuments:
             return
         except InputError as error:
             if _settled(file, signature):
-                _log.warning("skipped a file; what the index has of it is kept: %s", reason_of(error))
+                _log.warning("skipped a file; its indexed documents are kept: %s", reason_of(error))
                 self._claims.keep(file, signature)
                 return
             ids = None

@@ -1,4 +1,4 @@
-"""Claims: which watched file has which ids. The first file that has an id owns it."""
+"""Claims: which watched file has which ids. The first file with an id owns it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What building an index will take, judged from a sample that is really indexed, in a temporary folder.
+"""Estimates the cost of building an index from a sample that is actually indexed in a temporary folder.
 
-All documents are read, so what a build would refuse in them is found: a line that cannot be read, or an id
-that stands twice. Only a single document too large for the memory is not, unless it is in the sample.
+All documents are read, so that invalid lines and duplicate ids are found. The exception is a single document
+that is too large for the memory limit, unless it is in the sample.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def forecast(
         sample, count, empty, size = _sample(checked, random.Random(seed), read)
     reading = time.monotonic() - began
     if not count:
-        what = f"nothing but {how_many(empty, 'empty document')}" if empty else "no documents"
-        raise InputError(f"the corpus holds {what}", "check the path and the format")
+        what = f"only {how_many(empty, 'empty document')}" if empty else "no documents"
+        raise InputError(f"the corpus contains {what}", "check the path and the format")
     with tempfile.TemporaryDirectory(prefix="coil-forecast-") as scratch:
         index = create(Path(scratch) / "sample.coil", precision=precision, long=long, encoder=encoder)
         for _ in encoder.encode_documents([sample[0].text]):  # the first text pays for the start

@@ -1,4 +1,4 @@
-"""Hits of one query: a list that shows itself in a notebook."""
+"""Hits of one query: a list that renders itself in a notebook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coil.vectors.encoder import Encoder
 
 
 class Hits(list[Hit]):
-    """The hits of a query, best first: a list in every way. A notebook shows the words that match shaded."""
+    """The hits of a query, best first: a list that a notebook shows with the matched words shaded."""
 
     def __init__(self, hits: Iterable[Hit] = (), query: str = "", encoder: Encoder | None = None) -> None:
         super().__init__(hits)
@@ -28,7 +28,7 @@ class Hits(list[Hit]):
         return super().__getitem__(place)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy for another process has texts, and no model."""
+        """A copy for another process contains the texts but no model."""
         return Hits, (list(self), self.query)
 
     def _repr_html_(self) -> str:

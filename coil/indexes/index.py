@@ -1,4 +1,4 @@
-"""Index: an index on disk that is searched, explained and changed."""
+"""Index: an index on disk that can be searched, explained and changed."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ _log = logging.getLogger("coil.index")
 
 
 class Index(IndexReader):
-    """An index. Reads see one consistent state; own changes are seen at once, others' after `refresh`.
+    """An index. Reads see one consistent state, including own changes; changes by others are seen after
+    `refresh`.
 
-    Threads may read one index at the same time, also while one of them changes or refreshes it.
+    Threads may read an index concurrently, even while one of them changes or refreshes it.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Index(IndexReader):
         device: str | None = None,
         model: str | Path | None = None,
     ) -> None:
-        """`memory`: bytes that the process may take while it changes the index."""
+        """`memory`: bytes that the process may use while it changes the index."""
         check_memory(memory)
         check_number("threads", threads, MOST_THREADS)
         check_device(device)
@@ -60,8 +61,8 @@ class Index(IndexReader):
         self._plan: MemoryPlan | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For another process: it opens the index by its path, sees the state of that moment, and loads the
-        model by its name or folder."""
+        """For another process, which opens the index by its path in its current state, and loads the model
+        by its name or folder."""
         return Index, (self.folder, None, self._memory, self._threads, self._device, self._model.found_at)
 
     def add(
@@ -77,22 +78,24 @@ class Index(IndexReader):
         text_column: str | Sequence[str] | None = None,
         title_column: str | None = None,
     ) -> int:
-        """Add documents: `Document`s or dicts with an id and a text, from any iterable; returns how many.
+        """Add documents: `Document`s or dicts with an id and a text, from any iterable. Returns the number
+        added.
 
-        A table is taken row by row: a pandas or polars DataFrame, a pyarrow Table or RecordBatch, a
-        `datasets.Dataset`. The columns say where rows and dicts have their id, text and title, if not under
-        the usual keys; several text columns are joined.
+        Tables are read row by row: a pandas or polars DataFrame, a pyarrow Table or RecordBatch, a
+        `datasets.Dataset`. The column arguments name the id, text and title of rows and dicts, if they are
+        not under the usual keys; several text columns are joined.
 
-        A document without text is left out, and with on_duplicate "update" one of its id that is there goes:
-        it could never be found for its words. `left_out` hears the ids of all such, or else the logger
-        `coil.index` warns of them.
+        A document without text is skipped, because no word could ever find it. With on_duplicate "update", an
+        existing document with its id is removed. `left_out` is called with the ids of skipped documents;
+        without it, the logger `coil.index` warns of them.
 
-        `committed` hears how many more are safe on disk, at least every `commit_every` documents; `encoded`
-        hears how many more are encoded, and how many bytes of the corpus, if it is files, are read.
+        `committed` is called with the number of further documents that are safe on disk, at least every
+        `commit_every` documents; `encoded` with the number of further encoded documents, and of the bytes
+        read so far if the corpus consists of files.
 
-        `go_on` is called every few seconds, also within a long document. An exception from it ends the call;
-        what is not committed by then is not added. Where a later document is wrong, what was committed stays,
-        and the error says how many documents that is; up to 65,536 documents are usually one commit.
+        `go_on` is called every few seconds, even within a long document. An exception from it ends the call;
+        whatever is not committed by then is not added. If a later document is invalid, committed documents
+        stay, and the error says how many; up to 65,536 documents are usually one commit.
         """
         check_choice("on_duplicate", on_duplicate, OnDuplicate)
         check_number("commit_every", commit_every, 1 << 62)
@@ -119,7 +122,7 @@ class Index(IndexReader):
         commit_every: int,
         left_out: LeftOut | None = None,
     ) -> int:
-        """Add a whole corpus, or what an interrupted build of it has left; returns how many were added."""
+        """Add a whole corpus, or the rest of it after an interrupted build. Returns the number added."""
         placed = GivenDocuments(documents)
         with self._writer(self.encoder) as writer:
             state = self.build_state()
@@ -144,7 +147,7 @@ class Index(IndexReader):
         text_column: str | Sequence[str] | None = None,
         title_column: str | None = None,
     ) -> int:
-        """Add documents; one whose id is there already takes its place."""
+        """Add documents; a document whose id exists replaces the existing one."""
         return self.add(
             documents,
             on_duplicate="update",
@@ -156,8 +159,8 @@ class Index(IndexReader):
         )
 
     def delete(self, doc_ids: Iterable[str], missing: Callable[[list[str]], object] | None = None) -> int:
-        """Take documents out; returns how many of the ids were there, and `missing` hears of those that were
-        not, if there are any."""
+        """Delete documents. Returns how many existed; `missing` is called with the ids that did not, if
+        any."""
         wanted = check_ids(doc_ids)
         with self._writer() as writer:
             deleted, not_there = writer.delete(wanted)
@@ -166,12 +169,12 @@ class Index(IndexReader):
         return deleted
 
     def compact(self) -> int:
-        """Rewrite the index without what was deleted; returns the number of segments left."""
+        """Rewrite the index without deleted documents. Returns the number of segments."""
         with self._writer() as writer:
             return writer.compact()
 
     def discard_if_empty(self) -> bool:
-        """Close the index and remove it, if it holds nothing and is still the folder that was opened."""
+        """Close and remove the index if it is empty and still the folder that was opened."""
         with self._holder.held() as current:
             mine, index_id = current.identity, current.manifest.index_id
         self.close()
@@ -197,7 +200,7 @@ class Index(IndexReader):
 
     @contextmanager
     def following(self) -> Iterator[tuple[IndexWriter, Holder]]:
-        """A writer for what a watch has found, and the holder of the state that it changes."""
+        """A writer for the changes found by a watch, and the holder of the state that it changes."""
         with self._writer(self.encoder) as writer:
             yield writer, self._holder
 
@@ -224,21 +227,21 @@ class Index(IndexReader):
                 newer = newer_state(folder, current)
             except ReplacedIndex as error:
                 raise ReplacedIndex(
-                    f"{error.reason}; nothing was written", "open it again, and write to the one you mean"
+                    f"{error.reason}; nothing was written", "reopen it, and write to the intended index"
                 ) from error
             if newer is not None:
                 self._holder.offer(newer)
 
 
 def tell_left_out(empty: Sequence[str]) -> str:
-    """That documents without text were left out, with the first of their ids."""
+    """A message that documents without text were skipped, with the first of their ids."""
     verbs = "is empty and was" if len(empty) == 1 else "are empty and were"
     shown = ", ".join(repr(doc_id[:80]) for doc_id in empty[:3]) + (", ..." if len(empty) > 3 else "")
-    return f"{how_many(len(empty), 'document')} {verbs} left out: {shown}"
+    return f"{how_many(len(empty), 'document')} {verbs} skipped: {shown}"
 
 
 def warn_of_empty(empty: list[str]) -> None:
-    """Tell those who did not ask to hear of it."""
+    """Log a warning for callers without `left_out`."""
     _log.warning("%s", tell_left_out(empty))
 
 
@@ -250,12 +253,12 @@ def check_choice(name: str, value: object, choices: Any) -> None:
 def check_number(name: str, value: object, most: int) -> None:
     if type(value) is not int or not 1 <= value <= most:
         raise InputError(
-            f"{name} is {show(value)}; expected a whole number, 1 or more, up to {most:,}", f"change {name}"
+            f"{name} is {show(value)}; expected a whole number from 1 to {most:,}", f"change {name}"
         )
 
 
 def check_memory(memory: object) -> None:
-    """The bytes that a process may take, or none."""
+    """The bytes that a process may use, or none."""
     if memory is not None:
         check_number("memory", memory, 1 << 62)
 

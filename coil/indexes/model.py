@@ -1,4 +1,4 @@
-"""The model of an open index: loaded by one thread when it is first needed, and checked."""
+"""The model of an open index: loaded by one thread on first use, and checked."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class IndexModel:
         made_with = self._settings["fingerprint"]
         if encoder.fingerprint != made_with:
             raise OptionMismatch(
-                f"{self._folder} was made with the model {made_with}, but the one at hand "
+                f"{self._folder} was built with the model {made_with}, but the model found "
                 f"({self._found_at or self._settings['model'] or 'bundled'}) is {encoder.fingerprint}",
-                "open it with the model it was made with (--model FOLDER), or build it again",
+                "open it with its own model (--model FOLDER), or rebuild it",
             )
         return encoder
 
@@ -57,6 +57,6 @@ class IndexModel:
             return OnnxEncoder(self._settings["model"])
         except MissingModelFile as error:
             raise MissingModelFile(
-                f"{self._folder} was made with a model that is no longer there: {error.reason}",
-                "say where it is now with --model FOLDER, or coil.open(..., model=FOLDER)",
+                f"{self._folder} was built with a model that is missing: {error.reason}",
+                "pass its new location with --model FOLDER or coil.open(..., model=FOLDER)",
             ) from error

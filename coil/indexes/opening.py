@@ -1,4 +1,4 @@
-"""`coil.create` and `coil.open`: an index is made at a place, or the one that is there is opened."""
+"""`coil.create` and `coil.open`: create an index, or open an existing one."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ def create(
     build_with: OnDuplicate | None = None,
     columns: Columns = USUAL,
 ) -> Index:
-    """Make a new, empty index. `model` None is the bundled one; `long` "truncate" cuts long documents off.
+    """Create a new, empty index. `model` None is the bundled model; `long` "truncate" truncates long
+    documents.
 
-    `memory`: bytes that the process may take while it changes the index. `build_with` marks the index as one
-    whose building is not finished, and says what is done with duplicates; `columns` are those of its corpus.
+    `memory`: bytes that the process may use while it changes the index. `build_with` marks the index as an
+    unfinished build and determines how duplicates are handled; `columns` are those of its corpus.
     """
     folder = check_path(path)
     check_choice("precision", precision, Precision)
@@ -70,51 +71,57 @@ def open_index(
     device: str | None = None,
     model: str | Path | None = None,
 ) -> Index:
-    """Open an index that is there, to search and to change it.
+    """Open an existing index, to search and to change it.
 
-    `model` says where the model that it was made with is now, if that has moved. `memory` bounds the process
-    while it changes the index, in bytes. `threads` share a search over many documents; `device`, such as
-    "cuda", scores with PyTorch there.
+    `model` is the new location of its model, if that has moved. `memory` limits the process while it changes
+    the index, in bytes. `threads` share a search over many documents; `device`, such as "cuda", scores with
+    PyTorch on that device.
     """
     folder = check_path(path)
     return Index(folder, encoder, memory, threads, device, model)
 
 
 def check_path(path: object) -> Path:
-    """The path of an index, whether or not there is one."""
+    """The path of an index, whether or not it exists."""
     if not isinstance(path, str | os.PathLike):
-        raise InputError(f"the path is a {type(path).__name__}; expected a string or a Path", "name a folder")
+        raise InputError(
+            f"the path is a {type(path).__name__}; expected a string or a Path", "pass the path of a folder"
+        )
     try:
         folder = Path(path)
         folder.absolute()
     except OSError as error:
-        reason = f"{path} cannot be found: the working directory is gone"
-        raise InputError(reason, "give an absolute path") from error
+        reason = f"{path} cannot be found: the working directory no longer exists"
+        raise InputError(reason, "pass an absolute path") from error
     except TypeError as error:
-        raise InputError(f"{path!r:.200} is no path: {error}", "name a folder") from error
+        raise InputError(
+            f"{path!r:.200} is not a valid path: {error}", "pass the path of a folder"
+        ) from error
     try:
         os.stat(folder)
     except ValueError as error:
-        raise InputError(f"{str(folder)!r:.200} is no path: {error}", "name a folder") from error
+        raise InputError(
+            f"{str(folder)!r:.200} is not a valid path: {error}", "pass the path of a folder"
+        ) from error
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            reason = f"the path {str(folder)!r:.200} is too long for the system"
+            reason = f"the path {str(folder)!r:.200} is too long"
             raise InputError(reason, "choose a shorter one") from error
     return folder
 
 
 def is_index(folder: Path) -> bool:
-    """Whether there is an index, whole or damaged; what a kill while making one leaves is none."""
+    """Whether there is an index, intact or damaged; the remains of an interrupted creation do not count."""
     return (folder / MANIFEST_FILE).exists()
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a place where something is already."""
+    """Reject a path where something already exists."""
     taken = folder.exists() and not folder.is_dir()
     if folder.is_dir():
         taken = any(not _is_left_over(path.name) for path in folder.iterdir())
     if taken:
-        raise OutputError(f"{folder} exists already", "open it with coil.open, or choose another name")
+        raise OutputError(f"{folder} already exists", "open it with coil.open, or choose another name")
 
 
 def _is_left_over(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""An index on disk as its readers see it: one consistent state, searched, explained and looked at."""
+"""The read methods of an index on disk: search, explain and inspect one consistent state."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ _LONGEST_CONTEXT = 1 << 16
 
 
 class IndexReader:
-    """What can be asked of an index. What others commit is seen after `refresh`.
+    """The read methods of an index. Commits by others are seen after `refresh`.
 
-    Threads may read at the same time, also while one of them refreshes, writes or closes the index.
+    Threads may read concurrently, even while one of them refreshes, writes or closes the index.
     """
 
     def __init__(
@@ -92,42 +92,42 @@ class IndexReader:
         return f"<coil.Index {str(self.folder)!r}, {size}>"
 
     def close(self) -> None:
-        """Let go of the files, as soon as nobody reads them any more."""
+        """Close the files as soon as nobody reads them any more."""
         self._holder.close()
 
     @property
     def encoder(self) -> Encoder:
-        """The model that the index was made with, loaded when it is first needed."""
+        """The model of the index, loaded on first use."""
         return self._model.encoder
 
     @property
     def model(self) -> str | None:
-        """The name or folder of the model that the index was made with, None for the bundled one."""
+        """The name or folder of the model of the index, None for the bundled one."""
         name: str | None = self._settings["model"]
         return name
 
     def use(self, encoder: Encoder) -> None:
-        """Take this model, which must be the one that the index was made with."""
+        """Use this model, which must be the one that the index was built with."""
         self._model.use(encoder)
 
     def settings(self) -> dict[str, Any]:
-        """What the index was made with: model, fingerprint, config, precision, long."""
+        """The settings that the index was created with: model, fingerprint, config, precision, long."""
         return dict(self._settings)
 
     @property
     def version(self) -> int:
-        """A number that grows with every change of the index; reads between two equal ones saw one state."""
+        """A number that increases with every change; reads between two equal versions saw one state."""
         with self._holder.held() as snapshot:
             return snapshot.version
 
     def build_state(self) -> Consumed | None:
-        """How far `coil index` has come, None if the index was made otherwise."""
+        """The progress of `coil index`, None if the index was created in another way."""
         with self._holder.held() as snapshot:
             return _build_state(snapshot.manifest, self.folder)
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether `coil index` has not come to the end of its corpus."""
+        """Whether `coil index` has not yet reached the end of its corpus."""
         state = self.build_state()
         return state is not None and not state.finished
 
@@ -146,11 +146,11 @@ class IndexReader:
     ) -> Hits:
         """The k best documents for a query: words, "a phrase", +must, -not, field:word (docs/asking.md).
 
-        `by` names the system that answers: "coil" (the model's own equation), "tokens" (without the sentence
+        `by` selects the scoring system: "coil" (the model's own equation), "tokens" (without the sentence
         vector), "bm25", "dense" (the sentence vector alone) or "hybrid" (BM25 and the sentence vector).
-        `min_score` and `min_share` leave out hits below; see `Hit.share`. `offset` leaves out the first hits,
-        `sort` brings the best 10,000 into the order of a field ("-year": descending), `fold_duplicates`
-        leaves out hits whose text is that of an earlier one. With `plain`, the query has no operators.
+        `min_score` and `min_share` omit hits below a value; see `Hit.share`. `offset` skips the first hits,
+        `sort` sorts the best 10,000 by a field ("-year" for descending order), and `fold_duplicates` omits
+        hits with the same text as an earlier one. With `plain`, operators in the query are plain text.
         """
         paging = check_paging(offset, sort, fold_duplicates)
         [answer] = self.answer_many(
@@ -185,10 +185,10 @@ class IndexReader:
         paging: Paging = FIRST_PAGE,
         plain: bool = False,
     ) -> list[Answer]:
-        """The same with what each query cost; after `timeout` seconds it stops with SearchTimeout.
+        """Like `search_many`, with the cost of each query. After `timeout` seconds, raises SearchTimeout.
 
-        Texts and fields of hits are read when they are first asked for, or with `texts` at once; more than
-        `most_text` characters in all are then an AnswerTooLarge.
+        Texts and fields of hits are loaded on first access, or immediately with `texts`; if they then exceed
+        `most_text` characters in total, raises AnswerTooLarge.
         """
         queries, k, filter = check_queries(queries), check_k(k), check_filter(filter)
         timeout = check_timeout(timeout)
@@ -235,7 +235,7 @@ class IndexReader:
         return found if allowed is None else found[is_among(found, allowed)]
 
     def rerank(self, query: str, doc_ids: Sequence[str], by: By = "coil") -> Hits:
-        """These documents in the order of their scores for a query; the scores are those of a search."""
+        """The given documents ordered by their scores for a query; the scores are those of a search."""
         return Hits(self.rerank_many([check_query(query)], [doc_ids], by)[0], query, self.encoder)
 
     def rerank_many(
@@ -243,14 +243,14 @@ class IndexReader:
     ) -> list[list[Hit]]:
         """The same for many queries, each with its own documents.
 
-        All of them come back: one that has nothing in common with the query scores 0. Equal scores stand in
-        order of insertion, as in a search. An id that is not in the index is an InputError; `has` tells.
+        All documents are returned: one that has nothing in common with the query scores 0. Ties are in
+        insertion order, as in a search. An id that is not in the index raises InputError; check with `has`.
         """
         queries, candidates_of = check_queries(queries), check_candidates(doc_ids)
         if len(queries) != len(candidates_of):
             raise InputError(
-                f"{len(queries)} queries came with candidates for {len(candidates_of)}",
-                "give each query its list of ids",
+                f"got {len(queries)} queries but candidates for {len(candidates_of)}",
+                "pass one list of ids per query",
             )
         found = []
         with self._holder.held() as snapshot:
@@ -264,18 +264,18 @@ class IndexReader:
         return found
 
     def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
-        """Why a document scores what it scores; `explanation.versus(another)` says which is above and why.
+        """Why a document has its score; `explanation.versus(another)` says which ranks higher and why.
 
-        With `plain`, the query has no operators, as in `rerank`.
+        With `plain`, operators in the query are plain text, as in `rerank`.
         """
         with self._holder.held() as snapshot:
             asked = self.read_query(query, plain).text
             return replace(explain_hit(self._searcher(snapshot), asked, doc_id, by=by), query=query)
 
     def read_query(self, query: str, plain: bool = False, deadline: float | None = None) -> Question:
-        """A query with its operators: what documents are scored by, and what they must have or not have.
+        """A parsed query: the text that documents are scored by, and the conditions that they must meet.
 
-        SearchTimeout after `deadline`, a time of `time.monotonic`.
+        Raises SearchTimeout after `deadline`, a time of `time.monotonic`.
         """
         if plain:
             return plain_question(check_query(query))
@@ -285,9 +285,9 @@ class IndexReader:
     def suggest(
         self, query: str, plain: bool = False, go_on: Callable[[], object] | None = None
     ) -> list[Suggestion]:
-        """Did you mean: frequent words that are one edit from words of a query that no document has.
+        """Did you mean: for query words that no document contains, frequent words that are one edit away.
 
-        `go_on` is called between the words; what it raises ends the call.
+        `go_on` is called between words; an exception from it ends the call.
         """
         with self._holder.held() as snapshot:
             return suggest_words(self.encoder, snapshot, self.read_query(query, plain).text, go_on)
@@ -309,24 +309,24 @@ class IndexReader:
         return self.document(doc_id)
 
     def __iter__(self) -> Iterator[Document]:
-        """All documents in the order in which they were added, as they were when this began."""
+        """All documents in insertion order, as of the start of the iteration."""
         with self.pinned() as still, still._holder.held() as snapshot:
             for live in snapshot.segments:
                 for block in snapshot.blocks(living_documents(live).tolist()):
                     yield from snapshot.fetch(block)
 
     def size_of(self, doc_id: str) -> int | None:
-        """The bytes of a document's text and fields, None where no document has this id."""
+        """The size of a document's text and fields in bytes, None if no document has this id."""
         with self._holder.held() as snapshot:
             for place, ordinal in snapshot.places_of([doc_id]).values():
                 return snapshot.stored[place].documents.size_of(ordinal)
             return None
 
     def refresh(self) -> bool:
-        """See what other processes have committed; returns whether there was anything new.
+        """Pick up commits by other processes. Returns whether there were any.
 
-        A refresh never goes back: where the folder was replaced by another one, or by an earlier state of
-        itself, it is a ReplacedIndex, and the state that was read before stays.
+        A refresh never goes back: if the folder was replaced by another one, or by an earlier state, it
+        raises ReplacedIndex and keeps the previous state.
         """
         with self._holder.held() as current, Folder.open(self.folder) as folder:
             newer = newer_state(folder, current)
@@ -334,7 +334,7 @@ class IndexReader:
 
     @contextmanager
     def pinned(self) -> Iterator[IndexReader]:
-        """The index as it is now, to read several times: what is committed meanwhile is not seen."""
+        """The current state of the index, to read several times; later commits are not seen."""
         with self._holder.held() as snapshot:
             snapshot.retain()
             still = IndexReader(self.folder, Holder(snapshot), self._model, self._threads, self._device)
@@ -345,7 +345,7 @@ class IndexReader:
 
     @property
     def searcher(self) -> Searcher:
-        """What answers the queries of a pinned index; of one that is refreshed it may be closed any time."""
+        """The searcher of a pinned index; that of an index that is refreshed may be closed at any time."""
         with self._holder.held() as snapshot:
             return self._searcher(snapshot)
 
@@ -358,8 +358,8 @@ class IndexReader:
         return snapshot.searcher(make)
 
     def verify(self, progress: Callable[[int], object] | None = None) -> None:
-        """Read every byte of the index as it is on the disk now, and everything that a search would read; the
-        first thing that is wrong is raised. `progress` hears how many more bytes were read."""
+        """Read every byte of the index on disk, and everything that a search would read. Raises the first
+        error found. `progress` is called with the number of further bytes read."""
         checked: set[str] = set()
         with Folder.open(self.folder) as folder:
             while True:
@@ -380,26 +380,26 @@ class IndexReader:
                     snapshot.release()
 
     def check_sizes(self) -> None:
-        """Notice files that are gone or have another length than was written, without reading them."""
+        """Detect files that are missing or have the wrong size, without reading them."""
         with self._holder.held() as snapshot, Folder.open(self.folder) as folder:
             for entry in snapshot.manifest.segments:
                 check_sizes(folder, entry)
 
     def disk_use(self) -> tuple[int, int]:
-        """How many segments there are, and how many bytes they take."""
+        """The number of segments, and their size in bytes."""
         with self._holder.held() as snapshot:
             entries = snapshot.manifest.segments
             return len(entries), sum(entry.lists.bytes + entry.texts.bytes for entry in entries)
 
     def inspect(self, longest: int = 10) -> IndexFacts:
-        """Sizes and settings; the `longest` lists are named by their keys."""
+        """Sizes and settings, including the keys of the `longest` lists."""
         longest = check_count("longest", longest, "write it as inspect(longest=10)")
         with self._holder.held() as snapshot:
             return gather_facts(snapshot, self.is_unfinished, longest)
 
 
 def check_paging(offset: object = 0, sort: object = None, fold_duplicates: object = False) -> Paging:
-    """Which hits are wanted, as a caller says it."""
+    """Validate the arguments for paging."""
     if sort is not None and not isinstance(sort, str):
         raise InputError("the field to sort by is not a string", 'write it as sort="year" or sort="-year"')
     return Paging(check_count("offset", offset, "write it as offset=10"), sort, bool(fold_duplicates))
@@ -430,7 +430,7 @@ def _check_settings(manifest: Manifest, folder: Path) -> None:
         if not usable:
             raise DamagedManifest(
                 f"{folder / MANIFEST_FILE} has no usable setting {name!r}",
-                "restore the index from a backup, or build it again",
+                "restore the index from a backup, or rebuild it",
             )
 
 
@@ -441,8 +441,8 @@ def _build_state(manifest: Manifest, folder: Path) -> Consumed | None:
         return Consumed.from_json(dict(manifest.build))
     except (KeyError, ValueError, TypeError) as error:
         raise DamagedManifest(
-            f"{folder / MANIFEST_FILE} does not say how far its build has come",
-            "restore the index from a backup, or build it again",
+            f"{folder / MANIFEST_FILE} has no usable build state",
+            "restore the index from a backup, or rebuild it",
         ) from error
 
 

@@ -1,8 +1,8 @@
-"""Watch: keeps an index in step with files and folders, one round after another.
+"""Watch: keeps an index in step with files and folders, in rounds.
 
-A round looks at the files, reads those that have changed, and compares their documents with the stored ones.
-Only those that differ are encoded. Then documents that no file has any more are removed, if they came from
-one of the watched sources (see `storage.watched`). Documents from elsewhere are left alone.
+A round checks the files, reads those that have changed, and compares their documents with the stored ones.
+Only documents that differ are encoded. Then documents that no file contains any more are removed if they came
+from a watched source (see `storage.watched`). Documents from other sources are left alone.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Watch:
             elif self._roots.get(source, root) != root and source not in now.blocked:
                 now.blocked.append(source)  # an empty folder where a disk was mounted
         for path in sorted(set(now.blocked) - self._told):
-            _log.warning("%s is out of reach; its documents are kept", name_of(path))
+            _log.warning("%s is unavailable; its documents are kept", name_of(path))
         self._told = set(now.blocked)
         return now
 

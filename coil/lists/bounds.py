@@ -1,14 +1,14 @@
-"""Bounds: what lets a search skip lists, blocks of lists and sentence vectors that cannot win.
+"""Bounds: let a search skip lists, blocks of lists and sentence vectors that cannot win.
 
-|q · v| is at most ‖q‖ ‖v‖, so a list adds at most its largest factor of term frequency and length times
-(base + ‖q‖ · its longest vector). Norms and factors are rounded up. A long list has the same for every 64
-postings. Of a sentence vector, the tail adds at most the product of the lengths of both tails.
+|q · v| is at most ‖q‖ ‖v‖, so a list adds at most its largest factor of term frequency and length times (base
++ ‖q‖ · its longest vector). Norms and factors are rounded up. A long list has the same bounds for every 64
+postings. The tail of a sentence vector adds at most the product of the lengths of both tails.
 
-The factors are those of the segment's own mean length m. For another mean M the factor of a row is at most
-max(1, M / m) times as large (and at most 1): K grows by no more than m / M shrinks it.
+The factors are computed with the segment's own mean length m. For another mean M, the factor of a row is at
+most max(1, M / m) times as large (and at most 1): K grows by no more than m / M shrinks it.
 
-Boxes (the least and the largest value of each dimension in a block) were tried as well: on the first bundled
-model's vectors they are looser than norms, list by list and block by block.
+Boxes (the minimum and maximum of each dimension in a block) were tried as well: for the vectors of the first
+bundled model, they are looser than norms, both per list and per block.
 """
 
 from __future__ import annotations

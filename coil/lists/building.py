@@ -1,4 +1,4 @@
-"""Building and merging segments: encoded texts, or the living rows of other segments, in; segments out."""
+"""Building and merging segments from encoded texts, or from the living rows of other segments."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def assemble_segment(
     """The segment of mentions, each of which is in the list `keys[numbers[i]]` and in row `rows[i]`."""
     if len(numbers) > MOST_MENTIONS:
         raise InputError(
-            f"a segment would have {len(numbers):,} mentions; the limit is {MOST_MENTIONS:,}",
+            f"a segment would have {len(numbers):,} mentions, which exceeds the limit of {MOST_MENTIONS:,}",
             "index shorter chunks: use a model with a smaller document_length",
         )
     used = sorted(distinct(numbers).tolist(), key=keys.__getitem__)  # as their UTF-8 bytes would be

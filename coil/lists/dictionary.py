@@ -1,8 +1,9 @@
 """Dictionary: the keys of a segment's lists in ascending order of their UTF-8 bytes, front-coded.
 
-Sixteen keys make a block. A key is two bytes (how many bytes it shares with the key before, and how many are
-its own) and its own bytes; the first of a block shares none. A key is found by a binary search over the first
-keys of the blocks and a walk through one block: the rest is not read. docs/format.md gives the bytes.
+A block has sixteen keys. A key is stored as two bytes (the number of bytes that it shares with the previous
+key, and the number of its remaining bytes) and its remaining bytes; the first key of a block shares none. A
+lookup is a binary search over the first keys of the blocks and a scan of one block; the rest is not read.
+docs/format.md specifies the bytes.
 """
 
 from __future__ import annotations

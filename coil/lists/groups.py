@@ -1,8 +1,9 @@
 """Vectors in groups of sixteen: the layout in which the kernels read token lists.
 
-The vectors of all lists stand back to back. Sixteen neighbours make a group; the last may be smaller. Within
-a group the first four dimensions (int8) or the first one (fp16, fp32) of all its vectors come first, then the
-next, and so on; the last may be fewer. A register of 64 bytes holds the same dimensions of sixteen vectors.
+The vectors of all lists are stored back to back. Sixteen consecutive vectors form a group; the last may be
+smaller. Within a group, the first four dimensions (int8) or the first one (fp16, fp32) of all its vectors
+come first, then the next, and so on; the last step may have fewer. A 64-byte register holds the same
+dimensions of sixteen vectors.
 """
 
 from __future__ import annotations

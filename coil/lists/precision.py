@@ -1,8 +1,8 @@
-"""Precision: how vectors are stored, and how far that is from fp32.
+"""Precision: how vectors are stored, and the error relative to fp32.
 
-int8 keeps one byte a dimension and one byte of scale a vector. Because the scale depends on its own vector
-alone, a vector is stored the same way whatever stands beside it: after adding, deleting and merging, an index
-holds the same bytes as one built afresh.
+int8 stores one byte per dimension and one byte of scale per vector. Because the scale depends only on the
+vector itself, a vector is stored the same way whatever its neighbours: after adding, deleting and merging, an
+index has the same bytes as one built from scratch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from coil.errors import InputError
 
 Precision = Literal["int8", "fp16", "fp32", "int8+fp16", "int8+fp32"]
-"""How vectors are stored; the last two keep a precise form beside int8, to settle close scores."""
+"""How vectors are stored; the last two add a precise copy to int8, which decides close scores."""
 Stored = Literal["int8", "fp16", "fp32"]
 
 LEVELS = 127
@@ -67,14 +67,14 @@ def precise_form(precision: Precision) -> Stored | None:
 def store(vectors: NDArray[np.float32], precision: Stored) -> StoredVectors:
     """Bring vectors into the form they are stored in."""
     if vectors.size and not np.isfinite(vectors).all():
-        raise InputError("a vector holds NaN or infinity", "check the model: it cannot be indexed with")
+        raise InputError("a vector contains NaN or infinity", "check the model")
     if precision == "fp32":
         return StoredVectors(np.ascontiguousarray(vectors, dtype=np.float32), None)
     largest = np.abs(vectors).max(axis=1, initial=0.0) if vectors.shape[1] else np.zeros(len(vectors))
     limit = LARGEST if precision == "int8" else float(np.finfo(np.float16).max)
     if len(largest) and largest.max() > limit:
         raise InputError(
-            f"a vector holds {largest.max():.3g}, more than {precision} can store ({limit:.3g})",
+            f"a vector contains {largest.max():.3g}, which exceeds the range of {precision} ({limit:.3g})",
             "store the vectors with --precision fp32",
         )
     if precision == "fp16":

@@ -1,4 +1,4 @@
-"""Rows: documents encoded as an index stores them, one row a text that the model takes in one piece."""
+"""Rows: documents encoded as an index stores them, one row per text that the model encodes in one piece."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def row_spans(
     if len(spans) > MOST_ROWS:
         where = f"document {document.doc_id!r:.80}" if place is None else place(document)
         raise InputError(
-            f"{where}: {len(document.text):,} characters make {len(spans):,} chunks, which exceeds the limit "
+            f"{where}: {len(document.text):,} characters give {len(spans):,} chunks, which exceeds the limit "
             f"of {MOST_ROWS:,}",
             "split it into several documents",
         )

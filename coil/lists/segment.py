@@ -1,8 +1,8 @@
 """Segment: the inverted lists of a block of texts, immutable, in memory or mapped from a file.
 
-A row is one text that was encoded: a document, or a chunk of one that is too long for the model. A posting is
-a row in a list; its mentions, one vector each, stand side by side. A segment holds at most 65,536 rows, so
-that a posting names its row with two bytes and the scores of a segment stay in the processor's cache.
+A row is one encoded text: a document, or a chunk of one that is too long for the model. A posting is a row in
+a list; its mentions, one vector each, are adjacent. A segment has at most 65,536 rows, so that two bytes
+identify the row of a posting and the scores of a segment stay in the processor's cache.
 """
 
 from __future__ import annotations
@@ -169,6 +169,6 @@ class LiveSegment:
 def wrong_lists() -> DamagedSegment:
     """What is said of lists that contradict themselves."""
     return DamagedSegment(
-        "the rows of a list are not in the segment, do not ascend, or are too many or too few",
+        "the rows of a list are outside the segment, not in ascending order, or too many or too few",
         "run `coil verify`",
     )

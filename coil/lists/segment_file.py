@@ -1,7 +1,7 @@
-"""A segment's lists as one file: a safetensors file, mapped in one piece. docs/format.md gives the bytes.
+"""The lists of a segment as one safetensors file, mapped in one piece. docs/format.md specifies the bytes.
 
-What a file says about itself is checked when it is opened, whoever wrote it: names, types, shapes, and every
-array of offsets. What only a scan of all mentions would show is checked by `check_mentions`.
+Names, types, shapes and all arrays of offsets are checked when a file is opened, whoever wrote it.
+`check_mentions` checks what only a scan of all mentions can reveal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from coil.lists.segment import MOST_ROWS, Segment
 from coil.lists.sentences import Sentences, head_width
 
 FORMAT = "coil-lists-4"
-REMEDY = "restore the file from a backup, or build the index again"
+REMEDY = "restore the file from a backup, or rebuild the index"
 _LONGEST_HEADER = 1 << 20
 _WIDEST = 1 << 16  # dimensions
 _BOUNDS = [field.name for field in fields(Bounds)]
@@ -93,10 +93,10 @@ def open_segment(mapped: memoryview, where: str, header_sha256: str) -> Segment:
 
     length = int.from_bytes(mapped[:8], "little")
     if len(mapped) < 8 or length > min(_LONGEST_HEADER, len(mapped) - 8):
-        raise refuse("it does not start as a segment does")
+        raise refuse("it does not begin like a segment")
     header = bytes(mapped[8 : 8 + length])
     if sha256(header).hexdigest() != header_sha256:
-        raise refuse("its header is not the one that was written")
+        raise refuse("its header has changed")
     try:
         described = json.loads(header)
         metadata = described.pop("__metadata__")
@@ -106,7 +106,7 @@ def open_segment(mapped: memoryview, where: str, header_sha256: str) -> Segment:
         numbers = {name: float.fromhex(metadata[name]) for name in _NUMBERS}
         arrays = _map_arrays(mapped[8 + length :], described)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise refuse(f"its header makes no sense: {error}") from error
+        raise refuse(f"its header is invalid: {error}") from error
     if wrong := _REQUIRED - arrays.keys() or arrays.keys() - _REQUIRED - _OPTIONAL:
         raise refuse(f"it should have {'no' if wrong <= arrays.keys() else 'an'} array named {min(wrong)!r}")
     if not all(0.0 <= number < np.inf for number in numbers.values()) or numbers["b"] > 1.0:
@@ -146,10 +146,10 @@ def _map_arrays(data: memoryview, described: dict[str, Any]) -> dict[str, NDArra
         for n in shape:
             count *= n
         if begin != covered or min(shape, default=0) < 0 or end - begin != count * dtype.itemsize:
-            raise ValueError(f"{name!r:.40} has another size or place")
+            raise ValueError(f"{name!r:.40} has the wrong size or position")
         covered = end
         if end > len(data):
-            raise ValueError(f"{name!r:.40} reaches beyond the end of the file")
+            raise ValueError(f"{name!r:.40} extends beyond the end of the file")
         if begin == end:
             arrays[name] = np.zeros(shape, dtype)
         elif begin % dtype.itemsize:
@@ -157,7 +157,7 @@ def _map_arrays(data: memoryview, described: dict[str, Any]) -> dict[str, NDArra
         else:
             arrays[name] = np.frombuffer(data, dtype, count, begin).reshape(shape)
     if covered != len(data):
-        raise ValueError("its arrays do not fill it")
+        raise ValueError("its arrays do not cover the whole file")
     return arrays
 
 
@@ -170,7 +170,7 @@ def _check_arrays(arrays: dict[str, NDArray[Any]], n_t: int, refuse: Refuse) -> 
     n_c = sum(widths)
     precision = arrays["vectors"].dtype
     if rows > MOST_ROWS or not 0 <= n_t <= _WIDEST or min(widths) < 0 or n_c > _WIDEST or lists < 0:
-        raise refuse("it has more rows or dimensions than a segment can have")
+        raise refuse("it exceeds the limit of rows or dimensions of a segment")
     mentions = int(arrays["list_offsets"][-1]) if arrays["list_offsets"].dtype == np.uint32 else 0
     blocks, long = len(arrays["block_mentions"]), len(arrays["long_lists"])
     expected: dict[str, tuple[Any, tuple[int, ...]]] = {
@@ -207,7 +207,7 @@ def _check_arrays(arrays: dict[str, NDArray[Any]], n_t: int, refuse: Refuse) -> 
     if "precise_vectors" in arrays or "precise_sentences" in arrays:
         precise = arrays["precise_vectors"].dtype if "precise_vectors" in arrays else None
         if precise not in (np.float16, np.float32):
-            raise refuse("its precise vectors are of a type that they cannot have")
+            raise refuse("its precise vectors have an invalid type")
         expected |= {
             "precise_vectors": (precise, (mentions, n_t)),
             "precise_sentences": (precise, (rows, n_c)),
@@ -228,12 +228,12 @@ def _check_arrays(arrays: dict[str, NDArray[Any]], n_t: int, refuse: Refuse) -> 
     if not np.array_equal(arrays["long_lists"], wanted) or not np.array_equal(
         of_long, -(-counts[wanted] // BLOCK)
     ):
-        raise refuse("a list has another number of blocks than its length asks for")
+        raise refuse("a list has the wrong number of blocks for its length")
     documents, spans = arrays["row_documents"], arrays["row_spans"]
     if rows and (documents[0] < 0 or (documents[1:] < documents[:-1]).any()):
         raise refuse("its documents are not in ascending order")
     if rows and (spans[:, 0] > spans[:, 1]).any():
-        raise refuse("a row has characters that it cannot have")
+        raise refuse("a row has an invalid character span")
     _check_blocks(arrays, refuse)
 
 
@@ -248,14 +248,14 @@ def _check_blocks(arrays: dict[str, NDArray[Any]], refuse: Refuse) -> None:
     ascending[1:] = mentions[1:] > mentions[:-1]
     ascending[firsts[:-1]] = mentions[firsts[:-1]] == offsets[long]
     if not ascending.all() or (mentions >= offsets[lists + 1]).any():
-        raise refuse("the blocks of a list do not begin within it")
+        raise refuse("the blocks of a list start outside it")
 
 
 def _lengths(offsets: NDArray[np.uint32], end: int, name: str, refuse: Refuse) -> NDArray[np.int64]:
     """The differences of offsets, which begin at 0, never fall and end where they should."""
     rising = bool((offsets[1:] >= offsets[:-1]).all())  # no difference of hostile numbers may overflow
     if offsets[0] != 0 or offsets[-1] != end or not rising:
-        raise refuse(f"{name} does not cover what it should")
+        raise refuse(f"{name} has the wrong extent")
     lengths: NDArray[np.int64] = offsets[1:].astype(np.int64) - offsets[:-1].astype(np.int64)
     return lengths
 
@@ -272,7 +272,7 @@ def check_mentions(segment: Segment, where: str) -> None:
     rows = segment.mention_rows()
     counted = np.bincount(rows, minlength=segment.n_rows)
     if not np.array_equal(counted, segment.row_lengths):
-        raise refuse("a row has another number of mentions than its length says")
+        raise refuse("a row has a different number of mentions than its length")
     starts = segment.posting_mentions()
     falls = np.flatnonzero(segment.posting_rows[1:] <= segment.posting_rows[:-1]) + 1
     begins = segment.posting_offsets[:-1].astype(np.int64)
@@ -287,7 +287,7 @@ def _check_numbers(segment: Segment, refuse: Refuse) -> None:
     stored = (segment.vectors.values, *(part.values for part in segment.sentences.parts))
     for values in (*stored, bounds.list_norms, bounds.block_norms, bounds.norm_step):
         if values.dtype != np.int8 and not np.isfinite(values).all():
-            raise refuse("a vector or norm holds NaN or infinity")
+            raise refuse("a vector or norm contains NaN or infinity")
 
 
 def _check_bounds(segment: Segment, starts: NDArray[np.int64], refuse: Refuse) -> None:
@@ -301,7 +301,7 @@ def _check_bounds(segment: Segment, starts: NDArray[np.int64], refuse: Refuse) -
     bounds = segment.bounds
     for name in ("long_lists", "long_offsets", "block_mentions"):
         if not np.array_equal(getattr(bounds, name), getattr(wanted, name)):
-            raise refuse(f"{name} is not what its lists ask for")
+            raise refuse(f"{name} does not match its lists")
     of_lists = ("list_norms", "list_factors", "block_norms", "block_factors")
     longest = norms_of(StoredVectors(segment.sentences.decode(), None)).max(initial=0.0)
     pairs = [
@@ -311,7 +311,7 @@ def _check_bounds(segment: Segment, starts: NDArray[np.int64], refuse: Refuse) -
     ]
     # Another processor may round a length otherwise, in the last place.
     if any((found < least * (1 - 1e-6)).any() for found, least in pairs):
-        raise refuse("a bound is lower than what it bounds")
+        raise refuse("a bound is too low")
 
 
 def _arrays(segment: Segment) -> dict[str, NDArray[Any]]:

@@ -1,8 +1,8 @@
 """Sentence vectors in two parts: the head, the first 64 dimensions, and the tail, the rest.
 
-The dimensions of a model come along principal directions, so the head says most. A search reads all heads,
-and with the lengths of the tails it knows which tails cannot matter. Each part has its own int8 scale, and a
-product is the sum of both parts on the grid.
+The dimensions of a model are ordered by principal directions, so the head carries most information. A search
+reads all heads; the lengths of the tails then show which tails cannot matter. Each part has its own int8
+scale, and a product is the sum of both parts on the grid.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""How good a ranking is: measures of runs against judgements, and whether a difference could be chance."""
+"""Metrics: how good a ranking is, and whether a difference could be due to chance."""

@@ -1,14 +1,13 @@
 """Measures of a run against judgements, equal to trec_eval's.
 
-The measures themselves are those of ir_measures, which takes nDCG, recall and precision from trec_eval's own
-code. Two things are settled here, because the providers behind ir_measures settle them differently:
+The measures are those of ir_measures, which takes nDCG, recall and precision from trec_eval's own code. Two
+decisions are made here, because the providers behind ir_measures differ:
 
-- Order. trec_eval sorts a query's documents by score as a 32-bit float, descending, and equal scores by
-  document id, descending, byte by byte; neither the order of the lines nor the rank column counts. Other
-  providers (that of RR@10 among them) break ties the other way round. Every measure here sees trec_eval's
-  order.
-- Mean. It is over all judged queries, as `trec_eval -c` does: one that the run does not answer counts with 0.
-  Queries without judgements are left out.
+- Order. trec_eval sorts a query's documents by score as a 32-bit float, descending, and ties by document id,
+  descending, byte by byte; it ignores the order of the lines and the rank column. Other providers (including
+  that of RR@10) break ties the other way round. Here, every measure uses trec_eval's order.
+- Mean. It is over all judged queries, as with `trec_eval -c`: a query that is missing from the run counts as
+  0. Queries without judgements are ignored.
 """
 
 from __future__ import annotations
@@ -58,17 +57,17 @@ def parse_measures(names: Iterable[str]) -> list[Any]:
             measure = package.parse_measure(name)
             cutoff = measure.params.get("cutoff", 1)
             if isinstance(cutoff, bool) or not isinstance(cutoff, int) or not 0 < cutoff <= _DEEPEST_CUTOFF:
-                raise ValueError("a cutoff is a whole number from 1 on")
+                raise ValueError("a cutoff must be a whole number of at least 1")
             package.evaluator([measure], {"q": {"d": 1}})  # fails if no installed provider has it
         except (ValueError, NameError, AssertionError, TypeError, KeyError, RuntimeError) as error:
             reason = next(iter(str(error).splitlines()), "")
             raise InputError(
-                f"{name[:80]!r} is not a measure that can be computed here: {reason}",
-                f"use names of ir_measures, such as {EXAMPLES}",
+                f"{name[:80]!r} is not a supported measure: {reason}",
+                f"use measures of ir_measures, such as {EXAMPLES}",
             ) from error
         found.setdefault(str(measure), measure)
     if not found:
-        raise InputError("no measure was named", f"use names of ir_measures, such as {EXAMPLES}")
+        raise InputError("no measures were given", f"use measures of ir_measures, such as {EXAMPLES}")
     return list(found.values())
 
 
@@ -79,7 +78,7 @@ def evaluate(
 ) -> Evaluation:
     """Measure a run (query → document → score) against judgements (query → document → relevance)."""
     if not judgements:
-        raise InputError("there are no judgements to measure against", "name a qrels file that has some")
+        raise InputError("there are no judgements", "pass a qrels file that contains some")
     parsed = parse_measures(measures)
     package = require("ir_measures", "eval")
     queries = tuple(judgements)
@@ -118,7 +117,9 @@ def trec_order(query_id: str, scores: Mapping[str, float]) -> list[str]:
     doc_ids = list(scores)
     given = np.array([scores[doc_id] for doc_id in doc_ids], dtype=np.float64)
     if not np.isfinite(given).all():
-        raise InputError(f"query {query_id[:80]!r} has a score that is not a finite number", "repair the run")
+        raise InputError(
+            f"query {query_id[:80]!r} has a score that is not a finite number", "correct the run"
+        )
     with np.errstate(over="ignore"):
         rounded = given.astype(np.float32).tolist()
     # Python compares strings by code point, which is the order of their UTF-8 bytes.

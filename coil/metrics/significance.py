@@ -1,9 +1,10 @@
-"""Is the difference between two runs more than chance? Two paired, two-sided tests over the judged queries.
+"""Is the difference between two runs due to chance? Two paired, two-sided tests over the judged queries.
 
-The t-test is what most papers report. The randomisation test assumes less: if the two runs were alike, each
-query's difference could as well have had the other sign; it counts how often such signs give a mean as far
-from 0 as the one observed (Smucker, Allan and Carterette, CIKM 2007, who also find that the two nearly always
-agree). Neither p-value is corrected for the number of runs compared; `holm` corrects several of them.
+Most papers report the t-test. The randomisation test assumes less: if the two runs were equivalent, the
+difference of each query could just as well have the opposite sign; the test counts how often random signs
+give a mean as far from 0 as the observed one (Smucker, Allan and Carterette, CIKM 2007, who also find that
+the two nearly always agree). Neither p-value is corrected for the number of runs compared; `holm`
+corrects several of them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def compare(first: Evaluation, second: Evaluation, measure: str) -> Comparison:
     """The second run's difference from the first, both measured against the same judgements."""
     if set(first.queries) != set(second.queries):
         raise InputError(
-            "the two evaluations are of different queries", "measure both runs against the same judgements"
+            "the two evaluations have different queries", "evaluate both runs with the same judgements"
         )
     differences = np.array([second.values[measure][q] - first.values[measure][q] for q in first.queries])
     return Comparison(

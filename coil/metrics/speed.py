@@ -1,7 +1,7 @@
-"""Speed of the search core on this machine, against the time that merely reading the bytes takes.
+"""Speed of the search core on this machine, compared with the time it takes merely to read the bytes.
 
-The lists are made up: of as many documents as asked for, with the lengths that a query's lists have in a
-collection of passages (six tokens, 1.9 mentions a document in all), n_t = 32, and sentence vectors of 256.
+The lists are synthetic: any number of documents, lists as long as those of a query in a collection of
+passages (six tokens, 1.9 mentions per document in total), n_t = 32, and 256-dimensional sentence vectors.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def measure_speed(
     """Exhaustive search over made-up lists, with and without sentence vectors; NumPy beside it."""
     native = load_native()
     if native is None:
-        raise InputError("the native extension was not built", "install a C++ compiler and coil-ir again")
+        raise InputError(
+            "the native extension was not built", "install a C++ compiler, then reinstall coil-ir"
+        )
     rng = np.random.default_rng(0)
     segments = make_segments(rng, documents)
     tok = make_query(rng, False)

@@ -1,1 +1,1 @@
-"""Indexes on a server, asked as if they were here."""
+"""Indexes on a server, used like local ones."""

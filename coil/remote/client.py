@@ -1,4 +1,4 @@
-"""`coil.connect`: an index on a server with the methods of one that is here; and the same for `async`."""
+"""`coil.connect`: an index on a server with the methods of a local one, plain and `async`."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ SECONDS = 60.0
 def connect(
     url: str, index: str | None = None, token: str | None = None, timeout: float = SECONDS
 ) -> RemoteIndex:
-    """An index that `coil serve` serves at an address, such as http://127.0.0.1:8080.
+    """An index served by `coil serve` at an address such as http://127.0.0.1:8080.
 
-    `index` names one of several; None is the first. `token` is needed to change it. A request that takes
-    longer than `timeout` seconds is a RemoteProblem.
+    `index` selects one of several; None is the first. `token` is required to change it. A request that takes
+    longer than `timeout` seconds raises RemoteProblem.
     """
     address, name = split_address(url, index)
     client: httpx.Client = make_client("Client", address, token, timeout)
@@ -61,7 +61,7 @@ def connect(
 async def connect_async(
     url: str, index: str | None = None, token: str | None = None, timeout: float = SECONDS
 ) -> AsyncIterator[AsyncRemoteIndex]:
-    """The same for `async with coil.connect_async(url) as index`: its methods are awaited."""
+    """The same for `async with coil.connect_async(url) as index`; its methods are awaited."""
     address, name = split_address(url, index)
     async with make_client("AsyncClient", address, token, timeout) as client:
         if name is None:
@@ -71,9 +71,9 @@ async def connect_async(
 
 
 class RemoteIndex:
-    """An index on a server. Threads may use it at the same time.
+    """An index on a server. Threads may use it concurrently.
 
-    `update` and `add` are the same here: a document whose id is there takes the place of the other.
+    `update` and `add` are the same here: a document whose id exists replaces the existing one.
     """
 
     def __init__(self, client: httpx.Client, name: str) -> None:
@@ -101,7 +101,7 @@ class RemoteIndex:
         return send(self._client, self._say.describe())
 
     def search(self, query: str, k: int = 10, **how: Any) -> Hits:
-        """The k best documents for a query; further arguments are those of `Index.search`."""
+        """The k best documents for a query; the other arguments are those of `Index.search`."""
         ask = self._say.search(query, search_options(k, **how))
         return read_hits(send(self._client, ask), query, k)
 
@@ -117,7 +117,7 @@ class RemoteIndex:
         return read_suggestions(send(self._client, self._say.suggest(query, plain)))
 
     def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
-        """Why a document scores what it scores."""
+        """Why a document has its score."""
         return read_explanation(send(self._client, self._say.explain(query, doc_id, by, plain)))
 
     def document(self, doc_id: str) -> Document:
@@ -139,8 +139,8 @@ class RemoteIndex:
         return isinstance(doc_id, str) and self.has(doc_id)
 
     def update(self, documents: Texts, left_out: LeftOut | None = None, **columns: Any) -> int:
-        """Add documents, or put them in the place of those with the same ids; they are searchable when this
-        returns. Many are sent in several requests, each of which is a change of its own. `left_out` and
+        """Add documents, or replace those with the same ids; they are searchable when this returns. A
+        large number is sent in several requests, each of which is a separate change. `left_out`,
         `id_column`, `text_column` and `title_column` are those of `Index.update`."""
         upload = Upload(documents, left_out, **columns)
         for ask in self._say.update(upload):
@@ -150,12 +150,12 @@ class RemoteIndex:
     add = update
 
     def delete(self, doc_ids: Iterable[str]) -> int:
-        """Take documents out; returns how many of the ids were there. Many are sent in several requests."""
+        """Delete documents. Returns how many existed. A large number is sent in several requests."""
         return sum(int(send(self._client, ask)["deleted"]) for ask in self._say.delete(doc_ids))
 
 
 class AsyncRemoteIndex:
-    """The same, to be awaited."""
+    """The `async` version."""
 
     def __init__(self, client: httpx.AsyncClient, name: str) -> None:
         self.name = name
@@ -166,7 +166,7 @@ class AsyncRemoteIndex:
         return await send_async(self._client, self._say.describe())
 
     async def search(self, query: str, k: int = 10, **how: Any) -> Hits:
-        """The k best documents for a query; further arguments are those of `Index.search`."""
+        """The k best documents for a query; the other arguments are those of `Index.search`."""
         ask = self._say.search(query, search_options(k, **how))
         return read_hits(await send_async(self._client, ask), query, k)
 
@@ -182,7 +182,7 @@ class AsyncRemoteIndex:
         return read_suggestions(await send_async(self._client, self._say.suggest(query, plain)))
 
     async def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
-        """Why a document scores what it scores."""
+        """Why a document has its score."""
         ask = self._say.explain(query, doc_id, by, plain)
         return read_explanation(await send_async(self._client, ask))
 
@@ -199,7 +199,7 @@ class AsyncRemoteIndex:
         return True
 
     async def update(self, documents: Texts, left_out: LeftOut | None = None, **columns: Any) -> int:
-        """Add documents, or put them in the place of those with the same ids."""
+        """Add documents, or replace those with the same ids."""
         upload = Upload(documents, left_out, **columns)
         for ask in self._say.update(upload):
             await send_async(self._client, ask)
@@ -208,7 +208,7 @@ class AsyncRemoteIndex:
     add = update
 
     async def delete(self, doc_ids: Iterable[str]) -> int:
-        """Take documents out; returns how many of the ids were there."""
+        """Delete documents. Returns how many existed."""
         deleted = 0
         for ask in self._say.delete(doc_ids):
             deleted += int((await send_async(self._client, ask))["deleted"])

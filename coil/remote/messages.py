@@ -1,4 +1,4 @@
-"""What a client and a server say to each other: requests as values, answers as hits, documents and errors."""
+"""Messages between client and server: requests as values; responses as hits, documents and errors."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Messages:
 
     def delete(self, doc_ids: Iterable[str]) -> Iterator[Ask]:
         """Ids in as many requests as it takes; each of them is one change."""
-        wanted = [doc_id for doc_id in dict.fromkeys(check_ids(doc_ids)) if _is_possible(doc_id)]
+        wanted = [doc_id for doc_id in dict.fromkeys(check_ids(doc_ids)) if id_size(doc_id) <= MOST_ID_BYTES]
         for some in _split(wanted, lambda doc_id: len(_json(doc_id)), QUESTION_BYTES):
             yield Ask("DELETE", f"{self._path}/documents", content=_json({"doc_ids": some}), changes=True)
 
@@ -154,7 +154,8 @@ def search_options(
     paging = check_paging(offset, sort, fold_duplicates)
     filter = check_filter(filter)
     if filter is not None and clean(filter) != filter:
-        parse_filter(filter)  # says what is wrong with it; it cannot be sent as it is
+        parse_filter(filter)  # an error quotes the filter as it was given
+        filter = clean(filter)  # lone surrogates cannot be sent; fields are stored without them, too
     given = {
         "k": max(check_k(k), 1),  # a server refuses 0
         "filter": filter,
@@ -199,14 +200,14 @@ def error_of(status: int, content: bytes) -> CoilError:
         value = json.loads(content)
         code, detail, remedy = value["code"], str(value["detail"]), str(value.get("remedy") or "")
     except (ValueError, KeyError, TypeError):
-        return RemoteProblem(f"the server answered with status {status}", "is it `coil serve`?")
+        return RemoteProblem(f"the server answered with status {status}", "check that it is `coil serve`")
     kind = UnknownId if code == "unknown_document" else _KINDS.get(status, RemoteProblem)
     return kind(detail, remedy)
 
 
 def split_address(url: str, index: str | None) -> tuple[str, str | None]:
     """The server's address, and the index that it names, if it does."""
-    remedy = "write it as http://127.0.0.1:8080"
+    remedy = "use an address such as http://127.0.0.1:8080"
     for what, given in (("address", url), ("name of the index", index or "")):
         if not isinstance(given, str):
             raise InputError(f"the {what} is {show(given)}; expected a string", remedy)
@@ -220,7 +221,7 @@ def split_address(url: str, index: str | None) -> tuple[str, str | None]:
     head, found, name = parts.path.partition("/v1/indexes/")
     name = unquote(name.strip("/"))
     if parts.query or parts.fragment or "/" in name or (found and not name):
-        remedy = "write it as http://127.0.0.1:8080 or http://127.0.0.1:8080/v1/indexes/NAME"
+        remedy = "use an address such as http://127.0.0.1:8080 or http://127.0.0.1:8080/v1/indexes/NAME"
         raise InputError(f"{url[:200]!r} is not the address of a server or of an index", remedy)
     return f"{parts.scheme}://{parts.netloc}{head.rstrip('/')}", index or (name if found else None)
 
@@ -255,16 +256,13 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
 
 
-def _is_possible(doc_id: str) -> bool:
-    """Whether a document can have this id at all; another one cannot even be written into an address."""
-    return clean(doc_id) == doc_id and id_size(doc_id) <= MOST_ID_BYTES
-
-
 def _possible_id(doc_id: str) -> str:
-    if not _is_possible(check_id(doc_id)):
+    """An id as the index keeps it; one that is longer than any document's does not fit into an address."""
+    kept = check_id(doc_id)
+    if id_size(kept) > MOST_ID_BYTES:
         remedy = "ids are case-sensitive; copy one from a result"
         raise UnknownId(f"no document has the id {doc_id!r:.200}", remedy)
-    return doc_id
+    return kept
 
 
 def _hit(value: Mapping[str, Any]) -> Hit:

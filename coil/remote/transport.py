@@ -1,4 +1,4 @@
-"""Transport: requests over connections that are kept, and what goes wrong on the way."""
+"""Transport: sends requests over persistent connections and translates network errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 KEPT_SECONDS = 2.0
 MOST_SECONDS = 1e6  # of a timeout: what every system can wait for
 _REMEDY = "check the address, and that `coil serve` is running there"
-_UNKNOWN = "send it again: a document takes the place of the one with its id, and what is deleted stays so"
+_UNKNOWN = "if no other client writes, it is safe to send it again"
 
 
 def http_library() -> Any:
@@ -33,7 +33,7 @@ def make_client(kind: str, address: str, token: str | None, timeout: float) -> A
         return getattr(httpx, kind)(base_url=address, headers=headers, timeout=most, limits=limits)
     except httpx.InvalidURL as error:
         reason = f"{address[:200]!r} is not the address of a server: {error}"
-        raise InputError(reason, "write it as http://127.0.0.1:8080") from error
+        raise InputError(reason, "use an address such as http://127.0.0.1:8080") from error
 
 
 def _token_bytes(token: object) -> bytes:
@@ -41,7 +41,7 @@ def _token_bytes(token: object) -> bytes:
     if not isinstance(token, str) or not token or not token.isprintable() or " " in token:
         found = "a string with spaces, line breaks or other invisible characters"
         found = found if isinstance(token, str) and token else "empty" if token == "" else show(token)
-        raise InputError(f"the token is {found}; expected one word", "strip() what was read from a file")
+        raise InputError(f"the token is {found}; expected one word", "strip() a token read from a file")
     return token.encode()
 
 
@@ -94,7 +94,7 @@ def _read(answer: httpx.Response) -> dict[str, Any]:
     try:
         value = answer.json()
     except ValueError as error:
-        raise RemoteProblem("the server's answer is not JSON", "is it `coil serve`?") from error
+        raise RemoteProblem("the server's response is not JSON", "check that it is `coil serve`") from error
     return dict(value)
 
 
@@ -104,4 +104,4 @@ def _unreachable(client: Any, error: Exception) -> RemoteProblem:
 
 def _open_end(client: Any, error: Exception) -> RemoteProblem:
     what = f"{client.base_url} closed the connection: {error or type(error).__name__}"
-    return RemoteProblem(f"{what}; whether the change was made is not known", _UNKNOWN)
+    return RemoteProblem(f"{what}; it is unknown whether the change was made", _UNKNOWN)

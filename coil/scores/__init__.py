@@ -1,1 +1,1 @@
-"""Scores: the equation, in plain loops and fast."""
+"""Scores: the equation, in plain loops and in fast implementations."""

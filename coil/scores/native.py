@@ -1,4 +1,4 @@
-"""The native kernels behind Python: segments in the form they read, and a scorer over them."""
+"""The native kernels in Python: segments in the form that they read, and a scorer over them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def load_native() -> Any | None:
 @lru_cache(1)
 def _warn_of_slowness() -> None:
     warnings.warn(
-        "coil was installed without its native core; searching works, but is many times slower. "
+        "coil was installed without its native core; searches work but are many times slower. "
         "Install a C++ compiler and reinstall coil.",
         RuntimeWarning,
         stacklevel=2,
@@ -131,7 +131,7 @@ def native_errors() -> Iterator[None]:
         raise DamagedSegment(f"a segment cannot be searched: {error}", "run `coil verify`") from error
     except MemoryError as error:
         raise TooLittleMemory(
-            "the search ran out of memory", "ask for fewer hits or send fewer queries at once"
+            "the search ran out of memory", "request fewer hits, or send fewer queries at a time"
         ) from error
     except RuntimeError as error:
         raise TooLittleMemory(

@@ -1,4 +1,4 @@
-"""Scores from the precise vectors that an index may keep beside int8, for chosen rows only."""
+"""Scores from the precise vectors that an index may store beside int8, for selected rows only."""
 
 from __future__ import annotations
 

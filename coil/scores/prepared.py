@@ -1,7 +1,7 @@
-"""PreparedQuery: everything about an encoded query that a scorer needs, worked out once.
+"""PreparedQuery: everything about an encoded query that a scorer needs, computed once.
 
 A scorer is a function of a prepared query and a segment. What the equation takes from the profile and from
-the collection's statistics is settled here: with rarity r_i, a token's part is
+the collection's statistics is resolved here: with rarity r_i, a token contributes
 
     f · (base_i + v_i · v_j)⁺        base_i = r_i·α,  v_i = r_i·β·v_i^q,  f = tf / (tf + c0 + c1·len)
 
@@ -98,7 +98,7 @@ class PreparedQuery:
             c0, c1 = profile.k1 * (1 - profile.b), profile.k1 * profile.b / collection.mean_length
             saturation = Saturation(float(np.float32(c0)), float(np.float32(c1)))
         if not (np.isfinite(vectors).all() and (sentence is None or np.isfinite(sentence).all())):
-            raise InputError("a query vector holds NaN or infinity", "check the model: it cannot search")
+            raise InputError("a query vector contains NaN or infinity", "check the model")
         return cls(
             keys,
             bases,

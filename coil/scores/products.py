@@ -1,10 +1,10 @@
-"""Products of a query vector with stored vectors, in the one arithmetic that every scorer shares.
+"""Products of a query vector with stored vectors, in the arithmetic that all scorers share.
 
-int8: the query has 15 bits a dimension, the sum of products is a whole number and exact, and is multiplied
-with both scales. fp16 and fp32: sums of fp32 products in one fixed order. So NumPy, every instruction set and
-every number of threads give the same bits.
+int8: the query has 15 bits per dimension; the sum of products is an exact integer and is multiplied by both
+scales. fp16 and fp32: sums of fp32 products in a fixed order. So NumPy, every instruction set and every
+number of threads produce the same bits.
 
-What a product adds to a score is a whole multiple of 2^-32 (the grid): such sums are exact and have no order.
+The contribution of a product to a score is a multiple of 2^-32 (the grid): such sums are exact in any order.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Statistics of a collection: what BM25's weights need to know, of the rows that are alive.
+"""Statistics of a collection: the counts of living rows that BM25 weights need.
 
-A filter does not change them: a document scores the same whether or not others are left out.
+A filter does not change them: a document has the same score whether or not others are filtered out.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The service: indexes over HTTP, and the page."""
+"""The HTTP service and its search page."""

@@ -1,4 +1,4 @@
-"""Answers: what the library found, as JSON objects."""
+"""Answers: the results of the library as JSON objects."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _explained_json(
 
 def _check_time(deadline: float) -> None:
     if time.monotonic() > deadline:
-        raise SearchTimeout("explaining took longer than it was given", "ask for less")
+        raise SearchTimeout("the explanation exceeded its time limit", "request less at a time")
 
 
 def _parts_json(explanation: Explanation) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""The page at /docs: every address of the HTTP interface, made from the OpenAPI document, without scripts."""
+"""The page at /docs: every endpoint of the HTTP interface, generated from the OpenAPI document, without
+scripts."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def render_api_page(openapi: dict[str, Any]) -> str:
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark"><title>{title}</title></head>
 <body><main><h1>{title}</h1>
-<p>{escape(openapi["info"]["description"])} In machine-readable form: <a href="openapi.json">openapi.json</a>.
+<p>{escape(openapi["info"]["description"])} Machine-readable version: <a href="openapi.json">openapi.json</a>.
 <a href="./">Search page</a>.</p>
 {"".join(sections)}</main></body></html>
 """
@@ -45,7 +46,7 @@ def _operation(path: str, method: str, operation: dict[str, Any], openapi: dict[
         if rows
         else ""
     )
-    token = "<p>Needs the server's token.</p>" if operation.get("security") else ""
+    token = "<p>Requires the server's token.</p>" if operation.get("security") else ""
     text = escape(operation.get("description", operation["summary"]))
     name = f"{method.upper()} {escape(path)}"
     return f"<section><h2><code>{name}</code></h2><p>{text}</p>{token}{table}</section>\n"

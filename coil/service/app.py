@@ -1,4 +1,4 @@
-"""The application: the addresses and their handlers."""
+"""The application: the endpoints and their handlers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ from coil.tokens.profile import By
 NDJSON = "application/x-ndjson"
 DESCRIPTION = "Search, explain and change indexes. Errors are `application/problem+json` with a request id."
 
-HitCount = Annotated[int, Query(ge=1, description="how many hits")]
+HitCount = Annotated[int, Query(ge=1, description="number of hits")]
 FilterText = Annotated[str | None, Query(description='such as: year >= 2020 and lang = "en"')]
 SystemName = Annotated[By, Query(description=BY)]
 LeastScore = Annotated[float | None, Query(allow_inf_nan=False, description=MIN_SCORE)]
@@ -333,7 +333,7 @@ async def add_documents(name: str, request: Request, service: Served, exact: Exa
     """
     _note(request, service, name)
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise Problem(415, "encoded", "the body is compressed", "send plain JSON lines")
+        raise Problem(415, "encoded", "the body is compressed", "send uncompressed JSON lines")
     request.state.body.allow_upload()
     return _reply(await service.add(name, request.stream(), exact))
 

@@ -93,12 +93,14 @@ class BatchTurns:
             yield
             return
         if self._waiting >= self._most_waiting:
-            raise busy(f"{self._waiting} batches are waiting already")
+            raise busy(f"{self._waiting} batches are already waiting")
         self._waiting += 1
         try:
             await asyncio.wait_for(self._turns.acquire(), max(deadline - time.monotonic(), 0.0))
         except asyncio.TimeoutError:
-            raise SearchTimeout("other batches took all the time of this one", "try again later") from None
+            raise SearchTimeout(
+                "the batch waited for other batches until its time limit", "try again later"
+            ) from None
         finally:
             self._waiting -= 1
         try:

@@ -1,8 +1,8 @@
-"""Connection: bounds on what a client sends before its request is known, and on how long it may take to read.
+"""Connection: limits on what a client sends before its request is complete, and on how slowly it may read.
 
-uvicorn's parser accepts a head of any size at any speed, and its transport keeps an answer until the client
-has read it, however long that takes. Here the head of a request (request line and headers) is limited in
-bytes and time, reading an answer in time, and the server in connections.
+uvicorn's parser accepts request heads of any size at any speed, and its transport keeps a response until the
+client has read it, however long that takes. Here, the head of a request (request line and headers) is limited
+in size and time, reading a response in time, and the server in connections.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ class Connection(HttpToolsProtocol):
         self._arm("head", self._limits.header_seconds, self._head_is_late)
         if not self._all.make_room(self):
             self._refuse(
-                busy(f"the server has {self._limits.connections:,} connections, its limit"), linger=0
+                busy(f"the server has reached its limit of {self._limits.connections:,} connections"),
+                linger=0,
             )
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -247,7 +248,7 @@ class Connection(HttpToolsProtocol):
             self._problem = Problem(
                 400,
                 "upgrade",
-                "the request has a body and asks for another protocol; only HTTP/1.1 is spoken here",
+                "the request has a body and an Upgrade header; only HTTP/1.1 is supported",
                 "send it without the Upgrade header (curl: --http1.1)",
             )
             raise self._problem
@@ -257,15 +258,15 @@ class Connection(HttpToolsProtocol):
                 501,
                 "coded",
                 "the body has a transfer coding other than chunked",
-                "send it plain or chunked",
+                "send it without a transfer coding, or chunked",
             )
             raise self._problem
         if len(self.pipeline) >= self._limits.pipelined:
             self._problem = Problem(
                 400,
                 "pipelined",
-                f"more than {self._limits.pipelined:,} requests were sent ahead of an answer",
-                "wait for answers",
+                f"more than {self._limits.pipelined:,} requests were pipelined",
+                "wait for responses",
             )
             raise self._problem
         self._all.without_request.pop(self, None)
@@ -352,7 +353,7 @@ class Connection(HttpToolsProtocol):
             return
         limit = f"{self._limits.header_seconds:g} seconds"
         self._refuse(
-            Problem(408, "slow_head", f"the headers did not arrive within {limit}", "send them at once")
+            Problem(408, "slow_head", f"the headers did not arrive within {limit}", "send them without delay")
         )
 
     def _refuse(self, problem: Problem, linger: float = _LINGER) -> None:

@@ -1,4 +1,4 @@
-"""Gate: request ids, checks of host and size, safe headers, metrics and log lines of every request."""
+"""Gate: request ids, checks of host and size, security headers, metrics and log lines for every request."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Gate:
             note["problem"] = "failure"
             if status:  # too late for an answer; the connection breaks
                 raise
-            failure = Problem(500, "failure", "the server failed; see its log for this request id")
+            failure = Problem(500, "failure", "internal error; see the server's log for this request id")
             await send_problem(failure, request_id, answer)
         finally:
             if turn is not None:
@@ -117,7 +117,7 @@ class Gate:
             return Problem(
                 503,
                 "busy",
-                f"requests are being answered on {most:,} connections, the limit",
+                f"the limit of {most:,} connections with requests is reached",
                 "try again later",
                 {"Retry-After": "1", "Connection": "close"},
             )
@@ -131,7 +131,7 @@ class Gate:
                     421,
                     "wrong_host",
                     "this server does not accept requests for that host name",
-                    "use the address that it printed at its start, or start it with --allow-host NAME",
+                    "use the address that it printed at startup, or start it with --allow-host NAME",
                 )
         if not _is_utf8(scope):
             return Problem(
@@ -211,7 +211,9 @@ class Body:
         try:
             message = await asyncio.wait_for(self._receive(), max(self._end - time.monotonic(), 0.0))
         except asyncio.TimeoutError:
-            raise Problem(408, "slow_body", "the body did not arrive in time", "send less at once") from None
+            raise Problem(
+                408, "slow_body", "the body did not arrive in time", "send smaller requests"
+            ) from None
         if message["type"] == "http.request":
             self._bytes += len(message.get("body", b""))
             self._complete = not message.get("more_body", False)
@@ -238,7 +240,7 @@ async def _wait_for(turn: Turn) -> Problem | None:
 def _stopped(scope: Scope) -> Problem:
     """The server stops and does not wait for this request any longer."""
     body: Body | None = scope["state"].get("body")
-    detail, remedy = "the server stopped before it was done", "send it again later"
+    detail, remedy = "the server stopped before it had finished", "send it again later"
     if body is not None and body.is_arriving:
         detail = "the server stopped before the body had arrived; nothing was changed"
     elif "/documents" in scope["path"] and scope["method"] != "GET":
@@ -249,7 +251,7 @@ def _stopped(scope: Scope) -> Problem:
 def too_large(most: int) -> Problem:
     """A body beyond the limit."""
     return Problem(
-        413, "too_large", f"the body exceeds the limit of {most:,} bytes", "send it in several parts"
+        413, "too_large", f"the body exceeds the limit of {most:,} bytes", "send it in several requests"
     )
 
 

@@ -1,4 +1,4 @@
-"""ServiceLimits: how much one request, one connection, and all of them together may ask of the server."""
+"""ServiceLimits: what a request, a connection, and all of them together may use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Logs: one JSON object per line on standard error, written by a thread of its own.
+"""Logs: one JSON object per line on standard error, written by a separate thread.
 
-Whoever reads standard error may stall. Requests do not wait for it: lines wait in memory, and where there are
-too many of them, further ones are dropped and counted.
+The reader of standard error may stall. Requests do not wait for it: lines are buffered in memory, and if
+there are too many, further ones are dropped and counted.
 """
 
 from __future__ import annotations

@@ -18,14 +18,14 @@ class Meters:
         self._registry = registry = CollectorRegistry()
         self._requests = Histogram(
             "coil_request_seconds",
-            "Time of HTTP requests.",
+            "Duration of HTTP requests.",
             ("method", "route", "status"),
             buckets=SECONDS,
             registry=registry,
         )
         self._parts = Histogram(
             "coil_search_seconds",
-            "Time of a query by part: encode, score, fetch, total.",
+            "Duration of a query by part: encode, score, fetch, total.",
             ("index", "part"),
             buckets=SECONDS,
             registry=registry,
@@ -35,23 +35,23 @@ class Meters:
         self._skipped = Counter("coil_mentions_skipped", "Mentions skipped.", ("index",), registry=registry)
         self._batches = Histogram(
             "coil_batch_queries",
-            "Requests answered together.",
+            "Requests per group.",
             buckets=(1, 2, 4, 8, 16, 32),
             registry=registry,
         )
         self._wait = Histogram(
             "coil_wait_seconds",
-            "Time in the queue of the first of requests answered together.",
+            "Queue time of the first request of a group.",
             buckets=SECONDS,
             registry=registry,
         )
-        self._errors = Counter("coil_errors", "Requests refused or failed.", ("kind",), registry=registry)
+        self._errors = Counter("coil_errors", "Refused or failed requests.", ("kind",), registry=registry)
         self._writes = Counter(
             "coil_documents_written", "Documents added or deleted.", ("index", "change"), registry=registry
         )
-        self.in_flight = Gauge("coil_requests_in_flight", "Requests being answered.", registry=registry)
+        self.in_flight = Gauge("coil_requests_in_flight", "Requests in progress.", registry=registry)
         Gauge("coil_queue_length", "Requests waiting for a thread.", registry=registry).set_function(waiting)
-        Gauge("coil_writes_waiting", "Changes waiting or running.", registry=registry).set_function(
+        Gauge("coil_writes_waiting", "Waiting and running changes.", registry=registry).set_function(
             writes_waiting
         )
 

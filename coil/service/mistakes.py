@@ -1,6 +1,6 @@
-"""Mistakes: what is wrong with the values of a request, in plain words and with a remedy.
+"""Mistakes: describes invalid values of a request in plain words, with a remedy.
 
-The messages of FastAPI and pydantic ("body.k: Input should be a valid integer") name neither the known keys
+The messages of FastAPI and pydantic ("body.k: Input should be a valid integer") name neither the valid keys
 nor a remedy.
 """
 
@@ -45,7 +45,7 @@ def problem_of_mistakes(found: Sequence[Found], known: Sequence[str]) -> Problem
             meant = next((key for key in _NAMES.get(name, ()) if key in known), None)
             if meant is not None:
                 remedies.append(f"use {meant} instead of {name}")
-        remedies.append(f"known keys: {', '.join(known)}")
+        remedies.append(f"valid keys: {', '.join(known)}")
     for one in others[:_MOST]:
         reason, remedy = _tell(one, known)
         told.append(reason)
@@ -72,7 +72,7 @@ def _tell(found: Found, known: Sequence[str]) -> tuple[str, str]:
     name = _name(place[1:])
     if kind == "missing":
         where = "parameter" if place[0] == "query" else "key"
-        return f"the {where} {name} is missing", f"give {name}"
+        return f"the {where} {name} is missing", f"add {name}"
     if kind == "greater_than_equal":
         least = found["ctx"]["ge"]
         return f"{name}={_plain(found['input'])} is below the minimum of {least}", f"use {least} or more"
@@ -83,12 +83,12 @@ def _tell(found: Found, known: Sequence[str]) -> tuple[str, str]:
         choices = ", ".join(get_args(By))  # `by` is the only key with a fixed set of values
         return f"{name} is {_show(found['input'])}; expected one of {choices}", f"use one of {choices}"
     if kind == "too_short":
-        return f"{name} is empty", f"give at least {found['ctx']['min_length']}"
+        return f"{name} is empty", f"pass at least {found['ctx']['min_length']}"
     if kind == "int_parsing_size":
         return f"{name} is a number of {len(found['input']):,} digits", f"use a smaller {name}"
     expected, remedy = _KINDS.get(kind.partition("_")[0], ("", ""))
     if not expected:  # no schema of ours gives another one
-        return f"{name}: {found['msg']}", "see /docs for what is expected"
+        return f"{name}: {found['msg']}", "see /docs for the expected values"
     return f"{name} is {_show(found['input'])}; expected {expected}", remedy.format(name=name)
 
 

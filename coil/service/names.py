@@ -1,4 +1,4 @@
-"""Names of hosts and origins as browsers send them: written otherwise, they would never match."""
+"""Names of hosts and origins, normalized as browsers send them; otherwise they would never match."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def host_name(given: str) -> str:
     """The name of a host without a port, as a Host header has it."""
     if (found := _WITH_PORT.fullmatch(given)) is not None:
         raise InputError(
-            f"the host {given!r} has a port; requests are accepted whatever their port",
+            f"the host {given!r} includes a port; requests are accepted on any port",
             f"write --allow-host {found.group(1)}",
         )
     name = _host(given.lower())
     if name is None:
         raise InputError(
-            f"{given!r} is not the name of a host", "write it as in an address: --allow-host example.org"
+            f"{given!r} is not a host name", "use the name as in a URL: --allow-host example.org"
         )
     return name
 
@@ -49,7 +49,7 @@ def origin(given: str) -> str:
     ):
         raise InputError(
             f"{given!r} is not the origin of a page",
-            "write scheme and host, and a port if there is one: --allow-origin https://example.org",
+            "use scheme, host and optionally a port: --allow-origin https://example.org",
         )
     shown = "" if port in (None, _DEFAULT_PORTS.get(parts.scheme)) else f":{port}"
     return f"{parts.scheme}://{name}{shown}"

@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, with our one shape of errors and the lines of an upload."""
+"""The OpenAPI document: FastAPI's, with our error schema and the lines of an upload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of the search page, read once into memory, so that no address can reach any other file."""
+"""The files of the search page, read into memory once, so that no path can reach any other file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Problem: an error as a client sees it (RFC 9457), with nothing about the server in it."""
+"""Problem: an error as sent to a client (RFC 9457), without any details of the server."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from coil.texts.values import clean
 MOST_VALUES = 10_000  # of a question; they are parsed in the event loop
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 MEDIA_TYPE = "application/problem+json"
-PUT_BACK = "put the index back; the server then recovers without a restart (details are in its log)"
+PUT_BACK = "restore the folder of the index; the server then recovers without a restart (see its log)"
 RESTORE = "restore the index from a backup; the server then recovers without a restart (see its log)"
 TITLES = {
     400: "bad request",
-    401: "not authorised",
+    401: "unauthorized",
     403: "forbidden",
     404: "not found",
     405: "method not allowed",
-    408: "the request arrived too slowly",
+    408: "request timeout",
     409: "the index is locked by another process",
     411: "length required",
     413: "too large",
-    415: "wrong kind of content",
+    415: "unsupported media type",
     421: "misdirected request",
     422: "invalid value",
     431: "headers too large",
-    500: "the server failed",
+    500: "internal server error",
     501: "not implemented",
     503: "temporarily unavailable",
     504: "time limit exceeded",
@@ -87,7 +87,12 @@ def unwritable(name: str, trouble: str) -> Problem:
 
 def unknown_index(name: str) -> Problem:
     """No index has this name."""
-    return Problem(404, "unknown_index", f"there is no index {shorten(name)}", "GET /v1/indexes lists them")
+    return Problem(
+        404,
+        "unknown_index",
+        f"there is no index {shorten(name)}",
+        "GET /v1/indexes lists the available indexes",
+    )
 
 
 def unknown_document(doc_id: str) -> Problem:
@@ -134,9 +139,7 @@ def _once(pairs: list[tuple[str, Any]]) -> None:
     for key, _ in pairs:
         if key in seen:
             shown = shorten(clean(key))
-            raise Problem(
-                400, "bad_request", f"the key {shown} is given more than once", f"give {shown} once"
-            )
+            raise Problem(400, "bad_request", f"duplicate key {shown}", f"pass {shown} only once")
         seen.add(key)
 
 
@@ -154,14 +157,14 @@ def unknown_parameters(unknown: Sequence[str], known: Sequence[str]) -> Problem:
     """The address has unknown parameters."""
     several = "s" if len(unknown) > 1 else ""
     shown = ", ".join(repr(name[:40]) for name in unknown[:5])
-    remedy = f"known parameters: {', '.join(known)}" if known else "this address has no parameters"
+    remedy = f"valid parameters: {', '.join(known)}" if known else "this endpoint takes no parameters"
     return Problem(422, "unknown_parameter", f"unknown parameter{several} {shown}", remedy)
 
 
 def repeated_parameters(repeated: Sequence[str]) -> Problem:
     """The address has a parameter more than once; which one is meant cannot be known."""
     shown = ", ".join(repeated)
-    return Problem(422, "repeated_parameter", f"{shown} is given more than once", f"give {shown} once")
+    return Problem(422, "repeated_parameter", f"repeated parameter: {shown}", f"pass {shown} only once")
 
 
 def problem_of(error: CoilError) -> Problem:
@@ -183,8 +186,8 @@ def problem_of(error: CoilError) -> Problem:
             {"Retry-After": "5"},
         )
     if isinstance(error, OutputError) and _is_full(error):
-        detail = "the index cannot be written: the disk of the server is full"
-        return Problem(507, "cannot_write", detail, "free some space there, then send it again")
+        detail = "the index cannot be written: the server's disk is full"
+        return Problem(507, "cannot_write", detail, "free some disk space there, then send the request again")
     if isinstance(error, OutputError):
         return Problem(507, "cannot_write", "the index cannot be written", "see the server's log")
     kind = (

@@ -1,4 +1,4 @@
-"""Readiness: whether every index is where it was, whole, and has answered a query."""
+"""Readiness: whether every index is available and intact and has answered a query."""
 
 from __future__ import annotations
 

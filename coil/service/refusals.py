@@ -1,4 +1,4 @@
-"""Refusals: whatever a handler raises, as a problem that the client reads."""
+"""Refusals: turns whatever a handler raises into a problem for the client."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def tell_http_error(request: Request, error: Exception) -> Response:
     headers = dict(error.headers) if error.headers else None
     if headers is not None and "Allow" in headers:  # what Starlette says is of one of several routes
         headers["Allow"] = ", ".join(sorted(_methods(request)))
-    remedy = "see /docs for the addresses and their parameters"
+    remedy = "see /docs for endpoints and parameters"
     return _tell(request, Problem(error.status_code, kind, str(error.detail), remedy, headers))
 
 

@@ -1,7 +1,8 @@
-"""Reply: an answer as JSON, made and sent in pieces, so that large answers and slow clients cost little.
+"""Reply: a JSON response that is written and sent in pieces, so that large responses and slow clients cost
+little.
 
-A worker adds a few hits at a time and stops at the limit of bytes or at the deadline. All replies that are
-not yet sent share a limit of bytes, too.
+A worker adds a few hits at a time and stops at the limit of bytes or at the deadline. All pending replies
+also share a limit of bytes.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class UnsentBytes:
         """Count n more bytes, unless they exceed the limit."""
         with self._turn:
             if self._now + n > self._most:
-                raise busy(f"answers that are not yet sent exceed the limit of {self._most:,} bytes")
+                raise busy(f"pending responses exceed the limit of {self._most:,} bytes")
             self._now += n
 
     def give_back(self, n: int) -> None:
@@ -138,7 +139,7 @@ class Reply:
             raise large_answer(self._most)
         if time.monotonic() > self._deadline:
             self.close()
-            raise SearchTimeout("writing the answer exceeded the time limit", "ask for less")
+            raise SearchTimeout("writing the response exceeded the time limit", "request less at a time")
 
 
 def large_answer(most: int) -> Problem:
@@ -146,8 +147,8 @@ def large_answer(most: int) -> Problem:
     return Problem(
         413,
         "large_answer",
-        f"the answer exceeds the limit of {most:,} bytes",
-        "ask for fewer hits or fewer queries at once",
+        f"the response exceeds the limit of {most:,} bytes",
+        "request fewer hits, or send fewer queries at a time",
     )
 
 

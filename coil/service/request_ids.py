@@ -1,4 +1,4 @@
-"""Request ids: those of clients, or made here; they tell requests apart in the log and keep no secret."""
+"""Request ids, from clients or generated here. They identify requests in the log and are not secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON of requests and answers: checked on the way in, and declared in the OpenAPI document."""
+"""The JSON of requests and responses: validated on input, and declared in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from coil.tokens.profile import By
 
 Span = tuple[int, int]
 BY = (
-    "the system that answers: coil (the model's own equation), tokens (without the sentence vector), bm25, "
+    "scoring system: coil (the model's own equation), tokens (without the sentence vector), bm25, "
     "dense (the sentence vector alone), hybrid (bm25 and the sentence vector)"
 )
-MIN_SCORE = "leave out hits that score less"
-MIN_SHARE = "leave out hits below this share of own_score, such as 0.25"
-OFFSET = "skip this many hits: the next page"
+MIN_SCORE = "omit hits with a lower score"
+MIN_SHARE = "omit hits with a lower share of own_score, such as 0.25"
+OFFSET = "number of hits to skip, for paging"
 SORT = "sort the best 10,000 hits by a field, such as year, or -year for descending order"
-FOLD = "show only the first of several hits with the same text; its `duplicates` name the others"
+FOLD = "show only the first of several hits with the same text; its `duplicates` lists the others"
 PLAIN = "treat operators in the query as plain text"
-SUGGEST = "suggest similar words for those that no document has, as `suggestions`"
-EXACT = "each line is {doc_id, text, fields} and is stored as it is, whatever the names of its fields"
+SUGGEST = "return `suggestions`: similar words for query words that no document contains"
+EXACT = "each line is {doc_id, text, fields} and is stored unchanged; fields may have any name"
 MOST_UNKNOWN = 5  # keys that a message lists
 Strings = Annotated[list[str], FailFast()]  # a million errors of one list would cost seconds
 
@@ -60,7 +60,7 @@ class SearchOptions(Request):
 
 
 class OneQuery(Request):
-    """What is asked."""
+    """A query."""
 
     query: str
 
@@ -125,7 +125,7 @@ class ProblemOut(BaseModel):
     type: str
     title: str
     status: int
-    code: str = Field(description="which error it is, in a word that does not change: unknown_document, ...")
+    code: str = Field(description="stable identifier of the error, such as unknown_document")
     detail: str
     request_id: str
     remedy: str | None = None
@@ -167,23 +167,27 @@ class RunnerUpOut(BaseModel):
 
 
 class MatchOut(BaseModel):
-    """What one query word found; contribution = rarity · factor · fit."""
+    """The match of one query word; contribution = rarity · factor · fit."""
 
     query_token: str
     query_span: Span
     document_token: str
     document_span: Span
     similarity: float = Field(description="with the best mention; may be negative")
-    fit: float = Field(description="how well the context of the best mention fits, from its similarity")
-    rarity: float = Field(description="the weight of the word; 1 where words are not weighed")
-    rows_with: int = Field(description="encoded texts that have the word; 0 where words are not weighed")
-    count: int = Field(description="how often this text has the word")
-    factor: float = Field(description="what count adds up to, given the length of the text")
+    fit: float = Field(
+        description="how well the context of the best mention fits, computed from its similarity"
+    )
+    rarity: float = Field(description="the weight of the word; 1 if words are not weighted")
+    rows_with: int = Field(
+        description="number of encoded texts that contain the word; 0 if words are not weighted"
+    )
+    count: int = Field(description="how often this text contains the word")
+    factor: float = Field(description="saturated count, adjusted for the length of the text")
     contribution: float
-    floored: bool = Field(description="whether fit was below 0 and counts as 0")
+    floored: bool = Field(description="whether fit was below 0 and is counted as 0")
     where: Where = Field(
-        description="text, or the path, title, heading or field (of the front matter) that the chunk was "
-        "read with; document_span is then [0, 0] if the text does not have that"
+        description="text, or a part of the chunk's context: path, title, heading, or field of the front "
+        "matter; document_span is then [0, 0] if the text does not contain it"
     )
     runner_ups: list[RunnerUpOut]
 
@@ -208,9 +212,11 @@ class HitOut(BaseModel):
     fields: dict[str, Any]
     chunk: Span
     context: str = Field(
-        description="path, title and headings that the chunk is below, those that it does not have itself"
+        description="path, title and headings above the chunk, unless the chunk contains them"
     )
-    duplicates: list[str] | None = Field(None, description="folded ids, only with `fold_duplicates`")
+    duplicates: list[str] | None = Field(
+        None, description="ids of folded duplicates, only with `fold_duplicates`"
+    )
     sentence: float | None = None
     matches: list[MatchOut] | None = None
     unmatched: list[TokenOut] | None = None
@@ -225,7 +231,7 @@ class StatsOut(BaseModel):
     score_ms: float
     fetch_ms: float
     total_ms: float
-    query_dropped: int = Field(0, description="query tokens dropped because the query is too long")
+    query_dropped: int = Field(0, description="number of query tokens ignored because the query is too long")
 
 
 class QueryTokenOut(BaseModel):
@@ -237,7 +243,7 @@ class QueryTokenOut(BaseModel):
 
 
 class SuggestionOut(BaseModel):
-    """A word of the query that no document has, and a similar one that some have."""
+    """A query word that no document contains, and a similar word that some contain."""
 
     word: str
     span: Span
@@ -252,14 +258,14 @@ class SearchOut(BaseModel):
     hits: list[HitOut]
     stats: StatsOut | None = None
     own_score: float | None = Field(
-        description="what the query's own text would score as a document; null if the query is blank"
+        description="score that the query's own text would have as a document; null if the query is blank"
     )
     query_tokens: list[QueryTokenOut] | None = Field(None, description="only with `matches`")
     suggestions: list[SuggestionOut] | None = Field(None, description="only with `suggest`")
 
 
 class SuggestOut(BaseModel):
-    """What may have been meant."""
+    """Spelling suggestions."""
 
     query: str
     suggestions: list[SuggestionOut]
@@ -269,7 +275,7 @@ class SentencePartOut(BaseModel):
     """What a sentence of the document adds through the sentence vector."""
 
     text: str
-    span: Span | None = Field(description="null for what belongs to no sentence")
+    span: Span | None = Field(description="null for the part that belongs to no sentence")
     contribution: float
 
 
@@ -284,9 +290,9 @@ class ExplainOut(BaseModel):
     own_score: float | None = None
     sentence: float | None = None
     sentence_parts: list[SentencePartOut] | None = Field(
-        None, description="they sum to `sentence`; empty where the model does not tell"
+        None, description="they add up to `sentence`; empty if the model does not support them"
     )
-    rows: int | None = Field(None, description="encoded texts in the collection")
+    rows: int | None = Field(None, description="number of encoded texts in the collection")
     matches: list[MatchOut] | None = None
     unmatched: list[TokenOut] | None = None
     without_list: list[TokenOut] | None = None
@@ -311,9 +317,11 @@ class DocumentOut(BaseModel):
 class AddedOut(BaseModel):
     """The documents written, and how many the index has now."""
 
-    added: int = Field(description="documents that are there now: of several with one id, the last counts")
+    added: int = Field(
+        description="number of documents added; of several with the same id, only the last counts"
+    )
     empty: list[str] = Field(
-        description="ids of documents without text: they are not indexed, and earlier versions are removed"
+        description="ids of documents without text, which are not indexed; earlier versions are removed"
     )
     documents: int
 
@@ -322,5 +330,5 @@ class DeletedOut(BaseModel):
     """The documents deleted, and how many the index has now."""
 
     deleted: int
-    missing: list[str] = Field(description="ids that do not exist, each once")
+    missing: list[str] = Field(description="ids that do not exist, without repetitions")
     documents: int

@@ -1,4 +1,4 @@
-"""ServedIndex: an index that many read while one writes and others commit from outside."""
+"""ServedIndex: an index with many readers and one writer, while other processes commit."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ServedIndex:
         """One of the few places for changes, taken before a client sends what it wants to change."""
         with self._counting:
             if self._writes >= self._writes_waiting:
-                raise busy(f"{self._writes} changes of this index are waiting already", seconds=5)
+                raise busy(f"{self._writes} changes of this index are already waiting", seconds=5)
             self._writes += 1
         try:
             yield
@@ -185,7 +185,7 @@ class ServedIndex:
             if not self.trouble:
                 _log.error("cannot reload", extra={"index": self.name, "reason": reason_of(error)})
             gone = isinstance(error, MissingIndex)
-            self.trouble = "is no longer where it was" if gone else "cannot be read as it is now"
+            self.trouble = "is missing" if gone else "cannot be read"
 
 
 def _version_of(index: Index) -> int | None:
@@ -214,7 +214,7 @@ def open_all(
         name = name_of(folder)
         if name in served:
             raise InputError(
-                f"{served[name].index.folder} and {folder} would both be called {name!r}",
+                f"{served[name].index.folder} and {folder} would both have the name {name!r}",
                 "rename one of the folders",
             )
         index = open_index(folder, encoder)
@@ -228,8 +228,8 @@ def open_all(
         served[name] = ServedIndex(name, index, writes_waiting)
     if unused:
         raise OptionMismatch(
-            f"none of these indexes was made with the model {moved[min(unused)][0]}",
-            "leave it out, or name the folder where the model of one of them is now",
+            f"none of these indexes uses the model {moved[min(unused)][0]}",
+            "omit it, or pass the new location of a model that one of them uses",
         )
     return served
 

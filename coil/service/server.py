@@ -1,4 +1,4 @@
-"""The server: a socket, uvicorn, and a stop that lets running requests finish."""
+"""The server: a socket, uvicorn, and a shutdown that lets running requests finish."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def listen(host: str, port: int) -> socket.socket:
             raise
     except OSError as error:
         raise OutputError(
-            f"cannot listen at {host}, port {port}: {error.strerror or error}",
-            "choose another one with --port or --host; --port 0 takes any free port",
+            f"cannot listen on {host}, port {port}: {error.strerror or error}",
+            "choose another one with --port or --host; --port 0 uses any free port",
         ) from error
     return opened
 
@@ -106,7 +106,7 @@ def fit_to_files(limits: ServiceLimits) -> ServiceLimits:
         soft = raised
     if soft <= others:
         raise OutputError(
-            f"this process may open {soft:,} files; a server of these indexes needs more than {others:,}",
+            f"this process may open {soft:,} files; serving these indexes requires more than {others:,}",
             "raise the limit (`ulimit -n`), or serve fewer indexes",
         )
     return replace(limits, connections=min(limits.connections, soft - others))

@@ -1,4 +1,4 @@
-"""Service: answers requests within their limits, in threads beside the event loop."""
+"""Service: answers requests within their limits, in threads alongside the event loop."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Service:
         self._readiness.stop()
         running = self._workers.stop()
         if running:
-            _log.error("searches still run", extra={"threads": running})
+            _log.error("searches are still running", extra={"threads": running})
         for index in self.served.values():
             index.close()
 
@@ -120,7 +120,7 @@ class Service:
         if self._stopping:
             raise unready("the server is stopping")
         if self._readiness.is_warming_up:
-            raise unready("not every index has answered its first query yet")
+            raise unready("some indexes have not answered their first query yet")
         return await self._ask_alone(answer)
 
     # ---- questions
@@ -288,7 +288,7 @@ class Service:
             raise Problem(
                 401,
                 "wrong_token",
-                "changes need the token of this server",
+                "changes require the token of this server",
                 "send it as `Authorization: Bearer TOKEN`",
                 {"WWW-Authenticate": "Bearer"},
             )
@@ -366,10 +366,10 @@ class Service:
         if asked.k > limits.k:
             given = f"{asked.k:,}" if asked.k < _READABLE else shorten(str(asked.k)).strip("'")
             detail = f"k={given} exceeds the limit of {limits.k:,}"
-            raise Problem(422, "too_many", detail, "ask for fewer hits")
+            raise Problem(422, "too_many", detail, "request fewer hits")
         if asked.offset + asked.k > MOST_DEEP:
             detail = f"offset + k exceeds the limit of {MOST_DEEP:,}"
-            raise Problem(422, "too_many", detail, "narrow the query instead of turning pages")
+            raise Problem(422, "too_many", detail, "narrow the query instead of paging further")
         if asked.filter is not None and len(asked.filter) > limits.filter_characters:
             detail = (
                 f"the filter has {len(asked.filter):,} characters, "
@@ -432,7 +432,7 @@ class Service:
             if left <= 0:
                 future.cancel()
                 limit = f"{self.options.limits.seconds:g} seconds"
-                raise SearchTimeout(f"the request exceeded the limit of {limit}", "ask for less")
+                raise SearchTimeout(f"the request exceeded the limit of {limit}", "request less at a time")
             await asyncio.wait({future}, timeout=left if gone is None else min(left, _LOOK_FOR_CLIENT))
             if not future.done() and gone is not None and gone():
                 future.cancel()
@@ -449,7 +449,7 @@ class _GivenUp(Problem):
 
 
 def _given_up_halfway() -> Problem:
-    detail = "the server is stopping; a part of the documents was written"
+    detail = "the server is stopping; some of the documents were written"
     return Problem(503, "busy", detail, "send all of them again later", {"Retry-After": "5"})
 
 

@@ -1,4 +1,4 @@
-"""Turns: requests begin few at a time, and of those that were sent ahead of answers few are answered."""
+"""Turns: requests start a few at a time, and only a few pipelined requests are processed at once."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class Turns:
     async def wait(self, turn: Turn) -> None:
         """Wait for a turn: not for long, and not behind many others."""
         if len(self._waiting) >= self._most:
-            raise busy(f"{self._most:,} pipelined requests are waiting, the limit")
+            raise busy(f"{self._most:,} pipelined requests are already waiting")
         waited = self._waiting[turn] = asyncio.get_running_loop().create_future()
         self._call()
         try:
             await asyncio.wait_for(waited, self._seconds)
         except asyncio.TimeoutError:
-            raise busy(f"the pipelined request waited for {self._seconds:g} seconds") from None
+            raise busy(f"the pipelined request timed out after {self._seconds:g} seconds") from None
         finally:
             self._waiting.pop(turn, None)
             if waited.done() and not waited.cancelled() and waited.exception() is None:

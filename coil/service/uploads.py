@@ -1,4 +1,4 @@
-"""Uploads: documents as JSON lines, kept on disk until every line has been checked."""
+"""Uploads: documents as JSON lines, stored on disk until every line has been validated."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ async def receive(stream: AsyncIterator[bytes]) -> IO[bytes]:
         with suppress(OSError):
             file.close()
         raise Problem(
-            507, "cannot_write", f"the upload cannot be stored: {error.strerror}", "send less, or try later"
+            507,
+            "cannot_write",
+            f"the upload cannot be stored: {error.strerror}",
+            "send fewer documents, or try again later",
         ) from error
     except BaseException:
         file.close()
@@ -70,5 +73,5 @@ def _take_exact(value: dict[str, Any], where: str, line: int) -> Document:
     missing = [key for key in _EXACT_KEYS[:2] if key not in value]
     if unknown or missing:
         what = f"unknown key {shorten(unknown[0])}" if unknown else f"the key {missing[0]} is missing"
-        raise BadLine(where, line, what, f"with exact, the keys are {', '.join(_EXACT_KEYS)}")
+        raise BadLine(where, line, what, f"with exact=true, the keys are {', '.join(_EXACT_KEYS)}")
     return check_document(Document(value["doc_id"], value["text"], value.get("fields", {})), where, line)

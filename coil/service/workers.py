@@ -1,8 +1,8 @@
-"""Workers: threads that answer jobs from a bounded queue, several at once where they fit together.
+"""Workers: threads that answer jobs from a bounded queue, and group compatible jobs.
 
-Jobs are quick (a plain search, a document) or slow (a filter, an explanation, a slice of a batch).
-A search for a long text is slow as well.
-Quick jobs come first, and slow ones never occupy all threads, so that a plain search does not wait for them.
+Jobs are quick (a plain search, a document) or slow (a filter, an explanation, a slice of a batch, a search
+for a long text). Quick jobs come first, and slow ones never occupy all threads, so that a plain search does
+not wait for them.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Workers:
                 job.slow and len(self._slow) >= self._most_slow_waiting
             )
             if self._stopping or (full and not admitted):
-                raise busy(f"{self.waiting} requests are waiting already")
+                raise busy(f"{self.waiting} requests are already waiting")
             (self._slow if job.slow else self._quick).append(job)
             self._changed.notify()
         return job.future
@@ -183,4 +183,4 @@ def _let_go(error: BaseException) -> None:
 
 
 def _late() -> SearchTimeout:
-    return SearchTimeout("the request exceeded its time limit", "ask for less, or try again later")
+    return SearchTimeout("the request exceeded its time limit", "request less at a time, or try again later")

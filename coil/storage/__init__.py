@@ -1,1 +1,1 @@
-"""The storage engine: a folder of immutable files, the state that readers hold, and the one writer."""
+"""The storage engine: a folder of immutable files, the snapshots that readers hold, and the single writer."""

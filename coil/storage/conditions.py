@@ -1,10 +1,10 @@
-"""Conditions of a query: which documents of a snapshot have what they must have, and not what they must not.
+"""Conditions of a query: which documents of a snapshot contain everything required and nothing excluded.
 
-A word is looked up in its list, so any form of it will do; where lists are of word pieces, it is looked for
-in all texts, as it is written. A phrase is looked for in the texts of the documents that have all of its
-words: word for word, in a row, without regard to case and accents. Punctuation between the words matters only
-where the phrase has some itself. What the tokenizer cuts into several words, such as well-known or 中国, is a
-phrase with and without quotes. In a field, a word is looked for as written.
+A word is looked up in its list, so any form of it matches; with lists of word pieces, it is searched for in
+all texts, as written. A phrase is searched for in the texts of the documents that contain all its words: word
+for word, consecutively, ignoring case and accents. Punctuation between the words matters only if the phrase
+contains some. A word that the tokenizer splits, such as well-known or 中国, is a phrase with or without
+quotation marks. In a field, a word is searched for as written.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def _keys_of(encoder: Encoder, condition: Condition) -> tuple[str | None, ...]:
     [keyed] = encoder.keys.of_texts([condition.text], 2**31)
     if not any(keyed.keys):
         raise InputError(
-            f"{str(condition)[:100]} has only stop words, which are not indexed",
-            "leave the operator out, or add a rarer word to the phrase",
+            f"{str(condition)[:100]} contains only stop words, which are not indexed",
+            "omit the operator, or add a rarer word to the phrase",
         )
     return keyed.keys
 

@@ -1,8 +1,8 @@
-"""Folder: a directory by its handle. Whatever happens to its path, this is the one that was opened.
+"""Folder: a directory accessed by its handle. Whatever happens to its path, it stays the one that was opened.
 
-Every byte that an index writes goes through here, and so does every promise that it is on the disk: a file is
-written under a name that no other file has, synced, and named in the manifest only after its folder is synced
-as well. Finished files never change.
+Every write and every sync of an index goes through here: a file is written under a name that no other file
+has, then synced, and listed in the manifest only after its folder is synced as well. Finished files never
+change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from coil.errors import IndexProblem, MissingIndex, OutputError
 
-MORE_FILES = "how many files this process may open (`ulimit -n`)"
+MORE_FILES = "the limit on open files (`ulimit -n`)"
 _BLOCK = 1 << 20
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _HAS_HANDLES = os.open in os.supports_dir_fd and os.rename in os.supports_dir_fd
@@ -28,7 +28,7 @@ _HAS_HANDLES = os.open in os.supports_dir_fd and os.rename in os.supports_dir_fd
 def remedy_for(error: OSError, usual: str) -> str:
     """What to do about an error of the system: the usual, unless it has run out of handles."""
     out_of_files = error.errno in (errno.EMFILE, errno.ENFILE)
-    return "close other files, or allow this process more of them (`ulimit -n`)" if out_of_files else usual
+    return "close other files, or raise the limit on open files (`ulimit -n`)" if out_of_files else usual
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Folder:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise MissingIndex(f"there is no index at {path}", "check the path") from error
         except OSError as error:
-            remedy = f"check the rights on the folder, and {MORE_FILES}"
+            remedy = f"check the permissions of the folder and {MORE_FILES}"
             raise IndexProblem(f"{path} cannot be opened: {error.strerror}", remedy) from error
         return cls(path, handle)
 
@@ -278,4 +278,4 @@ def make_folders(path: Path) -> None:
                 parent.sync()
     except (OSError, IndexProblem) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise OutputError(f"{path} cannot be created: {reason}", "choose another place") from error
+        raise OutputError(f"{path} cannot be created: {reason}", "choose another location") from error

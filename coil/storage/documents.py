@@ -1,7 +1,7 @@
 """The documents of a segment: ids, texts and fields in one immutable SQLite file, beside the segment's lists.
 
-The file is written once and then opened as immutable: no locks, no log, nothing that a writer could do to a
-reader, also on a disk that can only be read.
+The file is written once and then opened as immutable: no locks, no log, no interference from a writer, and it
+also works on a read-only disk.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class DocumentReader:
                     # Not a view, which could give anything, for ever: the table and its index of ids.
                     found = connection.execute("SELECT type, name, sql FROM sqlite_master LIMIT 3").fetchall()
                     if len(found) != 2 or set(found) != _WRITTEN:
-                        raise self._damaged("its schema is not the one that is written")
+                        raise self._damaged("it has an unexpected schema")
                 except BaseException:
                     connection.close()
                     raise
@@ -205,7 +205,7 @@ class DocumentReader:
             sql = f"SELECT ordinal, doc_id, {columns} FROM documents WHERE ordinal IN ({_marks(some)})"
             for ordinal, doc_id, text, fields in self._read(sql, some):
                 if type(doc_id) is not str or type(text) is not str:
-                    raise self._damaged("an id or a text is none")
+                    raise self._damaged("an id or a text is not a string")
                 found[ordinal] = Document(doc_id, text, {} if fields == "{}" else self._fields(fields))
 
     def ordinals_of(self, doc_ids: Sequence[str]) -> dict[str, int]:
@@ -254,9 +254,9 @@ class DocumentReader:
                 some,
             )
             if len(rows) != len(some):
-                raise self._damaged("a document that the lists mention is missing")
+                raise self._damaged("a document of the lists is missing")
             if any(tuple(map(type, row)) != _TYPES for row in rows):
-                raise self._damaged("a document has a value of another type")
+                raise self._damaged("a document has a value of the wrong type")
             yield from rows
 
     def count_truncated(self, alive: NDArray[np.int64] | None) -> int:
@@ -343,7 +343,7 @@ class DocumentReader:
                 if str(error) == "interrupted":  # by a signal before the watch could note it
                     raise KeyboardInterrupt from None
                 # Too many parts or values for one statement.
-                raise InputError(f"the filter cannot be used: {error}", "write a shorter one") from error
+                raise InputError(f"the filter cannot be used: {error}", "shorten it") from error
 
     def check(self, ordinals: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Read everything: SQLite's pages, every text, every field. These are all the documents there are.
@@ -360,7 +360,7 @@ class DocumentReader:
             lengths[place], truncated[place] = len(text), dropped > 0
         [(count,)] = self._read("SELECT count(*) FROM documents")
         if count != len(ordinals):
-            raise self._damaged(f"it holds {count:,} documents; expected {len(ordinals):,}")
+            raise self._damaged(f"it contains {count:,} documents; expected {len(ordinals):,}")
         return lengths, truncated
 
     def _read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
@@ -407,7 +407,7 @@ class DocumentReader:
         except (sqlite3.OperationalError, sqlite3.ProgrammingError):
             raise
         except UnicodeDecodeError as error:  # of SQLite's own message about a name that is no text
-            raise self._damaged("it holds bytes that are not UTF-8") from error
+            raise self._damaged("it contains bytes that are not UTF-8") from error
         except sqlite3.DatabaseError as error:
             raise self._damaged(str(error)) from error
 
@@ -416,7 +416,7 @@ class DocumentReader:
 
 
 def _late() -> SearchTimeout:
-    return SearchTimeout("the filter took longer than it was given", "simplify it, or allow more time")
+    return SearchTimeout("the filter exceeded its time limit", "simplify the filter, or allow more time")
 
 
 def _close_all(*connections: sqlite3.Connection) -> None:
@@ -440,8 +440,8 @@ def _connect(folder: Folder, name: str, mode: str) -> sqlite3.Connection:
         length = len(os.fsencode(os.path.realpath(folder.path_of(name))))
         if length > _LONGEST_PATH:
             raise IndexProblem(
-                f"the path {folder.path / name} has {length:,} bytes; SQLite opens at most {_LONGEST_PATH}",
-                "move the index to a shorter path; nothing in it is damaged",
+                f"the path {folder.path / name} has {length:,} bytes; the limit of SQLite is {_LONGEST_PATH}",
+                "move the index to a shorter path; it is not damaged",
             ) from error
         folder.open_file(name).close()  # an error that knows its reason, if it is still there
         raise OSError(None, f"{name}: {error}") from error

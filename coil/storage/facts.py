@@ -1,4 +1,4 @@
-"""Facts: what is in an index, counted without what is deleted."""
+"""Facts: counts of what is in an index, excluding deleted documents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from coil.storage.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class IndexFacts:
-    """What `coil inspect` tells. Rows, mentions and lists are those of documents that are there."""
+    """The data of `coil inspect`. Rows, mentions and lists exclude deleted documents."""
 
     folder: str
     model: dict[str, Any]
@@ -44,7 +44,7 @@ class IndexFacts:
 
 
 def gather_facts(snapshot: Snapshot, unfinished: bool, longest: int) -> IndexFacts:
-    """Count what a snapshot holds; the `longest` lists are named."""
+    """Count the contents of a snapshot, including the keys of the `longest` lists."""
     manifest, segments = snapshot.manifest, snapshot.segments
     lists_of, mentions = 0, 0
 
@@ -95,7 +95,7 @@ def _list_lengths(segments: Sequence[LiveSegment]) -> Iterator[tuple[str, int]]:
 
 
 def count_living(live: LiveSegment) -> NDArray[np.int64]:
-    """How many mentions of rows that are there each list has. [lists]"""
+    """The number of mentions of living rows in each list. [lists]"""
     offsets = live.segment.list_offsets.astype(np.int64)
     if live.alive is None:
         return np.diff(offsets)

@@ -1,14 +1,14 @@
-"""Filters on fields: a small expression language, turned into SQL with parameters.
+"""Filters on fields: a small expression language, compiled to SQL with parameters.
 
     year >= 2020 and (lang = "en" or lang = 'de') and not draft = true
     kind in ("function", "class") and module exists
 
-Comparisons are `=`, `!=`, `<`, `<=`, `>`, `>=`, `in (...)`, `exists`; they join with `and`, `or`, `not` and
-parentheses. Values are "texts", 'texts', numbers, true, false. A field name is letters, digits, `_`, `-` and
-dots: `a.b` is a field of that name, or where a document has none, the field `b` inside the field `a`; `id` is
-the document's id. A number is compared with numbers, and with texts
-that are a number to the last character, as in CSV files; a text with texts, true and false with true and
-false. A field that a document does not have, or that is of another kind, fails every comparison, `!=` too.
+Comparisons are `=`, `!=`, `<`, `<=`, `>`, `>=`, `in (...)` and `exists`; they are combined with `and`, `or`,
+`not` and parentheses. Values are "strings", 'strings', numbers, true and false. A field name consists of
+letters, digits, `_`, `-` and dots: `a.b` is a field of that name or, if a document has none, the field `b`
+inside the field `a`; `id` is the id of the document. A number is compared with numbers and with strings that
+represent a number, as in CSV files; a string with strings; true and false with booleans. If a field is
+missing or has another type, every comparison is false, including `!=`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Parser:
         if len(expression) > _LONGEST:
             raise InputError(
                 f"the filter has {len(expression):,} characters, which exceeds the limit of {_LONGEST:,}",
-                "write a shorter one",
+                "shorten it",
             )
         self._shown = repr(expression if len(expression) <= _SHOWN else expression[: _SHOWN - 3] + "...")
         self._tokens = self._split(expression)
@@ -84,7 +84,7 @@ class _Parser:
             match = _TOKEN.match(expression, place)
             if match is None or match.lastgroup is None:
                 raise InputError(
-                    f"the filter cannot be read at character {place + 1}: {self._shown}", _REMEDY
+                    f"syntax error at character {place + 1} of the filter: {self._shown}", _REMEDY
                 )
             tokens.append((match.lastgroup, match.group(), place + 1))
             place = self._skip_space(expression, match.end())
@@ -150,7 +150,7 @@ class _Parser:
         if self._comparisons > _MOST_COMPARISONS:
             raise InputError(
                 f"the filter exceeds the limit of {_MOST_COMPARISONS} comparisons",
-                "compare a field with several values by `in`: lang in ('de', 'en')",
+                "use `in` to compare a field with several values: lang in ('de', 'en')",
             )
         if self._take_word("exists"):
             if name == "id":
@@ -212,7 +212,7 @@ class _Parser:
         for word, meaning in (("true", True), ("false", False)):
             if self._take_word(word):
                 return meaning
-        raise self._error("a text in quotes, a number, true or false")
+        raise self._error("a string in quotes, a number, true or false")
 
     def _take(self, kind: str, text: str | None = None) -> str | None:
         if self._place < len(self._tokens):
@@ -235,14 +235,16 @@ class _Parser:
             _, value, place = self._tokens[self._place]
             found = f"{value[:_SHOWN]} at character {place}"
         else:
-            found = "its end"
-        return InputError(f"the filter {self._shown} has {found} where {expected} was expected", _REMEDY)
+            found = "ended"
+        return InputError(f"the filter {self._shown} has {found}; expected {expected}", _REMEDY)
 
 
 def _text(value: str, place: int) -> str:
     """A text that SQLite can compare, with the characters that ids and fields are stored with."""
     if "\0" in value:
-        raise InputError(f"the text at character {place} of the filter holds a NUL", "leave it out")
+        raise InputError(
+            f"the string at character {place} of the filter contains a NUL character", "remove it"
+        )
     return clean(value)
 
 
@@ -252,7 +254,7 @@ def _number(value: str, place: int) -> float:
     if not _NUMBER.fullmatch(value):
         raise InputError(
             f"{shown!r} at character {place} of the filter is not a number",
-            "write numbers as 7, -1.5 or 2e6, and texts in quotes",
+            "write numbers as 7, -1.5 or 2e6, and strings in quotes",
         )
     if not math.isfinite(float(value)):
         raise InputError(

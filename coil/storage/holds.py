@@ -1,4 +1,4 @@
-"""Holds: how many hold something that the last of them closes."""
+"""Holds: counts the references to a resource; the last holder closes it."""
 
 from __future__ import annotations
 

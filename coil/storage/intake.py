@@ -1,4 +1,5 @@
-"""Intake: documents on their way into an index, numbered, compared with what is there, and cut into rows."""
+"""Intake: numbers documents on their way into an index, compares them with existing ones, and splits them
+into rows."""
 
 from __future__ import annotations
 
@@ -87,15 +88,15 @@ class Consumed:
         columns = Columns.from_json(value.pop("columns", {}))
         sources = value.pop("sources", [])
         if not isinstance(sources, list | tuple) or not all(isinstance(name, str) for name in sources):
-            raise ValueError("a source is no path")
+            raise ValueError("a source is not a path")
         if value.keys() != cls().to_json().keys():
-            raise ValueError("it has other keys than it should")
+            raise ValueError("it has missing or unknown keys")
         starts = tuple((number, ordinal) for number, ordinal in value["starts"])
         numbers = [value["documents"], value["empty"], *(number for start in starts for number in start)]
         if not all(type(number) is int and 0 <= number < 2**62 for number in numbers):
-            raise ValueError("a number is not a count")
+            raise ValueError("a count is invalid")
         if value["on_duplicate"] not in get_args(OnDuplicate) or type(value["finished"]) is not bool:
-            raise ValueError("a choice is none")
+            raise ValueError("a choice is invalid")
         digest = bytes.fromhex(value["digest"])
         if (
             len(digest) != len(NOTHING_READ)
@@ -225,7 +226,7 @@ class Intake:
             yield from self._arrivals(batch)
         if self.number < self._before.documents:
             raise self._changed(
-                f"the corpus has {how_many(self.number, 'document')} now, but the interrupted run had read "
+                f"the corpus now has {how_many(self.number, 'document')}, but the interrupted run had read "
                 f"{self._before.documents:,}"
             )
 
@@ -305,9 +306,9 @@ class Intake:
         size = sum(len(part.encode("utf-8", errors="surrogatepass")) for part in parts)
         if size > MOST_BYTES:
             raise InputError(
-                f"{self.here(document)}: its id, text and fields take {size:,} bytes; the limit is "
-                f"{MOST_BYTES:,}",
-                "split the document, or leave out its large fields",
+                f"{self.here(document)}: its id, text and fields take {size:,} bytes, which exceeds "
+                f"the limit of {MOST_BYTES:,}",
+                "split the document, or drop its large fields",
             )
 
     @property
@@ -347,18 +348,18 @@ class Intake:
             stored = self._known.find(ordinal)
             if stored is not None and stored != document:
                 was, now = _shorten(stored.doc_id), _shorten(document.doc_id)
-                what = f"another text or other fields for {now}" if was == now else f"{now} in place of {was}"
-                raise self._changed(f"{self.here(document)} holds {what}")
+                what = f"a different text or fields for {now}" if was == now else f"{now} instead of {was}"
+                raise self._changed(f"{self.here(document)} has {what}")
         if self.number == self._before.documents and self.digest != self._before.digest:
             raise self._changed(
-                f"the first {self.number:,} documents are not those that the interrupted run has read"
+                f"the first {self.number:,} documents differ from those that the interrupted run read"
             )
 
     def _changed(self, what: str) -> ChangedCorpus:
         return ChangedCorpus(
             f"the corpus has changed since the interrupted run: {what}",
-            "restore it and use --resume again; or remove the index and start afresh; or keep what is there "
-            "and take in the rest with `coil add --on-duplicate update`",
+            "restore it and use --resume again, remove the index and start over, or add the rest with "
+            "`coil add --on-duplicate update`",
         )
 
 

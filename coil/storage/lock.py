@@ -1,4 +1,4 @@
-"""One writer at a time: a lock that the system lets go of when its holder dies."""
+"""One writer at a time: a lock that the system releases when its holder dies."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def writer_lock(path: Path, new: bool = False) -> Iterator[Folder]:
         for name in (LOCK_FILE, SEGMENTS_FOLDER):
             if folder.is_link(name):
                 raise OutputError(
-                    f"{path / name} is a link; an index is only written where its own files are",
-                    "put what it leads to in its place, or link to the whole index instead",
+                    f"{path / name} is a symbolic link; COIL does not write through links",
+                    "replace it with its target, or link to the whole index instead",
                 )
         try:
             file = folder.open_to_lock(LOCK_FILE)
         except OSError as error:
             raise OutputError(
                 f"{path / LOCK_FILE} cannot be written: {error.strerror}",
-                remedy_for(error, "check the rights on the folder"),
+                remedy_for(error, "check the permissions of the folder"),
             ) from error
         owner = os.getpid()
         with file as handle:
@@ -65,7 +65,7 @@ def _locked(path: Path, handle: int) -> IndexLocked:
     other = "this process" if shown == f"process {os.getpid()}" else "another process"
     return IndexLocked(
         f"{path} is being written by {other}{f' ({shown})' if shown else ''}",
-        "wait until it is done; searching goes on meanwhile",
+        "wait until it has finished; you can search in the meantime",
     )
 
 

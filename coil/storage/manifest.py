@@ -1,7 +1,7 @@
-"""Manifest: which segments an index consists of, and what holds for all of it: one file, replaced whole.
+"""Manifest: the segments and settings of an index, in one file that is replaced as a whole.
 
-A change to an index is a new manifest, put in the place of the old one in one step. A file that the manifest
-does not name does not exist for readers; the next writer removes it. docs/format.md gives the bytes.
+A change to an index is a new manifest that replaces the old one in one step. A file that the manifest does
+not list does not exist for readers; the next writer removes it. docs/format.md specifies the bytes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MANIFEST = frozenset(
 )
 _SEGMENT = frozenset(("name", "rows", "mentions", "documents", "living", "lists", "texts"))
 _FACTS = frozenset(("bytes", "sha256"))
-_REMEDY = "restore the index from a backup, or build it again"
+_REMEDY = "restore the index from a backup, or rebuild it"
 
 
 @dataclass(frozen=True)
@@ -118,10 +118,10 @@ class SegmentEntry:
             packed = base64.b64decode(value["deleted"], validate=True)
             size = -(-rows // 8)
             deleted = zlib.decompressobj().decompress(packed, size + 1)  # never more than a bitmap needs
-            _check(len(deleted) == size, "a bitmap of deleted rows has another size")
+            _check(len(deleted) == size, "a bitmap of deleted rows has the wrong size")
         documents, living = _count(value["documents"], rows), _count(value["living"], rows)
-        _check(living <= documents, "more documents live than there are")
-        _check(_NAME.fullmatch(value["name"]) is not None, "a segment has a name that it cannot have")
+        _check(living <= documents, "more living documents than documents")
+        _check(_NAME.fullmatch(value["name"]) is not None, "a segment has an invalid name")
         return cls(
             value["name"],
             rows,
@@ -185,7 +185,7 @@ class Manifest:
             if isinstance(found, int) and found != FORMAT:
                 raise _other_format(where, found)
             body = rest.removesuffix(b"\n")
-            _check(begin["sha256"] == sha256(body).hexdigest(), "its digest is another")
+            _check(begin["sha256"] == sha256(body).hexdigest(), "its digest does not match")
             value = json.loads(body)
             _check_keys(value, _MANIFEST, "watched")
             segments = tuple(SegmentEntry.from_json(entry) for entry in value["segments"])
@@ -193,7 +193,7 @@ class Manifest:
             _check(_INDEX_ID.fullmatch(index_id) is not None, "its index_id is not 32 hexadecimal digits")
             _check(isinstance(value["settings"], dict), "its settings are not an object")
             _check(build is None or isinstance(build, dict), "its build state is not an object")
-            _check(len({entry.name for entry in segments}) == len(segments), "it names a segment twice")
+            _check(len({entry.name for entry in segments}) == len(segments), "it lists a segment twice")
             return cls(
                 index_id,
                 value["settings"],
@@ -223,7 +223,7 @@ def is_partial(name: str) -> bool:
 def _other_format(where: str, found: int) -> NewerIndex | OlderIndex:
     if found > FORMAT:
         return NewerIndex(f"{where} has format {found}; this version reads {FORMAT}", "upgrade coil-ir")
-    return OlderIndex(f"{where} has format {found}; this version reads {FORMAT}", "build the index again")
+    return OlderIndex(f"{where} has format {found}; this version reads {FORMAT}", "rebuild the index")
 
 
 def _check(right: bool, what: str) -> None:
@@ -232,19 +232,19 @@ def _check(right: bool, what: str) -> None:
 
 
 def _count(value: Any, most: int = 2**62) -> int:
-    _check(type(value) is int and 0 <= value <= most, f"{value!r:.40} is not a count")
+    _check(type(value) is int and 0 <= value <= most, f"{value!r:.40} is not a valid count")
     count: int = value
     return count
 
 
 def _digest(value: Any) -> str:
-    _check(isinstance(value, str) and _HEX.fullmatch(value) is not None, "a digest is not one")
+    _check(isinstance(value, str) and _HEX.fullmatch(value) is not None, "a digest is invalid")
     digest: str = value
     return digest
 
 
 def _check_keys(value: Any, keys: frozenset[str], optional: str = "") -> None:
-    _check(isinstance(value, dict) and value.keys() - {optional} == keys, "it has other keys than it should")
+    _check(isinstance(value, dict) and value.keys() - {optional} == keys, "it has missing or unknown keys")
 
 
 def _facts(value: Any, also: str = "") -> FileFacts:
@@ -264,7 +264,7 @@ def read_manifest(folder: Folder) -> Manifest:
             raise DamagedManifest(f"{where} cannot be read: {error.strerror}", _REMEDY) from error
         raise IndexProblem(
             f"{where} cannot be read: {error.strerror}",
-            f"check the rights on the file, and {MORE_FILES}",
+            f"check the permissions of the file and {MORE_FILES}",
         ) from error
     return _parse(content, where)
 
@@ -286,7 +286,7 @@ def _parse(content: bytes, where: str) -> Manifest:
 def _no_index(folder: Folder) -> MissingIndex | OlderIndex:
     if (folder.path / "catalog.sqlite").exists():  # formats 1 to 3
         return OlderIndex(
-            f"{folder.path} was made by an older version of coil-ir", "build it again with `coil index`"
+            f"{folder.path} was created by an older version of coil-ir", "rebuild it with `coil index`"
         )
     return MissingIndex(f"{folder.path} is not an index: {MANIFEST_FILE} is missing", "check the path")
 
@@ -314,7 +314,7 @@ def publish(folder: Folder, manifest: Manifest, before: Manifest | None) -> Mani
         raise OutputError(
             f"{where} cannot be written: {error.strerror or error}",
             remedy_for(
-                error, "free some space or check the rights on the folder; the index is as it was before"
+                error, "free some disk space or check the permissions of the folder; the index is unchanged"
             ),
         ) from error
     try:
@@ -322,7 +322,7 @@ def publish(folder: Folder, manifest: Manifest, before: Manifest | None) -> Mani
     except OSError as error:
         raise OutputError(
             f"{folder.path} was changed, but the disk did not confirm it: {error.strerror or error}",
-            "check the disk, then look whether the change is there; it may be lost if the power fails now",
+            "check the disk, then check whether the change is there; a power failure now could lose it",
         ) from error
     return replace(manifest, digest=written.digest)
 
@@ -342,7 +342,7 @@ def check_unchanged(folder: Folder, before: Manifest | None) -> None:
     if not folder.is_at_its_path:
         raise ReplacedIndex(
             f"{folder.path} was moved, replaced or deleted while it was being written",
-            "nothing more was written to either index; open the one you mean and write again",
+            "nothing more was written to either index; open the intended one and write again",
         )
     try:
         found = read_manifest(folder)
@@ -350,6 +350,6 @@ def check_unchanged(folder: Folder, before: Manifest | None) -> None:
         found = None
     if (found.digest if found is not None else None) != (before.digest if before is not None else None):
         raise ReplacedIndex(
-            f"{folder.path / MANIFEST_FILE} was changed by something that did not hold the writer lock",
+            f"{folder.path / MANIFEST_FILE} was changed by a program that did not hold the writer lock",
             "nothing was written; open the index again",
         )

@@ -1,4 +1,4 @@
-"""How much may be held at a time while an index is built, so that the process stays within a budget."""
+"""Divides the memory budget of a build, so that the process stays within it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def parse_size(text: str) -> int:
         raise InputError(f"{text!r:.80} is not a size", "write a number and a unit, such as 512M or 4G")
     size = float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " ")
     if size > _MOST:
-        raise InputError(f"{text!r:.80} is more than any machine has", "write a size such as 512M or 4G")
+        raise InputError(f"{text!r:.80} is out of range", "write a size such as 512M or 4G")
     return int(size)
 
 
@@ -71,7 +71,7 @@ def plan_memory(budget: int, resident: int, n_t: int) -> MemoryPlan:
     free = budget - resident - SLACK
     if free < LEAST_FREE:
         raise TooLittleMemory(
-            f"the memory limit of {show_size(budget)} is too low: the program and its model take "
+            f"the memory limit of {show_size(budget)} is too low: the program and its model need "
             f"{show_size(resident)}",
             f"raise --memory to at least {show_size(resident + SLACK + LEAST_FREE)}",
         )

@@ -1,4 +1,4 @@
-"""Merging: few segments, each row moved rarely, and nothing deleted left after a compaction."""
+"""Merging: keeps segments few, moves each row rarely, and leaves nothing deleted after a compaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two things at once: reading while the caller encodes, and committing while the caller goes on."""
+"""Overlap: reads while the caller encodes, and commits while the caller continues."""
 
 from __future__ import annotations
 

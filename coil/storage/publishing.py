@@ -1,4 +1,4 @@
-"""Publisher: a new state of an index, first on disk, then for the readers of this process."""
+"""Publisher: publishes a new state of an index, first on disk, then to the readers of this process."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Publisher:
         except IndexProblem as error:
             check_unchanged(self.folder, current.manifest)  # or that is the reason
             raise IndexProblem(
-                f"nothing was changed, because what was written cannot be opened: {error.reason}",
+                f"nothing was changed, because the new files cannot be opened: {error.reason}",
                 error.remedy,
             ) from error
 

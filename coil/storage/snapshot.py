@@ -1,7 +1,7 @@
-"""Snapshot: an index as it was at one moment, immutable; and the holder of the current one.
+"""Snapshot: an index as it was at one moment, immutable; and the holder of the current snapshot.
 
-A snapshot owns its segments, its searcher and what these have computed. Whoever reads holds it, and the last
-to let go closes the files: no reader is ever in the way of a writer, or the other way round.
+A snapshot owns its segments, its searcher and what these have computed. Readers hold it, and the last one to
+release it closes the files: readers never block a writer, nor the other way round.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Snapshot:
                 if isinstance(error, OSError):
                     raise IndexProblem(
                         f"{folder.path} cannot be read: {error.strerror or error}",
-                        f"check the rights on its files, and {MORE_FILES}",
+                        f"check the permissions of its files and {MORE_FILES}",
                     ) from error
                 superseded = isinstance(error, MissingSegment) and attempt + 1 < _TRIES
                 if superseded and read_manifest(folder).digest != manifest.digest:
@@ -262,7 +262,7 @@ class Snapshot:
         if len(same):
             ordinal = places[int(order[same[0]])][1]
             raise DamagedManifest(
-                f"{self.path} has two documents with the id {self.document(ordinal).doc_id!r:.80}",
+                f"{self.path} has a duplicate id {self.document(ordinal).doc_id!r:.80}",
                 "delete the id and add the document again",
             )
 
@@ -325,7 +325,7 @@ class Snapshot:
             if of.form != expected:
                 raise DamagedManifest(
                     f"{self.path / entry.lists_file} has n_t, n_c and precision {of.form}, but the settings "
-                    f"of the index tell {expected!r:.80}",
+                    f"of the index require {expected!r:.80}",
                     REMEDY,
                 )
 
@@ -337,7 +337,7 @@ class Snapshot:
             first, after = (int(ordinal) for ordinal in of.segment.row_documents[[0, -1]])
             if first <= last or after >= self.manifest.next_ordinal:
                 raise DamagedSegment(
-                    f"{self.path / entry.lists_file}: its ordinals are not those between its neighbours",
+                    f"{self.path / entry.lists_file}: its ordinals are out of range",
                     REMEDY,
                 )
             firsts.append(first)
@@ -375,7 +375,7 @@ class Holder:
         with self._lock:  # or the last holder could let go between our look at it and our hold on it
             snapshot = self._current
             if snapshot is None or not snapshot.retain():
-                raise InputError("the index is closed", "open it again with coil.open")
+                raise InputError("the index is closed", "reopen it with coil.open")
             return snapshot
 
     def doubt(self) -> None:
@@ -442,8 +442,8 @@ def newer_state(folder: Folder, current: Snapshot) -> Snapshot | None:
             return None
         newer.release()
     raise ReplacedIndex(
-        f"another index, or an earlier state of it, was put in the place of {folder.path}",
-        "open it again; until then, what was read before is searched and nothing can be written",
+        f"{folder.path} was replaced by another index or an earlier state",
+        "reopen it; until then, searches use the previous state and nothing can be written",
     )
 
 

@@ -1,4 +1,4 @@
-"""StoredSegment: the open files of one segment, shared by the snapshots that have it in common."""
+"""StoredSegment: the open files of one segment, shared by all snapshots that contain it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from coil.storage.documents import DocumentReader, StoredDocument, write_documen
 from coil.storage.holds import Holds
 from coil.storage.manifest import SEGMENTS_FOLDER, SegmentEntry
 
-_OTHER_TEXT = "the rows of a document are not its text from beginning to end"
+_OTHER_TEXT = "the rows of a document do not cover its text"
 _FORMS = {"int8": "int8", "float16": "fp16", "float32": "fp32"}
 
 
@@ -38,7 +38,7 @@ class StoredSegment:
         self._where = where = str(folder.path / entry.lists_file)
         self.segment: Segment = open_segment(self.mapped, where, entry.header_sha256)
         if (self.segment.n_rows, self.segment.n_mentions) != (entry.rows, entry.mentions):
-            raise DamagedSegment(f"{where} is not the segment that the manifest names", REMEDY)
+            raise DamagedSegment(f"{where} is not the segment listed in the manifest", REMEDY)
         try:
             self.documents = DocumentReader(folder, entry.documents_file)
         except FileNotFoundError as error:
@@ -91,10 +91,10 @@ def check_sizes(folder: Folder, entry: SegmentEntry) -> None:
                 f"{folder.path / name} cannot be read: {error.strerror}", remedy_for(error, "check the disk")
             ) from error
         if not stat.S_ISREG(found.st_mode):  # SQLite would wait for what a pipe says
-            raise DamagedSegment(f"{folder.path / name} is no file", REMEDY)
+            raise DamagedSegment(f"{folder.path / name} is not a file", REMEDY)
         if found.st_size != facts.bytes:
             raise DamagedSegment(
-                f"{folder.path / name} has {found.st_size:,} bytes, but {facts.bytes:,} were written", REMEDY
+                f"{folder.path / name} has {found.st_size:,} bytes; expected {facts.bytes:,}", REMEDY
             )
 
 
@@ -119,7 +119,7 @@ def write_stored_segment(
     except OSError as error:
         raise OutputError(
             f"{folder.path / SEGMENTS_FOLDER} cannot be written: {error.strerror or error}",
-            remedy_for(error, "free some space or choose another place; what was there before is untouched"),
+            remedy_for(error, "free some disk space or choose another location; the index is unchanged"),
         ) from error
     return SegmentEntry(name, segment.n_rows, segment.n_mentions, count, count, lists, header, texts)
 
@@ -167,7 +167,7 @@ def _check_counts(folder: Folder, entry: SegmentEntry, firsts: NDArray[np.int64]
         wrong = "deletes some rows of a document and not the others"
     elif (entry.documents, entry.living) != (len(rows), living):
         wrong = (
-            f"tells of {entry.documents:,} documents, {entry.living:,} of them not deleted, but there are "
+            f"lists {entry.documents:,} documents, {entry.living:,} of them not deleted, but there are "
             f"{len(rows):,} and {living:,}"
         )
     if wrong:
@@ -175,7 +175,7 @@ def _check_counts(folder: Folder, entry: SegmentEntry, firsts: NDArray[np.int64]
 
 
 def _changed(folder: Folder, name: str) -> DamagedSegment:
-    return DamagedSegment(f"{folder.path / name} is not what was written: a byte has changed", REMEDY)
+    return DamagedSegment(f"{folder.path / name} is damaged: its checksum does not match", REMEDY)
 
 
 def _missing(folder: Folder, name: str) -> MissingSegment:

@@ -72,15 +72,15 @@ class Watched:
     def from_json(cls, value: Any) -> Watched:
         """Back from the manifest; a ValueError or TypeError where it cannot be."""
         if not isinstance(value, dict):
-            raise ValueError("what is watched is not an object")
+            raise ValueError("the watched sources are not an object")
         found: dict[str, tuple[Run, ...]] = {}
         for source, written in value.items():
             runs = tuple((first, end) for first, end in written)
             flat = [ordinal for run in runs for ordinal in run]
             if not all(type(ordinal) is int and 0 < ordinal <= _LARGEST for ordinal in flat):
-                raise ValueError("a watched source has a run of no ordinals")
+                raise ValueError("a watched source has an empty range of ordinals")
             ordered = all(first < end for first, end in runs)
             if not ordered or flat != sorted(flat):
-                raise ValueError("the runs of a watched source are not in order")
+                raise ValueError("the ranges of a watched source are not in order")
             found[source] = runs
         return cls(found)

@@ -195,7 +195,7 @@ class IndexWriter:
 
     @property
     def _encoder(self) -> Encoder:
-        assert self._given_encoder is not None, "who adds gives an encoder"
+        assert self._given_encoder is not None, "adding requires an encoder"
         return self._given_encoder
 
     def _next_ordinal(self) -> int:
@@ -315,8 +315,8 @@ class IndexWriter:
         needed = len(spans) * (config.profile.document_length * (config.n_t * size + 10) + _ROW_BYTES)
         if len(spans) > 1 and needed > self._plan.collected:
             raise InputError(
-                f"{place(document)}: a document of {len(document.text):,} characters exceeds the memory: "
-                f"its vectors take up to {show_size(needed)}, and the limit of "
+                f"{place(document)}: a document of {len(document.text):,} characters needs too much memory: "
+                f"its vectors take up to {show_size(needed)}, but the limit of "
                 f"{show_size(self._plan.budget)} leaves {show_size(self._plan.collected)} for them",
                 "split it into several documents, or raise --memory",
             )

@@ -71,13 +71,13 @@ class Columns:
     def from_json(cls, value: Mapping[str, Any]) -> Columns:
         """Back from the manifest; a ValueError where it cannot be."""
         if not isinstance(value, dict) or not value.keys() <= {"id", "text", "title"}:
-            raise ValueError("the columns are none")
+            raise ValueError("the columns are not an object of names")
         texts = value.get("text", [])
         names = [value.get("id"), value.get("title")]
         if not isinstance(texts, list) or not all(isinstance(n, str) for n in texts):
-            raise ValueError("the text columns are no names")
+            raise ValueError("the text columns are not strings")
         if not all(name is None or isinstance(name, str) for name in names):
-            raise ValueError("a column is no name")
+            raise ValueError("a column name is not a string")
         return cls(value.get("id"), tuple(texts), value.get("title"))
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ class Columns:
         parts = [f"--id-column {self.id}"] if self.id is not None else []
         parts += [f"--text-column {name}" for name in self.texts]
         parts += [f"--title-column {self.title}"] if self.title is not None else []
-        return " ".join(parts) or "no named columns"
+        return " ".join(parts) or "no column options"
 
 
 USUAL = Columns()
@@ -103,7 +103,7 @@ def name_columns(
         texts = tuple(text_column)
     names = [_check_name("text_column", name) for name in texts]
     if len(set(names)) < len(names):
-        raise InputError(f"a text column is named twice: {', '.join(names)}", "name each column once")
+        raise InputError(f"duplicate text column: {', '.join(names)}", "pass each column once")
     return Columns(
         None if id_column is None else _check_name("id_column", id_column),
         tuple(names),
@@ -113,7 +113,7 @@ def name_columns(
 
 def _check_name(option: str, name: object) -> str:
     if not isinstance(name, str) or not name:
-        raise InputError(f"{option} is {name!r:.80}; expected the name of a column", "name a column")
+        raise InputError(f"{option} is {name!r:.80}; expected the name of a column", "pass a column name")
     return name
 
 

@@ -1,13 +1,13 @@
-"""Documents, from every kind of corpus.
+"""Documents from any kind of corpus.
 
-A source is a file of records (see `records`), a file that is one document or a folder of such (see `files`),
-a BEIR folder (one that holds corpus.jsonl, plain or compressed), `irds:NAME`, `-` for JSON lines on standard
-input, or a table that a program has (see `tables`).
+A source is a file of records (see `records`), a file that is one document or a folder of such files (see
+`files`), a BEIR folder (one that contains corpus.jsonl, plain or compressed), `irds:NAME`, `-` for JSON lines
+on standard input, or a table in memory (see `tables`).
 
-What of a record is the id, the title and the text is told in `columns`. Ids are compared as they stand: case
-and Unicode form matter.
+`columns` defines the id, the title and the text of a record. Ids are compared byte for byte: they are
+case-sensitive, and Unicode is not normalized.
 
-A file that is one document has its name as its id.
+The id of a file that is one document is its name.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Located = tuple[str, int, Document]  # file or folder, line (0 for a file of the
 
 
 class Documents(Iterator[Document]):
-    """The documents of some sources, read as they are asked for; `place` says where the last one stands."""
+    """The documents of some sources, read on demand; `place` is the position of the last one."""
 
     def __init__(self, sources: Sequence[Source | Table], columns: Columns = USUAL) -> None:
         self._sources = sources
@@ -89,7 +89,7 @@ class Documents(Iterator[Document]):
 
     @property
     def are_files(self) -> bool:
-        """Whether all sources can be read at any time and again: not standard input or a pipe."""
+        """Whether all sources can be read repeatedly: not standard input or a pipe."""
         return not any(
             isinstance(source, Table)
             or str(source) == STANDARD_INPUT
@@ -100,13 +100,13 @@ class Documents(Iterator[Document]):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The absolute paths of the sources, if all can be read again; otherwise none."""
+        """The absolute paths of the sources, if all can be read repeatedly; otherwise none."""
         if not self.are_files:
             return ()
         return tuple(os.path.abspath(s) for s in self._sources if not isinstance(s, Table))
 
     def total_bytes(self) -> int | None:
-        """What `gauge.bytes_read` will be at the end, None where that cannot be known."""
+        """The value of `gauge.bytes_read` at the end, None if it is unknown."""
         if not self.are_files:
             return None
         files = (path for s in self._sources if not isinstance(s, Table) for path in _files(Path(s)))
@@ -114,17 +114,17 @@ class Documents(Iterator[Document]):
 
     @property
     def mark(self) -> int:
-        """The last document's place as one small number, so that a place can be kept for every document."""
+        """The position of the last document as one small number, which can be kept for every document."""
         return (len(self._paths) - 1) << _LINE_BITS | self._line
 
     def place_of(self, mark: int, doc_id: str) -> str:
-        """The place of a document in words."""
+        """A description of the position of a document."""
         path, line = self._paths[mark >> _LINE_BITS], mark & ((1 << _LINE_BITS) - 1)
         return f"{path}, line {line}" if line else name_of(Path(path, doc_id))
 
     @property
     def place(self) -> str:
-        """Where the last document stands: file and line."""
+        """The position of the last document: file and line."""
         return self.place_of(self.mark, self._doc_id)
 
 
@@ -134,14 +134,13 @@ def read_documents(
     text_column: str | Sequence[str] | None = None,
     title_column: str | None = None,
 ) -> Documents:
-    """The documents of the sources, one after the other: paths, `-`, or tables.
+    """The documents of the sources, in order: paths, `-`, or tables.
 
-    The columns say where records have their id, text and title, if not under the usual keys; several text
-    columns are joined. Files that are one text each have no columns: naming some for nothing but those is an
-    error.
+    The column arguments name the id, text and title of records, if they are not under the usual keys; several
+    text columns are joined. Text files have no columns: passing column names for text files only is an error.
 
-    That every source is there, and of a known kind, is checked at once; what is in it only as it is read. Ids
-    are not compared: see `unique`. An empty file gives no documents.
+    Whether every source exists and is supported is checked immediately; its contents are checked as they are
+    read. Ids are not compared: see `unique`. An empty file contains no documents.
     """
     columns = name_columns(id_column, text_column, title_column)
     found: list[Source | Table] = []
@@ -155,7 +154,7 @@ def read_documents(
     if columns.named and found and not any(_has_records(source) for source in found):
         raise InputError(
             f"{name_of(sources[0])} has no columns, but {columns} was given",
-            "name columns only for .jsonl, .tsv, .csv or .parquet files",
+            "use column options only with .jsonl, .tsv, .csv or .parquet files",
         )
     return Documents(found, columns)
 
@@ -163,8 +162,8 @@ def read_documents(
 def unique(documents: Iterable[Document]) -> Iterator[Document]:
     """The same documents; a duplicate id raises DuplicateId with both places.
 
-    Keeps every id, and a number for its place, in memory, but no text. For documents that do not come from
-    `read_documents` the place is their number, counted from 1.
+    Keeps every id and its position in memory, but no text. For documents that do not come from
+    `read_documents`, the position is their number, counted from 1.
     """
     seen: dict[str, int] = {}
     reading = documents if isinstance(documents, Documents) else None
@@ -188,8 +187,8 @@ def _check(source: Source) -> None:
         folder = Path(source)
         if find_in_folder(folder, CORPUS_FILE) is None and not check_folder(folder):
             raise InputError(
-                f"the folder {name_of(folder)} contains neither {CORPUS_FILE} nor any file of a known kind",
-                f"name a file of records such as .jsonl or .csv, or a folder with {', '.join(PROSE)} files",
+                f"the folder {name_of(folder)} contains neither {CORPUS_FILE} nor any supported file",
+                f"pass a file of records such as .jsonl or .csv, or a folder with {', '.join(PROSE)} files",
             )
     elif is_one_text(source):
         check_readable(source)
@@ -243,7 +242,7 @@ def _locate(source: Source | Table, gauge: Gauge, skipped: Skipped, columns: Col
 
 
 def read_part(path: Path, doc_id: str | None, gauge: Gauge, columns: Columns = USUAL) -> Iterator[Document]:
-    """The documents of one file of a source: the one of this id or, where it is None, its records."""
+    """The documents of one file of a source: the one with this id or, if it is None, its records."""
     if doc_id is not None:
         check_kind(path)
         found: Iterator[Document] = iter([read_file(path, doc_id, gauge)])

@@ -1,7 +1,7 @@
-"""Decompression in bounded memory: whatever a file declares or unpacks to, a little is held at a time.
+"""Decompression in bounded memory, whatever a file declares or unpacks to.
 
-gzip and bzip2 keep at most a few megabytes of what they unpacked. xz and zstandard files say themselves how
-much of it the decoder must keep (the dictionary, or window), up to gigabytes: more than a limit is refused.
+gzip and bzip2 keep at most a few megabytes of unpacked data. xz and zstandard files declare how much the
+decoder must keep (the dictionary, or window), up to gigabytes; more than the limit is rejected.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def decompressed(file: BinaryIO, compression: str, where: str, largest_window: i
 
 def _window_error(where: str, needed: str, limit: int) -> InputError:
     return InputError(
-        f"{where} needs {needed} to unpack; the limit is {limit:,} bytes",
+        f"{where} needs {needed} to decompress, which exceeds the limit of {limit:,} bytes",
         "raise --memory, or compress the file again with the default options",
     )
 
@@ -134,7 +134,7 @@ class _ZstdReader(io.RawIOBase):
                 elif magic == self._MAGIC:
                     yield from self._unpack_frame(start)
                 else:
-                    raise OSError("no zstandard frame where one should begin")
+                    raise OSError("expected the start of a zstandard frame")
         except self._zstandard.ZstdError as error:
             raise OSError(str(error)) from error
 
@@ -158,12 +158,12 @@ class _ZstdReader(io.RawIOBase):
             value = int.from_bytes(head, "little")
             last, kind, length = bool(value & 1), value >> 1 & 3, value >> 3
             if length > self._LARGEST_BLOCK:
-                raise OSError(f"a zstandard block of {length:,} bytes")
+                raise OSError(f"an invalid zstandard block of {length:,} bytes")
             yield decoder.decompress(head + self._read(1 if kind == 1 else length))  # 1: one byte, repeated
         if flags >> 2 & 1:
             yield decoder.decompress(self._read(4))  # the checksum
         if not decoder.eof:
-            raise OSError("a zstandard frame without an end")
+            raise OSError("an incomplete zstandard frame")
 
     def _read(self, count: int) -> bytes:
         data = self._file.read(count) if count else b""

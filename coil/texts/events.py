@@ -1,6 +1,6 @@
-"""Events: wakes who waits when something in the watched sources may have changed.
+"""Events: wakes a waiting thread when something in the watched sources may have changed.
 
-They only say when to look (see `looking`). One that is lost, or that means nothing, does no harm.
+Events only signal when to check (see `looking`). A lost or spurious event does no harm.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """Files that are one document each, and folders of them.
 
-| name ends in | text | title |
+| extension | text | title |
 |---|---|---|
 | .txt | as it is | |
-| .md, .markdown | as it is; front matter becomes fields | `title` of the front matter, or the first heading |
+| .md, .markdown | as it is; front matter becomes fields | `title` in the front matter, or the first heading |
 | .rst | as it is | the first heading |
-| .html, .htm | the words, with Markdown's headings; no scripts and styles | `<title>` |
-| .pdf (extra `pdf`), .docx (extra `docx`) | the words; a .docx with Markdown's headings | the file's own |
+| .html, .htm | the text, with Markdown headings; no scripts and styles | `<title>` |
+| .pdf (extra `pdf`), .docx (extra `docx`) | the text; a .docx with Markdown headings | from the metadata |
 | source code, .toml, .yaml, .json | as it is | the path |
 
-Each may be compressed. A file is no text if it has a NUL among its first bytes, or if much of it is neither
-UTF-8 nor printable. Of a folder, each such file is one document, its id the path below the folder with
-forward slashes; names that begin with a dot are passed over. What is skipped is counted by its extension, and
-named where its extension had promised a text, in warnings of the logger `coil.texts`.
+Each may be compressed. A file is not text if its first bytes contain a NUL, or if much of it is neither UTF-8
+nor printable. In a folder, each such file is one document, and its id is the path within the folder with
+forward slashes; names that begin with a dot are ignored. Skipped files are counted by extension, and named if
+their extension is that of a text, in warnings of the logger `coil.texts`.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Skipped:
     def count_other(self, path: Path) -> None:
         """One more, of a kind that is not one document."""
         records = kind_of(path) in (".jsonl", ".ndjson", ".tsv", ".csv", ".parquet")
-        self.count(path, "index such files by name" if records else "")
+        self.count(path, "pass such files explicitly" if records else "")
 
     def name(self, path: Path, reason: str) -> None:
         """One more, which by its name should have been a document."""

@@ -1,4 +1,4 @@
-"""Documents from whatever a program has: `Document`s, dicts, tables, or what `read_documents` gives."""
+"""Documents passed from Python: `Document`s, dicts, tables, or the result of `read_documents`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class GivenDocuments(Iterator[Document]):
             given = Documents([table], columns)
         elif columns.named and isinstance(given, Documents):
             raise InputError(
-                f"{columns} was given for documents that are read already", "name columns in read_documents"
+                f"{columns} was given for documents that have already been read",
+                "pass the columns to read_documents",
             )
         self._columns, self._unseen = columns, Unseen(columns)
         self._reading = given if isinstance(given, Documents) else None
@@ -51,9 +52,9 @@ class GivenDocuments(Iterator[Document]):
             if self._columns.named and self._reading is None:
                 raise InputError(
                     f"document {self._number} is a Document, but {self._columns} was given",
-                    "name columns for dicts and tables only",
+                    "use column options only with dicts and tables",
                 )
-            return check_document(found, "the documents given", self._number)
+            return check_document(found, "documents", self._number)
         if not isinstance(found, Mapping):
             raise InputError(
                 f"document {self._number} is a {type(found).__name__}; expected a dict",
@@ -73,7 +74,7 @@ class GivenDocuments(Iterator[Document]):
             if text in names:
                 raise InputError(
                     f"document {self._number} has the field {text!r:.80} twice, under different keys",
-                    "give each field a name of its own",
+                    "give each field a unique name",
                 )
             names.add(text)
 

@@ -1,4 +1,4 @@
-"""The text of an HTML page: Markdown's headings, lists and code fences, without scripts and styles."""
+"""The text of an HTML page, with Markdown headings, lists and code fences, without scripts and styles."""
 
 from __future__ import annotations
 

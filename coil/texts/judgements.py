@@ -1,11 +1,11 @@
 """Judgements (qrels): which documents are relevant to which query, and how much.
 
-Two kinds of file are read, plain or compressed:
+Two file formats are supported, plain or compressed:
 
 - TREC: four columns, query, anything, document, relevance;
 - BEIR: three columns, query, document, relevance, after a header such as `query-id corpus-id score`.
 
-Columns are separated by tabs or by white space. A relevance is a whole number, 0 and less being not relevant.
+Columns are separated by tabs or white space. A relevance is a whole number; 0 and below mean not relevant.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def read_judgements(source: Source) -> Judgements:
         path = find_in_folder(Path(source), JUDGEMENTS_FILE)
         if path is None:
             raise InputError(
-                f"the folder {name_of(source)} contains no {JUDGEMENTS_FILE}", "name the qrels file itself"
+                f"the folder {name_of(source)} contains no {JUDGEMENTS_FILE}", "pass the qrels file"
             )
         source = path
     judgements = _read(source)

@@ -1,8 +1,7 @@
-"""Looking at sources that are watched: which files they have now, and which of these have changed.
+"""Looking at watched sources: which files they contain now, and which of these have changed.
 
-A look reads no file. What the system tells of one (its times, its size, its number) is compared with what it
-told when the file was read. Only a file that looks the same twice has settled: another program may be in the
-middle of writing it.
+No file is read for this. Its times, size and inode number are compared with those recorded when it was last
+read. A file has settled only if it looks the same twice: another program may still be writing it.
 """
 
 from __future__ import annotations

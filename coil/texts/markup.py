@@ -1,7 +1,9 @@
 """Headings and front matter of texts in Markdown and reStructuredText.
 
-HTML and .docx files are read into Markdown's headings (see `files`), so their texts count as Markdown. Which
-of the two a text is in, its id says: it ends as the name of the file did.
+HTML and .docx files are converted to text with Markdown headings (see `files`), so their texts count as
+Markdown. The id determines which markup a text has, because it ends like the file name. The same holds for
+records: a text whose id ends in .md is Markdown, and without such an id a line that starts with # is plain
+text.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The texts of .docx files, by python-docx."""
+"""The text of .docx files, read with python-docx."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read_docx(data: bytes, where: str, longest: int) -> tuple[str, str]:
             size = sum(part.file_size for part in parts.infolist())
         if size > _UNPACKED * longest:
             raise InputError(
-                f"{where} takes {size:,} bytes unpacked, which exceeds the limit of {_UNPACKED * longest:,}",
+                f"{where} unpacks to {size:,} bytes, which exceeds the limit of {_UNPACKED * longest:,}",
                 "split the document, or raise --memory",
             )
         document = docx.Document(io.BytesIO(data))

@@ -1,14 +1,14 @@
-"""Opening files of text: plain or compressed, or standard input, with every failure as an InputError.
+"""Opening text files: plain, compressed, or standard input. Every failure is an InputError.
 
-A source is a path, or `-` for standard input. A name that ends in .gz, .xz, .bz2 or .zst says how the file is
-compressed; where the name does not say (standard input above all), the first bytes do.
+A source is a path, or `-` for standard input. The extension .gz, .xz, .bz2 or .zst determines the
+compression; without one (on standard input in particular), the first bytes do.
 
 Text is UTF-8, and invalid UTF-8 never stops a reader: each byte that cannot be decoded becomes one U+FFFD,
-and so does each lone surrogate that a JSON escape can smuggle in (`values.clean`). What the readers hand out
-can therefore always be encoded again. Files that are not UTF-8 are counted, and a warning of the logger
-`coil.texts` names the first of them when all is read. A byte order mark at the start is dropped. Only a line
-feed ends a line. A line, or a text in a file of its own, longer than the gauge allows is an error: it would
-not fit into memory, and what is meant to be many lines is sometimes one.
+and so does each lone surrogate from a JSON escape (`values.clean`). What the readers return can therefore
+always be encoded again. Files that are not UTF-8 are counted, and a warning of the logger `coil.texts` names
+the first of them at the end. A byte order mark at the start is dropped. Only a line feed ends a line. A line,
+or a text in its own file, that is longer than the gauge allows is an error: it would not fit into memory, and
+a file without line breaks is sometimes a mistake.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def check_readable(source: Source) -> None:
         _standard_input()
         return
     if Path(source).is_dir():
-        raise InputError(f"{name_of(source)} is a folder; expected a file", "name a file in it")
+        raise InputError(f"{name_of(source)} is a folder; expected a file", "pass a file in it")
     if Path(source).is_file() or not Path(source).exists():  # opening a pipe would take from it
         with open_bytes(source):
             pass
@@ -128,7 +128,7 @@ def check_readable(source: Source) -> None:
 
 def _standard_input() -> BinaryIO:
     if sys.stdin is None:  # the shell's `<&-`
-        raise InputError("standard input is closed", "send the documents through a pipe, or name a file")
+        raise InputError("standard input is closed", "pipe the documents in, or pass a file")
     return sys.stdin.buffer
 
 
@@ -148,7 +148,7 @@ def open_bytes(source: Source, gauge: Gauge | None = None) -> Iterator[BinaryIO]
     except EOFError as error:
         raise InputError(
             f"{where} is truncated: it ends in the middle of its compressed data",
-            "download or copy the file again: it is truncated",
+            "download or copy the file again",
         ) from error
     except FileNotFoundError as error:
         raise InputError(f"file not found: {where}", "check the path") from error
@@ -160,7 +160,7 @@ def open_bytes(source: Source, gauge: Gauge | None = None) -> Iterator[BinaryIO]
                 f"{where} cannot be read: {error.strerror}", "check the path and the disk"
             ) from error
         raise InputError(
-            f"{where} is damaged, or is not compressed as its name says: {error}",
+            f"{where} is damaged, or not in the format of its extension: {error}",
             "download or copy the file again, or rename it if it is not compressed",
         ) from error
 
@@ -177,7 +177,7 @@ def read_lines(source: Source, gauge: Gauge | None = None) -> Iterator[tuple[int
             _check_line(raw, longest, name_of(source), number)
             if number == 1 and raw.startswith(_UTF16_MARKS):
                 raise InputError(
-                    f"{name_of(source)} is UTF-16, but texts are read as UTF-8",
+                    f"{name_of(source)} is UTF-16; expected UTF-8",
                     f"iconv -f utf-16 -t utf-8 {name_of(source)} > converted",
                 )
             held = [raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw]
@@ -242,8 +242,8 @@ def check_values(
             raise BadLine(
                 where,
                 number,
-                f"the line has more values than the limit of {most:,}",
-                "split the document, drop the field that has them, or raise --memory",
+                f"the line exceeds the limit of {most:,} values",
+                "split the document, drop the field with so many values, or raise --memory",
             )
 
 
@@ -292,7 +292,7 @@ def read_object(line: str, where: str, number: int) -> dict[str, Any]:
         raise BadLine(where, number, what, "write one JSON object per line") from error
     except ValueError as error:  # Python does not convert so many digits, and would name a setting of its own
         raise BadLine(
-            where, number, "a number has thousands of digits", "write it as a text, in quotes"
+            where, number, "a number has thousands of digits", "write it as a string, in quotes"
         ) from error
     if not isinstance(value, dict):
         raise BadLine(

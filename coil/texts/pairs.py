@@ -41,7 +41,7 @@ def _read(path: Source) -> Iterator[Pair]:
                 raise BadLine(
                     where,
                     line,
-                    f"{key!r} {found}; expected a text that is not blank",
+                    f"{key!r} {found}; expected non-blank text",
                     'write {"query": "...", "positive": "..."}, or remove the line',
                 )
             texts.append(clean(value))

@@ -1,8 +1,9 @@
 """Rows of a Parquet file, in bounded memory.
 
-The footer tells how many bytes and values a row group has, but not how large the pages are that are unpacked
-at once, so the page headers are read first. A value is no longer than the largest page of its column: that
-decides how many rows are read at a time, even where a dictionary repeats one long value in every row.
+The footer gives the bytes and values of a row group, but not the sizes of its pages, each of which is
+unpacked as a whole; so the page headers are read first. A value is no longer than the largest page of its
+column. This determines how many rows are read at a time, even if a dictionary repeats one long value in every
+row.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def read_parquet(source: Source, gauge: Gauge | None) -> Iterator[tuple[int, dic
         except (arrow.ArrowException, OSError, ValueError) as error:
             reason = next(iter(str(error).splitlines()), "")
             raise InputError(
-                f"{where} cannot be read as parquet: {reason}", "write or fetch the file again"
+                f"{where} cannot be read as parquet: {reason}", "write or download the file again"
             ) from error
 
 
@@ -89,7 +90,7 @@ def _check_group(
             if size > COLUMN * longest:
                 raise InputError(
                     f"{what}: lists of {size:,} bytes exceed the limit of {COLUMN * longest:,} per row group",
-                    f"drop the column; or {_REMEDY}",
+                    f"drop the column, or {_REMEDY}",
                 )
         if column.kind in _BYTE_ARRAYS:
             row_bytes += largest_page
@@ -108,7 +109,7 @@ def _rows(batch: Any, arrow: Any, longest: int, where: str, number: int) -> Iter
                 where,
                 number + place + 1,
                 f"the row takes {size:,} bytes of memory, which exceeds the limit of {longest:,}",
-                "split the document, drop the column that is so large, or raise --memory",
+                "split the document, drop the large column, or raise --memory",
             )
         yield from row.to_pylist()
 

@@ -1,6 +1,6 @@
-"""The texts of PDF files, by pypdf in a process of its own, which is stopped where a file takes too long.
+"""The text of PDF files, read with pypdf in a separate process, which is stopped if a file takes too long.
 
-There are files in which a page takes hours or all memory. No thread can be stopped; a process can.
+In some files, a page takes hours or all memory. A thread cannot be stopped; a process can.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def read_pdf(
                 characters += len(found["page"])
                 if characters > longest:
                     raise InputError(
-                        f"{where} has more than {longest:,} characters of text, which exceeds the limit",
+                        f"{where}: the text exceeds the limit of {longest:,} characters",
                         "split the document, or raise --memory",
                     )
             else:  # it said nothing more: its status tells why
@@ -102,7 +102,7 @@ def read_pdf(
     text = "\n\n".join(page for page in pages if page)
     if not text:
         raise NotText(
-            where, "a PDF without text, perhaps scanned pages", "run an OCR program such as ocrmypdf on it"
+            where, "a PDF without text, possibly scanned", "run an OCR program such as ocrmypdf on it"
         )
     return title, text
 
@@ -115,7 +115,7 @@ def _start(limits: PdfLimits, where: str) -> subprocess.Popen[bytes]:
         )
     except OSError as error:
         raise InputError(
-            f"{where} cannot be read: a process for it cannot be started: {error.strerror}",
+            f"{where} cannot be read: no process could be started: {error.strerror}",
             "check the limits on memory and processes, or convert the file to text",
         ) from error
 
@@ -137,15 +137,15 @@ def _failure(where: str, found: dict[str, Any]) -> NotText:
     if found["failure"] == "encrypted":
         return NotText(where, "encrypted", "save it without a password")
     if found["failure"] == "memory":
-        return NotText(where, "a PDF that takes more memory than there is", _CONVERT)
+        return NotText(where, "a PDF that requires too much memory", _CONVERT)
     return NotText(where, f"not a valid PDF: {found['reason']:.200}", "save or download the file again")
 
 
 def _ended(where: str, limits: PdfLimits, pages: int, is_late: bool, status: int) -> BaseException:
     """Why there is no text."""
     if is_late:
-        late = f"page {pages + 1} took more than {limits.page:g} s, or all more than {limits.file:g} s"
+        late = f"page {pages + 1} took over {limits.page:g} s, or the whole file over {limits.file:g} s"
         return NotText(where, f"a PDF that takes too long to read: {late}", _CONVERT)
     if status == -signal.SIGINT:  # Ctrl-C goes to both processes
         return KeyboardInterrupt()
-    return NotText(where, f"a PDF that ends the process that reads it (status {status})", _CONVERT)
+    return NotText(where, f"a PDF that crashes its reader (status {status})", _CONVERT)

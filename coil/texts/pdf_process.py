@@ -1,7 +1,7 @@
-"""The process that reads one PDF: the file comes on standard input, lines of JSON go to standard output.
+"""The process that reads one PDF: the file arrives on standard input, JSON lines go to standard output.
 
-A line a page, `{"page": "..."}`, then `{"title": "..."}`, or one with `failure` instead. It is run by its
-path, so that it needs nothing but pypdf, which it finds on the `sys.path` that it is given.
+One line per page, `{"page": "..."}`, then `{"title": "..."}`, or a line with `failure` instead. It is started
+by its path, so that it needs only pypdf, which it finds on the `sys.path` that it is given.
 """
 
 from __future__ import annotations

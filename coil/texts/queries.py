@@ -1,10 +1,10 @@
 """Queries, each a text with an id.
 
 A source is a file of records (see `records`), a file of TREC topics (see `topics`), a BEIR folder (one that
-holds queries.jsonl, plain or compressed), `irds:NAME`, or `-` for JSON lines on standard input.
+contains queries.jsonl, plain or compressed), `irds:NAME`, or `-` for JSON lines on standard input.
 
-Of a record, the id is the first of `_id`, `id`, `query_id`, `qid`, the text the first of `text`, `query` that
-is not empty. A query may be empty; it then finds nothing.
+The id of a record is the first of `_id`, `id`, `query_id` and `qid`; the text is the first of `text` and
+`query` that is not empty. A query may be empty; it then finds nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read_queries(source: Source) -> Iterator[Query]:
         if path is None:
             raise InputError(
                 f"the folder {name_of(source)} contains no {QUERIES_FILE}",
-                "name a BEIR folder, or a .jsonl or .tsv file",
+                "pass a BEIR folder, or a .jsonl or .tsv file",
             )
         source = path
     if str(source) != STANDARD_INPUT and Path(source).is_file() and is_topics(source):

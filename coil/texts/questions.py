@@ -1,4 +1,4 @@
-"""Questions as a program asks them: the same checks wherever they come in."""
+"""Validates the arguments of a search, the same way at every entry point."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_SCORE = 1e9  # no score comes near it, and it is on the grid of scores
 def check_query(query: object) -> str:
     """A query, which is a text."""
     if not isinstance(query, str):
-        raise InputError(f"a query is {_a(query)}; expected a string", "search for a string")
+        raise InputError(f"a query is {_a(query)}; expected a string", "pass a string")
     return query
 
 
@@ -45,7 +45,7 @@ def check_count(name: str, value: object, remedy: str) -> int:
         number = -1
     if number < 0:
         found = "negative" if isinstance(value, int) and not isinstance(value, bool) else _a(value)
-        raise InputError(f"{name} is {found}; expected a whole number, 0 or more", remedy)
+        raise InputError(f"{name} is {found}; expected a whole number of at least 0", remedy)
     return number
 
 
@@ -70,7 +70,7 @@ def check_number(
 
 def check_min_score(score: object) -> float | None:
     """The least score of a hit, or none."""
-    every = "leave it out to get every hit"
+    every = "omit it to get all hits"
     return None if score is None else check_number("min_score", score, every, -MOST_SCORE, MOST_SCORE)
 
 
@@ -87,9 +87,7 @@ def check_timeout(timeout: object) -> float | None:
 
 def check_most_text(most_text: object) -> int | None:
     """How many characters of texts, or none."""
-    return (
-        None if most_text is None else check_count("most_text", most_text, "leave it out to read all texts")
-    )
+    return None if most_text is None else check_count("most_text", most_text, "omit it to read all texts")
 
 
 def check_filter(filter: object) -> str | None:
@@ -103,8 +101,8 @@ def check_device(device: object) -> str | None:
     """A device of PyTorch, or none; whether this machine has it is seen when it is used."""
     if device is not None and not (isinstance(device, str) and _DEVICE.fullmatch(device)):
         raise InputError(
-            f"the device is {show(device)}; expected cpu, cuda, mps or xpu, perhaps with a number",
-            'write it as device="cuda" or device="cuda:1", or leave it out to search on the CPU',
+            f"the device is {show(device)}; expected cpu, cuda, mps or xpu, optionally with a number",
+            'write it as device="cuda" or device="cuda:1", or omit it to search on the CPU',
         )
     return device
 

@@ -1,14 +1,14 @@
-"""Records: the named values of one text, whatever kind of file they stand in.
+"""Records: the named values of one text, from any kind of file.
 
-| name ends in | a record |
+| extension | a record |
 |---|---|
-| .jsonl, .ndjson, or `-` | one JSON object a line |
-| .tsv | `id<TAB>text` a line, further tabs belong to the text; or one row, named by a header |
+| .jsonl, .ndjson, or `-` | one JSON object per line |
+| .tsv | `id<TAB>text` per line, where further tabs belong to the text; or one row, named by a header |
 | .csv | one row, named by the header |
 | .parquet | one row, named by the columns |
 
-each also compressed with gz, xz, bz2 or zst. The first line of a .tsv is a header if its first column has the
-name of an id and another one the name of a text: such files mostly have none.
+Each may be compressed with gz, xz, bz2 or zst. The first line of a .tsv is a header if its first column is
+named like an id and another one like a text; most such files have none.
 
 MS MARCO's `msmarco-docs.tsv` has no header but four columns: id, url, title, body.
 """
@@ -105,7 +105,7 @@ def take_id(record: Record, keys: Sequence[str], where: str, line: int) -> tuple
         raise BadLine(
             where,
             line,
-            f"the id under {key!r} is {_show(value)}; expected a string that is not empty",
+            f"the id under {key!r} is {_show(value)}; expected a non-empty string",
             "use a string or a whole number",
         )
     return key, clean(value)
@@ -180,7 +180,7 @@ def _reader(source: Source, others: Sequence[str] = ()) -> Reader:
     if suffix not in _READERS:
         raise InputError(
             f"{name_of(source)} has an unsupported file type: {suffix!r}",
-            f"rename or convert it to one of {', '.join((*_READERS, *others))}, compressed or not",
+            f"rename or convert it to one of {', '.join((*_READERS, *others))}, optionally compressed",
         )
     if suffix == ".parquet":
         require("pyarrow.parquet", "readers")
@@ -233,7 +233,7 @@ def _read_csv(source: Source, keys: Keys, gauge: Gauge | None) -> Iterator[tuple
                     name_of(source),
                     line,
                     f"the row exceeds the limit of {longest:,} characters",
-                    "close the quote that is open; split very long documents, or raise --memory",
+                    "close the open quote, split very long documents, or raise --memory",
                 )
             check_values(text, ",", longest, name_of(source), line)
             yield text
@@ -278,7 +278,7 @@ def check_columns(where: str, there: Sequence[str], named: Sequence[str]) -> Non
         if name not in there:
             shown = shorten(", ".join(there), _SHOWN_COLUMNS)
             raise InputError(
-                f"{where} has no column {name!r:.80}; its columns are {shown}", "name one of those"
+                f"{where} has no column {name!r:.80}; its columns are {shown}", "use one of these"
             )
 
 

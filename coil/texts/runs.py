@@ -1,12 +1,12 @@
 """Runs: the ranked documents of many queries, in TREC's six columns `query Q0 document rank score tag`.
 
-The order of a query's documents is by score, descending, and between equal scores the order in which they
-stand. The rank column is written but not read, as in trec_eval. Scores are written with every digit they
-need, so that reading a run gives back the same numbers, the same ties and the same order. (trec_eval itself,
-and `coil evaluate` with it, orders equal scores by document id; see `coil.metrics.evaluation`.)
+The documents of a query are ordered by score, descending, and ties by their order in the file. The rank
+column is written but not read, as in trec_eval. Scores are written with all their digits, so that reading a
+run restores the same numbers, ties and order. (trec_eval itself, and `coil evaluate` with it, orders ties by
+document id; see `coil.metrics.evaluation`.)
 
-An id that holds a space is written, and read, in a line whose columns are separated by tabs; trec_eval cannot
-read such a line. Tabs and line breaks cannot stand in an id.
+An id that contains a space is written, and read, in a line whose columns are separated by tabs; trec_eval
+cannot read such a line. An id cannot contain tabs or line breaks.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _write_rows(file: TextIO, rows: Iterable[tuple[str, Iterable[tuple[str, floa
             if not math.isfinite(score):
                 raise OutputError(
                     f"document {shorten(doc_id)} has the score {score} for query {shorten(query_id)}",
-                    "scores must be finite numbers; check where this one comes from",
+                    "scores must be finite numbers",
                 )
             columns = (clean(query_id), "Q0", clean(doc_id), str(rank), repr(score), tag)
             file.write(("\t" if " " in query_id or " " in doc_id else " ").join(columns) + "\n")

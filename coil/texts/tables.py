@@ -1,8 +1,8 @@
-"""Tables that a program has in memory: their rows as records.
+"""Tables in memory: their rows as records.
 
-pandas and polars DataFrames, pyarrow Tables, RecordBatches and readers of them, and `datasets.Dataset`s. They
-are known by the names of their classes, so none of these packages is imported here. A pandas index that has a
-name is a column, too; missing values are None.
+pandas and polars DataFrames; pyarrow Tables, RecordBatches and their readers; and `datasets.Dataset`s. They
+are recognized by their class names, so none of these packages is imported here. A named pandas index is a
+column as well; missing values are None.
 """
 
 from __future__ import annotations
@@ -98,10 +98,10 @@ def _refuse(remedy: str) -> Callable[[Any], Table]:
 
 _KINDS: dict[tuple[str, str], Callable[[Any], Table]] = {
     ("pandas", "DataFrame"): _pandas,
-    ("pandas", "Series"): _refuse("give a DataFrame, such as series.to_frame()"),
+    ("pandas", "Series"): _refuse("pass a DataFrame, such as series.to_frame()"),
     ("polars", "DataFrame"): _polars,
-    ("polars", "LazyFrame"): _refuse("call its collect() first"),
-    ("polars", "Series"): _refuse("give a DataFrame, such as series.to_frame()"),
+    ("polars", "LazyFrame"): _refuse("call collect() first"),
+    ("polars", "Series"): _refuse("pass a DataFrame, such as series.to_frame()"),
     ("pyarrow", "Table"): _arrow,
     ("pyarrow", "RecordBatch"): _arrow,
     ("pyarrow", "RecordBatchReader"): _arrow_reader,

@@ -1,6 +1,6 @@
 """Thrift's compact protocol, as far as Parquet's footers and page headers need it.
 
-pyarrow tells of row groups, but not of pages, and asking it about a damaged column ends the process.
+pyarrow reports row groups but not pages, and reading a damaged column with it ends the process.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
         return _list(data, at, depth)
     if kind == 12:
         return read_struct(data, at, depth - 1)
-    raise ValueError(f"there is no kind {kind} of field")
+    raise ValueError(f"unknown field type {kind}")
 
 
 def _list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:

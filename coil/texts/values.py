@@ -1,4 +1,4 @@
-"""Document and Query: a text with an outside id."""
+"""Document and Query: a text with an external id."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Document:
-    """A text of the collection. `fields` keeps whatever else the source said about it."""
+    """A text of the collection. `fields` holds everything else that the source says about it."""
 
     doc_id: str
     text: str
@@ -22,16 +22,16 @@ class Document:
 
     @property
     def size(self) -> int:
-        """About how many characters its text and fields have."""
+        """The approximate number of characters in its text and fields."""
         others = (len(v) if isinstance(v, str) else len(repr(v)) for v in self.fields.values())
         return len(self.text) + sum(others)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the text has nothing but white space and characters that cannot be seen.
+        """Whether the text has only white space and invisible characters.
 
         Such a document shares no word with any query, but it has a sentence vector and could be a hit, even
-        the first one. No index takes it.
+        the first one. It is never indexed.
         """
         return all(unicodedata.category(char) in _INVISIBLE for char in self.text)
 
@@ -45,7 +45,7 @@ class Query:
 
 
 def field_of(fields: dict[str, Any], name: str) -> Any:
-    """The field of this name, None where there is none; dots in it may also lead to fields inside fields."""
+    """The field of this name, None if there is none; dots in the name may also lead to nested fields."""
     if name in fields:
         return fields[name]
     value: Any = fields
@@ -55,7 +55,7 @@ def field_of(fields: dict[str, Any], name: str) -> Any:
 
 
 def clean(text: str) -> str:
-    """Replace lone surrogates, which are what Python makes of invalid UTF-8, by U+FFFD, one for one.
+    """Replace lone surrogates, which Python creates from invalid UTF-8, with U+FFFD, one for one.
 
     The length in characters does not change, so character spans stay valid for the original text.
     """
@@ -63,5 +63,5 @@ def clean(text: str) -> str:
 
 
 def id_size(doc_id: str) -> int:
-    """The bytes of an id; a lone surrogate counts as what it is replaced by."""
+    """The size of an id in bytes; a lone surrogate counts as its replacement."""
     return len(doc_id.encode("utf-8", errors="surrogatepass"))

@@ -1,9 +1,9 @@
-"""Chunks: a text that is too long for the model, cut into parts that are not.
+"""Chunks: splits a text that is too long for the model.
 
-A chunk ends before a heading if there is one in the second half of what the model takes, else at the last
-paragraph there, else at the last sentence, else between two words. A chunk that ends with a paragraph is
-followed by the next one without overlap: no passage is cut apart. Otherwise a quarter of it is repeated, from
-the start of a sentence where there is one. Together the chunks are all of the text.
+A chunk ends before a heading if there is one in the second half of the maximum length, otherwise after the
+last paragraph there, otherwise after the last sentence, otherwise between two words. If a chunk ends with a
+paragraph, the next one does not overlap it: no passage is split. Otherwise a quarter of it is repeated, from
+the start of a sentence if there is one. Together, the chunks cover the whole text.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Context: the title, file name and headings of a document, which every row of it is encoded with.
+"""Context: the title, path and headings of a document, with which each of its rows is encoded.
 
-A row is a span of the document's text. What the model reads is the context, a line feed, and the span:
+A row is a span of the document's text. The model reads the context, a line feed, and the span:
 
     git › Branches › Deleting a branch
     Use the option -d ...
 
-The context has the path of the file (unless the title has the words of its name), the title, the headings
-that the span is below, and the words of the front matter of a Markdown file; not what the span has itself. It
-is made from the document alone, so that writer, explanation and reranker always agree on it.
+The context consists of the path of the file (unless the title contains the words of its name), the title, the
+headings above the span, and the words of a Markdown file's front matter, except for what the span itself
+contains. It is computed from the document alone, so that writer, explanation and reranker always agree on it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The list key: which inverted list a token belongs to, as a text that names the list.
+"""The list key: a text that identifies the inverted list of a token.
 
-By wordpiece, the key is the entry of the vocabulary. By word, one mention is a whole word as the tokenizer's
-pre-tokenizer finds it, and the key is its English stem. That vocabulary is open: a word that the model has
-never seen has a list of its own, and matches only itself.
+For word pieces, the key is the vocabulary entry. For words, a mention is a whole word as found by the
+tokenizer's pre-tokenizer, and the key is its English stem. This vocabulary is open: a word that the model has
+never seen has its own list and matches only itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JSON files of a model folder, read without trust: whatever is wrong with one is a ModelError."""
+"""Reads the JSON files of a model folder as untrusted input: whatever is wrong with one is a ModelError."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from coil.errors import MissingModelFile, ModelError
 
 LARGEST = 256 << 20  # bytes; a tokenizer of a million tokens has 50 MB
-COPY = "copy the whole model folder again"
+COPY = "copy the complete model folder again"
 
 
 def check_file(path: Path, remedy: str = COPY, largest: int | None = None) -> None:
@@ -35,5 +35,5 @@ def read_json(path: Path, remedy: str = COPY) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ModelError(f"{path} is not valid JSON: {str(error)[:200]}", remedy) from error
     if not isinstance(value, dict):
-        raise ModelError(f"{path} holds a {type(value).__name__}; expected a JSON object", remedy)
+        raise ModelError(f"{path} contains a {type(value).__name__}; expected a JSON object", remedy)
     return value

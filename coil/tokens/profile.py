@@ -15,7 +15,7 @@ Unlisted = Literal["nothing", "stopwords"]
 Weight = Literal["one", "bm25"]
 GammaRule = Literal["constant", "root"]
 By = Literal["coil", "tokens", "bm25", "dense", "hybrid"]
-HYBRID_GAMMA = 8.0  # of BM25 + γ·√n·cosine, where the profile has no such rule of its own
+HYBRID_GAMMA = 8.0  # of BM25 + γ·√(n − ¾)·cosine, where the profile has no such rule of its own
 _CHOICES: dict[str, tuple[str, ...]] = {
     "list_key": get_args(ListKeyKind),
     "unlisted": get_args(Unlisted),
@@ -31,12 +31,13 @@ class ScoringProfile:
 
         s(q, d) = Σ_i w_i · (α + β · max_j v_i·v_j)⁺ + γ(q) · v_cls^q · v_cls^d
 
-    `weight`: w_i is 1 ("one", the paper) or BM25's weight of the word in the collection ("bm25", with `k1`
-    and `b`). `gamma_rule`: γ(q) is `gamma` ("constant"), or `gamma`·√n ("root") with n listed words of the
-    query, at least 1. `floor`: each query token's part is floored at 0, as in the authors' release; False is
-    eq. 4 to the letter. `list_key`: "wordpiece" gives each vocabulary entry its own list, "word" each English
-    stem of a whole word. `unlisted`: "nothing" gives every token a list; "stopwords" leaves out stop words
-    and punctuation. Lengths count the special tokens that the language model adds.
+    `weight`: w_i is 1 ("one", the paper) or the BM25 weight of the word in the collection ("bm25", with `k1`
+    and `b`). `gamma_rule`: γ(q) is `gamma` ("constant") or `gamma`·√(n − ¾) ("root"), where n ≥ 1 is the
+    number of listed query words. `floor`: the contribution of each query token is floored at 0, as in the
+    authors' release; False is eq. 4 to the letter. `list_key`: "wordpiece" gives each vocabulary entry its
+    own list, "word" each English stem of a whole word. `unlisted`: "nothing" gives every token a list;
+    "stopwords" excludes stop words and punctuation. Lengths include the special tokens that the language
+    model adds.
     """
 
     floor: bool = True
@@ -61,11 +62,11 @@ class ScoringProfile:
         for name in _NUMBERS:
             value = getattr(self, name)
             if not (math.isfinite(value) and 0.0 <= value <= 1e6):
-                raise OptionMismatch(f"{name} is {value!r}; it must be from 0 to 1,000,000")
+                raise OptionMismatch(f"{name} is {value!r}; expected a number from 0 to 1,000,000")
         if self.b > 1.0:
-            raise OptionMismatch(f"b is {self.b!r}; it must be from 0 to 1")
+            raise OptionMismatch(f"b is {self.b!r}; expected a number from 0 to 1")
         if self.weight == "bm25" and not self.floor:
-            raise OptionMismatch("the weight 'bm25' needs the floor at 0", "set floor to true")
+            raise OptionMismatch("the weight 'bm25' requires floor", "set floor to true")
         lengths = (self.query_length, self.document_length)
         if min(lengths) < 3 or max(lengths) > LONGEST:
             raise OptionMismatch(
@@ -74,7 +75,7 @@ class ScoringProfile:
 
     @property
     def uses_lists(self) -> bool:
-        """Whether the token part can add anything."""
+        """Whether the token part can contribute."""
         return self.alpha > 0.0 or self.beta > 0.0
 
     @property
@@ -84,10 +85,10 @@ class ScoringProfile:
 
     def gamma_of(self, n_listed: int) -> float:
         """γ(q) for a query with this many listed words."""
-        return self.gamma * math.sqrt(max(n_listed, 1)) if self.gamma_rule == "root" else self.gamma
+        return self.gamma * math.sqrt(max(n_listed, 1) - 0.75) if self.gamma_rule == "root" else self.gamma
 
     def answering(self, by: By) -> ScoringProfile:
-        """The same equation with the constants of another system: one index answers as any of them."""
+        """The same equation with the constants of another scoring system; one index serves all of them."""
         check_by(by)
         if by == "coil":
             return self
@@ -113,7 +114,7 @@ class ScoringProfile:
             odd = sorted(set(value) ^ known) if isinstance(value, dict) else ["all"]
             raise OptionMismatch(
                 f"{where}: the scoring profile has missing or unknown fields: {', '.join(odd)}",
-                "the model was made by another version of coil-ir; install that version or train anew",
+                "the model is from another version of coil-ir; install that version or retrain the model",
             )
         lengths = (value["query_length"], value["document_length"])
         if any(type(length) is not int for length in lengths) or type(value["floor"]) is not bool:
@@ -131,7 +132,7 @@ class ScoringProfile:
 
 
 PAPER = ScoringProfile(query_length=16, document_length=512)
-"""The paper's choices, with the authors' floor at 0 and query length."""
+"""The paper's settings, with the floor at 0 and the query length of the authors' release."""
 
 WORDS = ScoringProfile(
     list_key="word",
@@ -142,11 +143,11 @@ WORDS = ScoringProfile(
     gamma=8.0,
     gamma_rule="root",
 )
-"""The default: whole words, weighed by the collection's own statistics, beside a sentence vector."""
+"""The default: whole words, weighted by the collection's statistics, and a sentence vector."""
 
 
 def check_by(by: object) -> By:
-    """The name of a system that answers."""
+    """Validate the name of a scoring system."""
     if not isinstance(by, str) or by not in get_args(By):
         raise OptionMismatch(f"by is {show(by)}; it must be one of {', '.join(get_args(By))}")
     return cast(By, by)

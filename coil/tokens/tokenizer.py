@@ -1,4 +1,4 @@
-"""Text → tokens with character spans, through the `tokenizers` library alone."""
+"""Text → tokens with character spans, using only the `tokenizers` library."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GoOn = Callable[[], object]
 """Called before each part of long work; what it raises ends the work."""
 _SPACE = re.compile(r"\s")
 _UNUSED = 1000  # ids that no token has, at most, beside as many as there are tokens
-_REMEDY = "put back the tokenizer that the model was trained with"
+_REMEDY = "restore the tokenizer that the model was trained with"
 
 
 @dataclass(frozen=True)
@@ -70,17 +70,19 @@ class Tokenizer:
         if not bare or start < 0:
             raise TokenizerMismatch(f"{where}: the tokenizer has no token for the letter 'a'", _REMEDY)
         if largest >= 2 * size + _UNUSED:
-            raise TokenizerMismatch(f"{where}: {size:,} tokens, but one has the id {largest:,}", _REMEDY)
+            raise TokenizerMismatch(
+                f"{where}: the vocabulary has {size:,} tokens, but one has the id {largest:,}", _REMEDY
+            )
         if max(full) > largest:
             raise TokenizerMismatch(
-                f"{where}: a special token has the id {max(full):,}, which the vocabulary does not have",
+                f"{where}: a special token has the id {max(full):,}, which is not in the vocabulary",
                 _REMEDY,
             )
         self.prefix: tuple[int, ...] = tuple(full[:start])
         self.suffix: tuple[int, ...] = tuple(full[start + len(bare) :])
         if not self.prefix:
             raise TokenizerMismatch(
-                f"{where}: the tokenizer puts no [CLS]-like token before a text",
+                f"{where}: the tokenizer adds no [CLS]-like token before a text",
                 "use the tokenizer of an encoder model (BERT, RoBERTa, MPNet, DistilBERT)",
             )
 
@@ -221,5 +223,5 @@ def _named(where: str) -> Iterator[None]:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             raise TokenizerMismatch(
-                f"{where} does not work as a tokenizer: {str(error)[:200]}", _REMEDY
+                f"{where} is not a usable tokenizer: {str(error)[:200]}", _REMEDY
             ) from error

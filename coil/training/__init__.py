@@ -1,1 +1,1 @@
-"""Training: negatives, batches, the loss of the paper and what may stand beside it."""
+"""Training: negatives, batches, the paper's loss and optional further terms."""

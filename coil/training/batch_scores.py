@@ -2,7 +2,7 @@
 
     s(q, d) = Σ_i w_i · (α + β · max_j v_i·v_j)⁺ + γ(q) · v_cls^q · v_cls^d
 
-Only mentions of one list meet, so the products are computed for those pairs alone: a join on the list,
+Only mentions in the same list can match, so products are computed for those pairs alone: a join on the list,
 not a matrix over all tokens.
 """
 
@@ -68,7 +68,7 @@ class BatchEquation:
             assert passages.sentences is not None
             sentences = gamma * (queries.sentences @ passages.sentences.T)
             if self._profile.gamma_rule == "root":
-                sentences = queries.lengths.clamp_min(1).sqrt()[:, None] * sentences
+                sentences = (queries.lengths.clamp_min(1) - 0.75).sqrt()[:, None] * sentences
         return BatchScores(tokens, sentences)
 
     def _token_scores(

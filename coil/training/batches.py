@@ -1,7 +1,7 @@
 """Batches: the texts of one training step, a pure function of the data, the recipe and the step number.
 
-Because nothing is carried from step to step, a resumed run and every process of a distributed one see the
-same batches as an uninterrupted single one.
+Because no state is carried from step to step, a resumed run and every process of a distributed run see the
+same batches as an uninterrupted run in one process.
 """
 
 from __future__ import annotations

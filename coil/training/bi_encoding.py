@@ -30,7 +30,7 @@ class BiEncoding:
         options, processes = setting.options, setting.processes
         self.model, self._setting = model, setting
         if "principal" in (options.sentence_init, options.token_init) and not is_second_round(setting.base):
-            setting.tell("finding the principal directions of texts and words")
+            setting.tell("computing the principal directions of texts and words")
             start_at_principal_directions(model, setting.data, options, setting.tokenizer, processes.device)
         processes.start_equal(model)
         statistics = setting.data.statistics.to(processes.device)

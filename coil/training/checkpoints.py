@@ -1,4 +1,4 @@
-"""Checkpoints: weights, optimiser and step, so that a killed run goes on as if nothing had happened."""
+"""Checkpoints: weights, optimizer and step, so that a killed run continues with the same result."""
 
 from __future__ import annotations
 
@@ -65,20 +65,20 @@ def load_checkpoint(
         moments = load_file(path / "optimizer.safetensors")
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{path} is damaged: {error}", "delete that folder and resume from the one before"
+            f"{path} is damaged: {error}", "delete this folder to resume from the previous checkpoint"
         ) from error
     # An option that is newer than the checkpoint was off then, as it is by default.
     saved, now = {**TrainingOptions().to_json(), **state["options"]}, options.to_json()
     changed = sorted(name for name in now if saved.get(name) != now[name])
     if changed:
-        shown = ", ".join(f"{name} was {saved.get(name)} and is {now[name]}" for name in changed)
+        shown = ", ".join(f"{name} was {saved.get(name)}, now {now[name]}" for name in changed)
         raise OptionMismatch(
-            f"{path} was made with other options: {shown}", "resume with the options of the first start"
+            f"{path} was saved with different options: {shown}", "resume with the original options"
         )
     if state["sources"] != sources:
         raise OptionMismatch(
-            f"{path} was made from other pairs, negatives, teacher scores or another base model",
-            "resume with the files of the first start",
+            f"{path} was saved with different pairs, negatives, teacher scores or a different base model",
+            "resume with the original files",
         )
     model.load_state_dict(weights)
     per_parameter: dict[int, dict[str, torch.Tensor]] = {}

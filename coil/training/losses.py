@@ -1,4 +1,4 @@
-"""The losses: the paper's contrast, and the terms that may stand beside it. Each is a mean over queries."""
+"""The losses: the paper's contrastive loss and optional further terms. Each is a mean over queries."""
 
 from __future__ import annotations
 

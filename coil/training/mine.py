@@ -1,6 +1,7 @@
-"""Mining: for each query, passages that look right and are not its positives.
+"""Mining: for each query, passages that look relevant but are not its positives.
 
-Three ways to find them: BM25 (the paper's), another system's run, or a trained COIL for a second round.
+There are three ways to find them: BM25 (as in the paper), another system's run, or a trained COIL model for a
+second round.
 """
 
 from __future__ import annotations
@@ -80,14 +81,14 @@ def mine_run(files: Sequence[Path], out: Path, run: Path, mining: Mining, corpus
         for query_name, ranked in read_run(run).items():
             if query_name not in places.query_at:
                 raise InputError(
-                    f"{run} has the query {query_name!r}, which is no place in the pairs files",
+                    f"{run} has the query {query_name!r}, which is not a place in the pairs files",
                     "search the collection that `coil mine --collection DIR` writes: its ids are places",
                 )
             unknown = next((name for name in ranked if name not in places.passage_at), None)
             if unknown is not None:
                 raise InputError(
                     f"{run} has the document {unknown!r}, which is neither a place nor in the corpus",
-                    "give the collection that the run was made on with --corpus",
+                    "pass the collection that the run was made from with --corpus",
                 )
             best = [places.passage_at[name] for name in ranked]
             query = places.query_at[query_name]
@@ -116,7 +117,7 @@ def write_collection(files: Sequence[Path], folder: Path) -> None:
             for query, passage in sorted({(q, p) for _, q, p in places.pairs}):
                 file.write(f"{first_query[query]}\t{names[passage]}\t1\n")
     except OSError as error:
-        raise OutputError(f"{folder} cannot be written: {error.strerror}", "give another folder") from error
+        raise OutputError(f"{folder} cannot be written: {error.strerror}", "choose another folder") from error
 
 
 def rank_with_bm25(
@@ -217,7 +218,7 @@ def _write(
     """Sample and write; the file appears only when it is whole."""
     first_query = {number: name for name, number in reversed(places.query_at.items())}
     if out.is_dir():
-        raise OutputError(f"{out} is a folder, a file was expected", "give a file name with --out")
+        raise OutputError(f"{out} is a folder; expected a file", "pass a file name with --out")
     partial = out.with_name(out.name + ".partial")
     written = 0
     try:
@@ -239,11 +240,11 @@ def _write(
                 file.write(json.dumps(line) + "\n")
                 written += 1
         if not written:
-            raise InputError("no query got a negative", "give more pairs, or look deeper with --depth")
+            raise InputError("no negatives were found", "use more pairs, or a larger --depth")
         os.replace(partial, out)
     except OSError as error:
         raise OutputError(
-            f"{out} cannot be written: {error.strerror}", "give another file with --out"
+            f"{out} cannot be written: {error.strerror}", "choose another file with --out"
         ) from error
     finally:
         partial.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""TrainingOptions: one value that holds a whole recipe, saved beside the model it produced."""
+"""TrainingOptions: a complete recipe, saved next to the model it produced."""
 
 from __future__ import annotations
 
@@ -24,94 +24,107 @@ def _option(default: Any, help_text: str) -> Any:
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """The defaults are the paper's recipe: what goes beyond it is off."""
+    """The defaults are the paper's recipe; extensions are off."""
 
     # The model
     kind: Kind = _option(
         "coil",
         "What is trained: COIL (and dense retrievers and term weights), or a system to compare it with.",
     )
-    n_t: int = _option(32, "Width of the token vectors; 0 trains a dense retriever.")
-    n_c: int = _option(768, "Width of the sentence vector; 0 trains COIL-tok.")
-    pooling: Pooling = _option("cls", "Where the sentence vector comes from.")
+    n_t: int = _option(32, "Dimensions of the token vectors; 0 trains a dense retriever.")
+    n_c: int = _option(768, "Dimensions of the sentence vector; 0 trains COIL-tok.")
+    pooling: Pooling = _option("cls", "How the sentence vector is pooled.")
     sentence_norm: SentenceNorm = _option(
-        "none", "LayerNorm on the sentence vector, or unit length before its projection."
+        "none",
+        "LayerNorm after the sentence projection (layer), or unit length before it (unit).",
     )
     non_negative: bool = _option(False, "Floor token vectors at 0; with --n-t 1 they are term weights.")
     list_key: ListKeyKind = _option("wordpiece", "Which tokens share an inverted list.")
-    unlisted: Unlisted = _option("nothing", "Which tokens get no list.")
-    floor: bool = _option(True, "Floor each query token's part at 0.")
+    unlisted: Unlisted = _option("nothing", "Which tokens have no list.")
+    floor: bool = _option(True, "Floor the contribution of each query token at 0.")
     weight: Weight = _option(
-        "one", "What a match counts: 1, or BM25's weight of the word; with 'bm25', α, β and γ are learned."
+        "one", "Weight of a match: 1 or the BM25 weight of the word; with 'bm25', α, β and γ are learned."
     )
-    alpha: float = _option(0.0, "α: what a match is worth whatever its context.")
-    beta: float = _option(1.0, "β: what the product of the token vectors is worth.")
-    gamma: float = _option(1.0, "γ: what the product of the sentence vectors is worth.")
-    gamma_rule: GammaRule = _option("constant", "γ as it is, or times the root of the query's listed words.")
-    k1: float = _option(0.9, "BM25's constant for repeated words, with --weight bm25.")
-    b: float = _option(0.4, "BM25's constant for the length of a passage, with --weight bm25.")
+    alpha: float = _option(0.0, "α: weight of a match regardless of its context.")
+    beta: float = _option(1.0, "β: weight of the product of the token vectors.")
+    gamma: float = _option(1.0, "γ: weight of the product of the sentence vectors.")
+    gamma_rule: GammaRule = _option(
+        "constant", "Use γ unchanged (constant), or times √(n − ¾) for n listed query words (root)."
+    )
+    k1: float = _option(0.9, "BM25 constant for term frequency, with --weight bm25.")
+    b: float = _option(0.4, "BM25 constant for passage length, with --weight bm25.")
     fill: int = _option(
         32, "With --kind colbert: tokens to which shorter queries are filled up with mask tokens; 0 does not."
     )
-    query_length: int = _option(16, "Tokens kept of a query when the model is used.")
-    document_length: int = _option(512, "Tokens kept of a document when the model is used.")
+    query_length: int = _option(16, "Maximum query length in tokens when the model is used.")
+    document_length: int = _option(512, "Maximum document length in tokens when the model is used.")
     # The optimiser
-    queries: int = _option(8, "Queries in a batch, over all processes together.")
-    hard_negatives: int = _option(7, "Hard negatives of each query in a batch.")
-    epochs: float = _option(
-        5.0, "Passes over the pairs, unless --steps is given; 0 writes the model as it starts."
-    )
-    steps: int = _option(0, "Number of batches; 0 counts epochs instead.")
+    queries: int = _option(8, "Queries per batch, in total over all processes.")
+    hard_negatives: int = _option(7, "Hard negatives per query in a batch.")
+    epochs: float = _option(5.0, "Passes over the pairs, unless --steps is given; 0 saves the initial model.")
+    steps: int = _option(0, "Number of batches; 0 uses --epochs instead.")
     lr: float = _option(3e-6, "Learning rate of the language model.")
-    head_lr: float = _option(0.0, "Learning rate of the projections; 0 takes --lr.")
-    factor_lr: float = _option(0.0, "Learning rate of the logarithms of α, β and γ; 0 takes --head-lr.")
-    warmup: float = _option(0.1, "Share of the steps in which the rate rises from 0; then it falls linearly.")
-    weight_decay: float = _option(0.0, "AdamW's weight decay, not applied to biases and norms.")
-    clip: float = _option(1.0, "Largest norm of the gradient; 0 does not clip.")
-    freeze: Freeze = _option("nothing", "Which part of the language model does not change.")
-    freeze_sentence: bool = _option(False, "Leave the sentence projection as it starts.")
+    head_lr: float = _option(0.0, "Learning rate of the projections; 0 uses --lr.")
+    factor_lr: float = _option(0.0, "Learning rate of the logarithms of α, β and γ; 0 uses --head-lr.")
+    warmup: float = _option(0.1, "Share of the steps for linear warm-up; the rate then decays linearly.")
+    weight_decay: float = _option(0.0, "Weight decay of AdamW, not applied to biases and norms.")
+    clip: float = _option(1.0, "Maximum norm of the gradient; 0 disables clipping.")
+    freeze: Freeze = _option("nothing", "Which part of the language model is frozen.")
+    freeze_sentence: bool = _option(False, "Freeze the sentence projection.")
     sentence_init: Init = _option(
-        "random", "'principal' starts the sentence projection at the principal directions of the texts."
+        "random",
+        "'principal' initializes the sentence projection with the principal directions of the texts.",
     )
     token_init: Init = _option(
-        "random", "'principal' starts the token projection at the principal directions of words in context."
+        "random",
+        "'principal' initializes the token projection with the principal directions of words in context.",
     )
-    dropout: float = _option(-1.0, "Dropout of the language model while training; -1 keeps its own setting.")
+    dropout: float = _option(-1.0, "Dropout of the language model during training; -1 keeps its own setting.")
     # The batches
-    train_query_length: int = _option(0, "Tokens kept of a query while training; 0 takes --query-length.")
+    train_query_length: int = _option(
+        0, "Maximum query length in tokens during training; 0 uses --query-length."
+    )
     train_document_length: int = _option(
-        0, "Tokens kept of a passage while training; 0 takes --document-length."
+        0, "Maximum passage length in tokens during training; 0 uses --document-length."
     )
     one_source: bool = _option(False, "Draw all pairs of a batch from one pairs file.")
-    source_power: float = _option(1.0, "With --one-source: draw a file with probability size ** POWER.")
-    spans: float = _option(0.0, "Share of the queries replaced by a span of their passage.")
-    span_titles: float = _option(0.5, "Share of span examples whose passages start with their pair's query.")
-    span_cut: float = _option(0.9, "Share of span examples in which the span is cut out of its passage.")
+    source_power: float = _option(
+        1.0, "With --one-source: draw a file with probability proportional to size ** POWER."
+    )
+    spans: float = _option(0.0, "Share of queries replaced with a span of their passage.")
+    span_titles: float = _option(
+        0.5, "Share of span examples whose passage starts with the query of its pair."
+    )
+    span_cut: float = _option(0.9, "Share of span examples in which the span is removed from its passage.")
     micro_batch_tokens: int = _option(
-        16_384, "Tokens (with padding) that go through the language model at a time."
+        16_384, "Tokens (including padding) that the language model processes at a time."
     )
     # The loss
-    keep: float = _option(0.0, "Weight of the term that keeps the sentence vector near the starting model's.")
+    keep: float = _option(
+        0.0, "Weight of the term that keeps the sentence vector near that of the starting model."
+    )
     keep_tokens: float = _option(
-        0.0, "Weight of the term that keeps the token vectors near the starting model's."
+        0.0, "Weight of the term that keeps the token vectors near those of the starting model."
     )
     teacher: Teacher = _option(
-        "none", "Who gives the soft labels: 'hybrid' is starting model + BM25 in the batch."
+        "none", "Source of the soft labels; 'hybrid' is the starting model plus BM25, within the batch."
     )
     teacher_weight: float = _option(1.0, "Weight of the KL term to the teacher.")
-    teacher_dense: float = _option(0.7, "With 'hybrid': share of the starting model against BM25.")
+    teacher_dense: float = _option(0.7, "With 'hybrid': weight of the starting model; the rest is BM25.")
     teacher_scale: float = _option(1.0, "Factor on the teacher's scores before the softmax.")
-    contrast: float = _option(1.0, "Weight of the paper's loss.")
+    contrast: float = _option(1.0, "Weight of the paper's contrastive loss.")
     token_only: float = _option(0.0, "Weight of the same loss on the token part alone.")
     # The rest
-    seed: int = _option(13, "Seed of everything random.")
+    seed: int = _option(13, "Random seed.")
     bf16: bool = _option(True, "On a GPU: run the language model in bfloat16, with weights kept in fp32.")
-    validation_queries: int = _option(512, "Queries held out of training to validate on.")
-    validation_passages: int = _option(8192, "Passages that the held-out queries are searched in, at most.")
+    validation_queries: int = _option(512, "Number of queries held out for validation.")
+    validation_passages: int = _option(
+        8192, "Maximum number of passages to search with the held-out queries."
+    )
     validate_every: int = _option(500, "Steps between validations; 0 validates only at the end.")
-    checkpoint_every: int = _option(500, "Steps between checkpoints; 0 makes none.")
+    checkpoint_every: int = _option(500, "Steps between checkpoints; 0 disables them.")
     average: float = _option(
-        0.0, "Share of the starting weights in the language model that is saved: 0.5 is the mean of both."
+        0.0, "Share of the starting weights in the saved language model; 0.5 is the mean of both."
     )
     half: bool = _option(False, "Store the trained language model in fp16.")
 
@@ -121,26 +134,26 @@ class TrainingOptions:
             raise OptionMismatch("queries and micro_batch_tokens must be at least 1")
         for name in ("spans", "span_titles", "span_cut", "teacher_dense", "warmup", "average"):
             if getattr(self, name) > 1.0:
-                raise OptionMismatch(f"{name} is {getattr(self, name)}; it is a share between 0 and 1")
+                raise OptionMismatch(f"{name} is {getattr(self, name)}; expected a share between 0 and 1")
         if self.dropout >= 1.0:
-            raise OptionMismatch(f"dropout is {self.dropout}; it is a share below 1")
+            raise OptionMismatch(f"dropout is {self.dropout}; expected a share below 1")
         if not (self.contrast or self.token_only or (self.teacher != "none" and self.teacher_weight)):
-            raise OptionMismatch("there is nothing to learn from", "give --contrast or --teacher a weight")
+            raise OptionMismatch(
+                "all loss weights are 0", "set --contrast or --token-only above 0, or use --teacher"
+            )
         self._check_kind()
         _ = self.config  # which has checks of its own
         if not ((self.n_t and self.beta) or self.alpha or (self.n_c and self.gamma)):
             raise OptionMismatch(
-                "there is no part of the score: alpha, beta and gamma are 0, or have no vectors",
+                "the score has no parts: alpha, beta and gamma are 0 or have no vectors",
                 "set --alpha, --beta or --gamma above 0",
             )
         if self.n_c == 0 and self.keep:
-            raise OptionMismatch("a model without a sentence vector (n_c = 0) cannot keep it", "set --keep 0")
+            raise OptionMismatch("--keep requires a sentence vector, but n_c is 0", "set --keep 0")
         if self.n_t == 0 and self.keep_tokens:
-            raise OptionMismatch(
-                "a model without token vectors (n_t = 0) cannot keep them", "set --keep-tokens 0"
-            )
+            raise OptionMismatch("--keep-tokens requires token vectors, but n_t is 0", "set --keep-tokens 0")
         if self.token_only and not ((self.n_t or self.alpha) and self.n_c):
-            raise OptionMismatch("--token-only needs both parts of the score", "set --token-only 0")
+            raise OptionMismatch("--token-only requires both parts of the score", "set --token-only 0")
         if self.token_init == "principal" and self.non_negative:
             raise OptionMismatch(
                 "principal directions point both ways, so half of what they give would be floored at 0",
@@ -148,7 +161,8 @@ class TrainingOptions:
             )
         if self.sentence_init == "principal" and self.sentence_norm == "layer":
             raise OptionMismatch(
-                "a LayerNorm undoes the principal directions", "use --sentence-norm unit or none"
+                "--sentence-norm layer would undo --sentence-init principal",
+                "use --sentence-norm unit or none",
             )
 
     def _check_kind(self) -> None:
@@ -172,7 +186,7 @@ class TrainingOptions:
             )
 
     def _check_values(self) -> None:
-        """Each value has its type, is one of its choices, and is not negative (dropout may be -1)."""
+        """Check that each value has its type, is one of its choices and not negative (dropout may be -1)."""
         kinds = get_type_hints(TrainingOptions)
         for option in fields(self):
             value, kind = getattr(self, option.name), kinds[option.name]
@@ -182,7 +196,7 @@ class TrainingOptions:
             if kind is float and isinstance(value, int) and not isinstance(value, bool):
                 value = float(value)
             if not choices and type(value) is not kind:
-                raise OptionMismatch(f"{option.name} is {value!r}, but {kind.__name__} was expected")
+                raise OptionMismatch(f"{option.name} is {value!r}; expected {kind.__name__}")
             if kind in (int, float) and not (value >= 0 or (option.name == "dropout" and value == -1)):
                 raise OptionMismatch(f"{option.name} is {value}; it must be 0 or more")
             if kind is float and value == float("inf"):
@@ -215,7 +229,7 @@ class TrainingOptions:
 
     @property
     def lengths(self) -> tuple[int, int]:
-        """Tokens kept of a query and of a passage while training."""
+        """Maximum lengths of a query and a passage during training, in tokens."""
         return (
             self.train_query_length or self.query_length,
             self.train_document_length or self.document_length,
@@ -227,7 +241,7 @@ class TrainingOptions:
 
     @classmethod
     def from_json(cls, value: dict[str, Any], where: str) -> TrainingOptions:
-        """Read a recipe; an unknown name is an error, a missing one takes the paper's value."""
+        """Read a recipe; an unknown name is an error, and a missing one defaults to the paper's value."""
         unknown = sorted(set(value) - {f.name for f in fields(cls)})
         if unknown:
             raise OptionMismatch(f"{where} has options unknown to this version: {', '.join(unknown)}")

@@ -1,4 +1,4 @@
-"""Did training help? The held-out queries with the model as it started and as it ended, and what to try."""
+"""Did training help? Compares the held-out queries before and after training, and suggests what to try."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def judge(outcome: Outcome | None, options: TrainingOptions, pairs: int, negativ
     """What to tell at the end of a run over so many pairs, with or without hard negatives."""
     if outcome is None:
         return [
-            "no queries were held out, so whether training helped is unknown; a tenth of the queries can be "
-            "held out, up to --validation-queries"
+            "no queries were held out, so it is unknown whether training helped; set --validation-queries to "
+            "hold out up to a tenth of the queries"
         ]
     said = [str(outcome)]
     if not outcome.improved:
         said.append("training did NOT improve the held-out queries")
     if outcome.chance >= CHANCE:
         said.append(
-            "so small a difference may be chance: measure more queries that were not trained on, with "
+            "such a small difference may be due to chance: evaluate more held-out queries with "
             "`coil search --run` and `coil evaluate`"
         )
     if not outcome.improved:
-        said.append("keep the model that you started from, or try:")
+        said.append("keep the starting model, or try:")
         said += [f"  - {advice}" for advice in _advice(options, pairs, negatives)]
     return said
 
@@ -66,12 +66,14 @@ def _advice(options: TrainingOptions, pairs: int, negatives: bool) -> list[str]:
     found = []
     if not negatives:
         found.append("hard negatives: `coil mine --pairs ... --out FILE`, then --negatives FILE")
-    found.append(f"smaller steps: --lr {options.lr / 3:.1g} (it was {options.lr:g})")
+    found.append(f"a lower learning rate: --lr {options.lr / 3:.1g} (it was {options.lr:g})")
     if options.average < 0.5:
         found.append("--average 0.5, which keeps half of the starting weights")
     if pairs < FEW_PAIRS:
-        found.append(f"more pairs (there were {pairs:,}), or more passes over them with --epochs")
+        found.append(f"more pairs (there were {pairs:,}), or more epochs with --epochs")
     else:
         found.append("fewer steps: the model may have forgotten more than it learned")
-    found.append("a look at the pairs: every positive must answer its query, in the words of your documents")
+    found.append(
+        "checking the pairs: every positive must answer its query, in the language of your documents"
+    )
     return found

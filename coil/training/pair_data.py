@@ -1,7 +1,7 @@
-"""PairData: the training pairs as numbers: which query goes with which passage, and what is no negative.
+"""PairData: the training pairs as numbers: which query belongs to which passage, and what is not a negative.
 
-A passage or query is known by its text: equal texts are one. A place such as `faq:17` (line 17 of faq.jsonl)
-names the passage of that line in a negatives file.
+A passage or query is identified by its text: equal texts are one. A place such as `faq:17` (line 17 of
+faq.jsonl) identifies the passage of that line in a negatives file.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def number_pairs(
     digests: dict[str, str] = {}
     if any(str(path) == STANDARD_INPUT for path in files):
         raise InputError(
-            "pairs are read more than once, so they cannot come from standard input", "save them first"
+            "pairs are read more than once, so they cannot come from standard input",
+            "save them to a file first",
         )
     for path in files:
         first: Pair | None = None
@@ -127,8 +128,8 @@ def number_pairs(
                 first = pair
                 if pair.source in digests:
                     raise InputError(
-                        f"two pairs files are called {pair.source!r}",
-                        "rename one: the name tells the sources apart",
+                        f"two pairs files have the same name, {pair.source!r}",
+                        "rename one: file names identify sources",
                     )
                 digests[pair.source] = ""
             query, passage = queries.of(pair.query)[0], passages.of(pair.positive)[0]
@@ -137,7 +138,7 @@ def number_pairs(
             digest.update(f"{pair.query}\0{pair.positive}\0".encode("utf-8", "surrogatepass"))
         if first is None:
             raise InputError(
-                f"{path} holds no pairs", 'give lines such as {"query": "...", "positive": "..."}'
+                f"{path} contains no pairs", 'write lines such as {"query": "...", "positive": "..."}'
             )
         digests[first.source] = digest.hexdigest()
     of_corpus: list[int] = []
@@ -247,7 +248,7 @@ def read_negatives(path: Path, places: Places) -> Iterator[tuple[int, list[int]]
     for source, digest in places.digests.items():
         if source in mined and mined[source] != digest:
             raise InputError(
-                f"{path} was mined from another {source} than the pairs file given now",
+                f"{path} was mined from a different version of {source}",
                 "run `coil mine` again on these pairs",
             )
     others = set(mined) - set(places.digests)
@@ -274,7 +275,7 @@ def _mined(path: Path, lines: Iterator[tuple[int, Record]]) -> dict[str, str]:
     number, header = next(lines, (1, {}))
     mined = header.get("pairs", {})
     if header.get("format") != NEGATIVES_FORMAT or not isinstance(mined, dict):
-        raise BadLine(path, number, "not the first line of a negatives file", "make one with `coil mine`")
+        raise BadLine(path, number, "not the first line of a negatives file", "create one with `coil mine`")
     return mined
 
 
@@ -290,11 +291,11 @@ def _read_teacher(path: Path, places: Places) -> dict[int, tuple[NDArray[np.int6
                 path,
                 number,
                 f"unknown place or missing key {error}",
-                'a line is {"at": "faq:17", "scores": {"faq:17": 9.1, "faq:20": 3.2}}',
+                'write lines such as {"at": "faq:17", "scores": {"faq:17": 9.1, "faq:20": 3.2}}',
             ) from error
         scores[query] = (np.array(list(found), np.int64), np.array(list(found.values()), np.float32))
     if not scores:
-        raise InputError(f"{path} holds no teacher scores")
+        raise InputError(f"{path} contains no teacher scores")
     return scores
 
 

@@ -1,6 +1,6 @@
-"""Statistics of the training passages: what the equation's weights take from the collection.
+"""Statistics of the training passages, for the weights of the equation.
 
-Each pairs file is a collection of its own: a word may be rare in one and common in another.
+Each pairs file is a separate collection: a word may be rare in one and common in another.
 """
 
 from __future__ import annotations

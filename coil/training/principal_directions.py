@@ -1,4 +1,4 @@
-"""Principal directions: projections to start from that keep what the language model already knows."""
+"""Principal directions: initial projections that preserve what the language model already knows."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _leading(moment: Tensor, number: int, option: str) -> Tensor:
     width = len(moment)
     if number > width:
         raise OptionMismatch(
-            f"the language model is {width} wide, so it has only {width} principal directions, not {number}",
+            f"the language model has {width} dimensions, so {number} principal directions are not available",
             f"set --{option} to at most {width}",
         )
     directions: Tensor = torch.linalg.eigh(moment).eigenvectors.flip(1)[:, :number].T

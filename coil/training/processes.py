@@ -1,7 +1,8 @@
-"""Several processes, one batch: each encodes its share of the texts, all see all vectors.
+"""Several processes, one batch: each encodes its share of the texts, and all see all vectors.
 
-Every process computes the loss of the whole batch and the gradients of its own vectors; the gradients of
-the weights are then summed. So negatives cross devices, and the result is that of one process.
+Every process computes the loss of the whole batch and the gradients of its own vectors; the gradients of the
+weights are then summed. So negatives are shared across devices, and the result is the same as with one
+process.
 """
 
 from __future__ import annotations

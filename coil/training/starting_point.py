@@ -1,4 +1,4 @@
-"""The model before the first step: a base language model and projections to start from."""
+"""The model before the first step: a base language model with initial projections."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def load_tokenizer(base: Path) -> Tokenizer:
         return Tokenizer(fast.backend_tokenizer, str(base))
     except (OSError, ValueError, AttributeError) as error:
         raise MissingModelFile(
-            f"{base} has no tokenizer that can be read: {error}",
-            f"put the model's tokenizer.json into {base}",
+            f"{base} has no readable tokenizer: {error}",
+            f"copy the model's tokenizer.json to {base}",
         ) from error
 
 
@@ -56,7 +56,7 @@ def starting_model(base: Path, options: TrainingOptions, tokenizer: Tokenizer) -
     model = _MAKERS[options.kind](base, options, tokenizer)
     _freeze(model, options)
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise OptionMismatch("everything is frozen", "leave --freeze or --freeze-sentence out")
+        raise OptionMismatch("all parameters are frozen", "omit --freeze or --freeze-sentence")
     return model
 
 
@@ -117,8 +117,8 @@ def _check_same(saved: Shape, wanted: Shape, path: Path) -> None:
     pairs = ((f.name, getattr(saved, f.name), getattr(wanted, f.name)) for f in fields(saved))  # type: ignore[arg-type]
     different = [f"{name}={ours!r} instead of {theirs!r}" for name, theirs, ours in pairs if ours != theirs]
     raise OptionMismatch(
-        f"{path} describes another model; the options say {', '.join(different)}",
-        "give the options that the model was trained with, or start from its base model",
+        f"{path} describes a different model; the options set {', '.join(different)}",
+        "use the options that the model was trained with, or start from its base model",
     )
 
 

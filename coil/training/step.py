@@ -1,4 +1,4 @@
-"""One training step: encode the batch, compute the loss, send its gradient back."""
+"""One training step: encode the batch, compute the loss, propagate its gradient."""
 
 from __future__ import annotations
 

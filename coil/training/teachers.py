@@ -1,6 +1,6 @@
-"""Teachers inside the batch: the starting model's sentence similarity and BM25, summed as z-scores.
+"""Teachers within the batch: the starting model's sentence similarity and BM25, summed as z-scores.
 
-BM25 is the batch equation with other constants.
+BM25 is the batch equation with different constants.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""TokenStore: the tokens of many texts in memory-mapped files, so that they are not held in memory.
+"""TokenStore: the tokens of many texts in memory-mapped files, so that they do not take up memory.
 
-Beside each token stands the number of its list. Whatever is cut out of a text cuts both alike, so a part that
-begins in the middle of a word does not have that word's list.
+Each token is stored with the number of its list. Cutting a text cuts both alike, so a part that begins in the
+middle of a word does not have that word's list.
 """
 
 from __future__ import annotations

@@ -82,11 +82,11 @@ def train(
 ) -> TrainingReport:
     """Train a model. `say` hears what is going on; metrics go to OUT/metrics.jsonl."""
     if options.teacher == "file" and files.teacher is None:
-        raise OptionMismatch("the teacher is a file, but none is given", "add --teacher-scores FILE")
+        raise OptionMismatch("--teacher file requires a file of scores", "add --teacher-scores FILE")
     processes = Processes(device)
     if options.queries % processes.count:
         raise OptionMismatch(
-            f"{options.queries} queries cannot be shared evenly by {processes.count} processes",
+            f"{options.queries} queries cannot be divided evenly among {processes.count} processes",
             f"set --queries to a multiple of {processes.count}",
         )
     base = resolve_weights(files.base)
@@ -101,7 +101,7 @@ def train(
     data_folder = files.out / f"tokens-{processes.rank}"
     try:
         data = _load(files, base, tokenizer, options, processes, data_folder)
-        tell(f"{len(data.training):,} pairs to train on, {len(data.held_out):,} held out to validate")
+        tell(f"{len(data.training):,} training pairs, {len(data.held_out):,} held out for validation")
         model.to(processes.device)
         before = model.backbone_weights() if options.average else {}
         setting = Setting(options, processes, tokenizer, data, base, tell)
@@ -212,11 +212,12 @@ def _prepare(out: Path, resume: bool) -> None:
         probe.unlink()
     except OSError as error:
         raise OutputError(
-            f"{out} cannot be written: {error.strerror}", "give another folder with --out"
+            f"{out} cannot be written: {error.strerror}", "choose another folder with --out"
         ) from error
     if not resume and any(out.iterdir()):
         raise OutputError(
-            f"{out} is not empty", "go on with --resume, or give a new folder with --out; nothing was changed"
+            f"{out} is not empty",
+            "continue with --resume, or choose a new folder with --out; nothing was changed",
         )
 
 
@@ -284,7 +285,7 @@ class _Run:
         if not math.isfinite(parts["loss"]):
             raise TrainingDiverged(
                 f"the loss of step {step + 1} is {parts['loss']}",
-                "lower --lr and --head-lr and start anew, or go on from the last checkpoint with --resume",
+                "lower --lr and --head-lr and start over, or continue from the last checkpoint with --resume",
             )
         if self._options.clip:
             norm = torch.nn.utils.clip_grad_norm_(self._trained, self._options.clip)
@@ -311,7 +312,7 @@ class _Run:
     def _resume(self, folder: Path) -> int:
         path = latest_checkpoint(folder)
         if path is None:
-            self._tell(f"there is no checkpoint in {folder}: starting from the beginning")
+            self._tell(f"no checkpoint in {folder}; starting from the beginning")
             return 0
         return load_checkpoint(path, self._model, self._optimizer, self._options, self._sources)
 

@@ -1,1 +1,1 @@
-"""Vectors: a language model turns the tokens of a text into small vectors that know their context."""
+"""Vectors: a language model turns the tokens of a text into small vectors that depend on their context."""

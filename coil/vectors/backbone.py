@@ -15,7 +15,7 @@ from coil.errors import ModelError, WrongShape
 from coil.tokens.model_json import COPY, check_file, read_json
 from coil.vectors.model_files import BACKBONE_FILE, GET_WEIGHTS, HEADS_FILE, bundled_model
 
-_MISSING = "copy the whole model folder, or train the model again"
+_MISSING = "copy the complete model folder, or retrain the model"
 
 
 class BackboneModel(nn.Module):
@@ -77,7 +77,9 @@ def read_backbone_config(folder: Path) -> Any:
         # Not asked about, and never run: code that a folder brings along.
         return AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # each architecture checks its fields in its own way
-        raise ModelError(f"{path} describes no known language model: {str(error)[:300]}", COPY) from error
+        raise ModelError(
+            f"{path} does not describe a known language model: {str(error)[:300]}", COPY
+        ) from error
 
 
 def load_backbone(base: Path) -> nn.Module:
@@ -89,7 +91,7 @@ def load_backbone(base: Path) -> nn.Module:
         backbone: nn.Module = auto.from_config(config, trust_remote_code=False)
     except Exception as error:
         raise ModelError(
-            f"{base / 'config.json'} describes no language model that can be built: {str(error)[:300]}", COPY
+            f"{base / 'config.json'} does not describe a usable language model: {str(error)[:300]}", COPY
         ) from error
     load_weights(backbone, base / BACKBONE_FILE)
     return backbone.float()
@@ -109,7 +111,7 @@ def _check_size(config: Any, base: Path) -> None:
         raise WrongShape(f"{base / 'config.json'}: a size is not a number", COPY) from error
     if needed > path.stat().st_size:
         raise WrongShape(
-            f"{base / 'config.json'} asks for at least {needed:,} weights, but {path} has only "
+            f"{base / 'config.json'} requires at least {needed:,} weights, but {path} has only "
             f"{path.stat().st_size:,} bytes",
             "the weights and the configuration belong to different models",
         )
@@ -137,7 +139,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise ModelError(f"{path} is damaged: {str(error)[:200]}", COPY) from error
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
-            raise ModelError(f"{path}: the weight {name!r} has values that are not finite numbers", COPY)
+            raise ModelError(f"{path}: the weight {name!r} has NaN or infinite values", COPY)
     return tensors
 
 
@@ -146,9 +148,7 @@ def _check(
 ) -> None:
     for name, weight in wanted.items():
         if name not in stored:
-            raise WrongShape(
-                f"{path} has no weight {name!r}", "the model was saved incompletely; train it again"
-            )
+            raise WrongShape(f"{path} has no weight {name!r}", "the saved model is incomplete; retrain it")
         if stored[name].shape != weight.shape:
             raise WrongShape(
                 f"{path}: {name!r} has the shape {list(stored[name].shape)}; {config_file} and config.json "

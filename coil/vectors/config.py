@@ -1,4 +1,4 @@
-"""ModelConfig: the shape of a COIL model, saved as coil.json beside its weights."""
+"""ModelConfig: the shape of a COIL model, saved as coil.json next to its weights."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SentenceNorm = Literal["none", "layer", "unit"]
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What kind of COIL model this is.
+    """The shape of a COIL model.
 
-    `n_t`: width of the token vectors, 0 for a dense retriever. `n_c`: width of the sentence vector, 0 for
-    COIL-tok. `pooling`: the sentence vector comes from the first token ("cls", the paper) or the mean of
-    all. `sentence_norm`: "layer" puts a LayerNorm on the sentence vector ("when useful", section 4),
-    "unit" scales the pooled vector to length 1 before its projection. `non_negative`: token vectors are
-    floored at 0, so with n_t = 1 a token vector is a term weight.
+    `n_t`: dimensions of the token vectors, 0 for a dense retriever. `n_c`: dimensions of the sentence vector,
+    0 for COIL-tok. `pooling`: the sentence vector comes from the first token ("cls", the paper) or from the
+    mean of all tokens. `sentence_norm`: "layer" applies a LayerNorm to the sentence vector ("when useful",
+    section 4), "unit" scales the pooled vector to length 1 before its projection. `non_negative`:
+    token vectors are floored at 0; with n_t = 1 they are term weights.
     """
 
     n_t: int = 32
@@ -80,12 +80,12 @@ class ModelConfig:
 
     @classmethod
     def load(cls, folder: Path) -> ModelConfig:
-        """Read coil.json; anything missing or unknown is an error."""
+        """Read coil.json; a missing or unknown key is an error."""
         path = folder / CONFIG_FILE
         if not folder.is_dir() or not (path.exists() or path.is_symlink()):
             raise MissingModelFile(
                 f"{path} is missing: {folder} is not a COIL model",
-                "train a model with `coil train`, or name the folder of one",
+                "train a model with `coil train`, or pass a model folder",
             )
         value = read_json(path)
         expected = {"format", "n_t", "n_c", "pooling", "sentence_norm", "profile"}

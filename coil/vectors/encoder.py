@@ -1,4 +1,4 @@
-"""The Encoder: texts in, TokenVectors out, in input order, whatever the number of texts."""
+"""The Encoder: any number of texts in, TokenVectors out, in input order."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Encoder(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """A digest of everything that decides the vectors."""
+        """A digest of everything that determines the vectors."""
         ...
 
     def encode_queries(self, texts: Iterable[str]) -> Iterator[TokenVectors]:
@@ -59,12 +59,13 @@ class Encoder(Protocol):
         ...
 
     def sentence_terms(self, text: str) -> SentenceTerms | None:
-        """What each token adds to a document's sentence vector; None where the model does not tell."""
+        """The contribution of each token to a document's sentence vector; None if the model does not
+        support it."""
         ...
 
 
 class BatchEncoder(ABC):
-    """The part that all encoders share: windows of texts, batches of similar length, results in order."""
+    """What all encoders share: windows of texts, batches of similar length, results in order."""
 
     def __init__(self, files: ModelFiles, batch_tokens: int, bucketed: bool = True) -> None:
         self._files = files
@@ -89,7 +90,7 @@ class BatchEncoder(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """A digest of everything that decides the vectors."""
+        """A digest of everything that determines the vectors."""
 
     @abstractmethod
     def _forward(
@@ -110,10 +111,11 @@ class BatchEncoder(ABC):
         return None
 
     def sentence_terms(self, text: str) -> SentenceTerms | None:
-        """What each token adds to a document's sentence vector; None where the model does not tell.
+        """The contribution of each token to a document's sentence vector; None if the model does not support
+        it.
 
-        The vector is W·p + b with p the mean of the states h_j of n tokens, or that scaled to length 1. So a
-        token adds W·h_j / n, or W·h_j / (n·‖mean‖); b and the special tokens are the rest.
+        The vector is W·p + b, where p is the mean of the states h_j of n tokens, possibly scaled to length 1.
+        So a token contributes W·h_j / n, or W·h_j / (n·‖mean‖); b and the special tokens are the rest.
         """
         config = self.config
         if not config.n_c or config.pooling != "mean" or config.sentence_norm == "layer":
@@ -170,18 +172,18 @@ class BatchEncoder(ABC):
         """A damaged model may give anything."""
         if vectors is not None and vectors.shape != shape:
             raise WrongShape(
-                f"the model in {self._files.folder} gives vectors of shape {list(vectors.shape)}; "
+                f"the model in {self._files.folder} returns vectors of shape {list(vectors.shape)}; "
                 f"expected {list(shape)}",
                 COPY,
             )
         if vectors is not None and not np.isfinite(vectors).all():
             raise ModelError(
-                f"the model in {self._files.folder} gives vectors that are not finite numbers", COPY
+                f"the model in {self._files.folder} returns vectors with NaN or infinite values", COPY
             )
 
 
 def read_queries(encoder: Encoder, texts: Sequence[str]) -> list[TokenVectors]:
-    """The words of queries without vectors: what a search by counts needs. No language model is run."""
+    """The words of queries without vectors, for a search by counts. The language model is not run."""
     found = []
     for text, tokens in zip(
         texts, encoder.tokenizer.cut(texts, encoder.config.profile.query_length), strict=True
@@ -201,15 +203,15 @@ def read_queries(encoder: Encoder, texts: Sequence[str]) -> list[TokenVectors]:
 
 
 def padded_length(length: int, most: int) -> int:
-    """The length to which a text is filled up, whatever stands beside it in a batch.
+    """The length to which a text is padded, regardless of the other texts in its batch.
 
-    A multiple of eight, but never more than `most`, which is all that the language model has room for.
+    A multiple of eight, but never more than `most`, the maximum length of the language model.
     """
     return max(length, min(-(-length // LENGTH_STEP) * LENGTH_STEP, most))
 
 
 def pad(batch: Sequence[Tokens], width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The language model's input: ids [batch, width], filled up at the right, and the mask of real ones."""
+    """The input of the language model: ids [batch, width], padded on the right, and the attention mask."""
     input_ids = np.zeros((len(batch), width), dtype=np.int64)
     mask = np.zeros((len(batch), width), dtype=np.int64)
     for row, tokens in enumerate(batch):
@@ -219,7 +221,7 @@ def pad(batch: Sequence[Tokens], width: int) -> tuple[NDArray[np.int64], NDArray
 
 
 def windows(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Cut a stream of texts into windows bounded in number and in characters."""
+    """Split a stream of texts into windows of limited number and size."""
     stream = iter(texts)
     while window := list(islice(stream, 1)):
         characters = len(window[0])
@@ -233,10 +235,10 @@ def windows(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def equal_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Places of texts of one padded length each, at most `batch_tokens` together.
+    """Positions of texts that have the same padded length, up to `batch_tokens` together.
 
-    Hardly any work goes into padding, and because a text is never padded to its neighbours' length, its
-    vectors are the same alone and in any batch: an index does not depend on how it came to be.
+    There is hardly any padding. Because a text is never padded to the length of its neighbours, its vectors
+    are the same alone and in any batch: an index does not depend on how it was built.
     """
     for length, places in groupby(
         sorted(range(len(lengths)), key=lambda i: -lengths[i]), lengths.__getitem__
@@ -248,7 +250,8 @@ def equal_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[in
 
 
 def batches_in_order(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Places in the order given, padded size at most `batch_tokens` where a single text allows it."""
+    """Positions in the given order, with a padded size of up to `batch_tokens`, unless a single text
+    exceeds it."""
     batch: list[int] = []
     width = 0
     for place, length in enumerate(lengths):

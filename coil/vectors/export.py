@@ -1,6 +1,6 @@
-"""A trained model → its ONNX files: traced by PyTorch, fused, quantised, checked, then put in place.
+"""Exports a trained model to ONNX: traced by PyTorch, fused, quantized, checked, then saved.
 
-Importing this module needs the packages of the `train` extra, and says so where one is missing.
+Importing this module requires the packages of the `train` extra, and says so if one is missing.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def trace(model: CoilModel, files: ModelFiles) -> Any:
     size = sum(weight.numel() * 4 for weight in model.parameters())
     if size > MAX_BYTES:
         raise ModelError(
-            f"{files.folder} holds {size / 1e9:.1f} GB of weights, more than one ONNX file can carry",
+            f"{files.folder} has {size / 1e9:.1f} GB of weights, more than an ONNX file can hold",
             "use the PyTorch encoder for this model",
         )
     model = copy.deepcopy(model)  # what follows rewrites it; the check wants the one that was trained
@@ -356,12 +356,12 @@ def _compare(report: ExportedFile, path: Path, model: CoilModel, files: ModelFil
     good = max_error <= MAX_ERROR if exact else min(token_cosine, sentence_cosine) >= MIN_COSINE
     if not good:
         raise ModelError(
-            f"{report.path} would not match PyTorch: largest difference {max_error:.2g}, mean cosine "
-            f"{token_cosine:.4f} of tokens and {sentence_cosine:.4f} of sentences; needed is "
+            f"{report.path} does not match PyTorch: largest difference {max_error:.2g}, mean cosine "
+            f"{token_cosine:.4f} of tokens and {sentence_cosine:.4f} of sentences; required: "
             + (f"a difference of at most {MAX_ERROR:g}" if exact else f"a cosine of at least {MIN_COSINE}"),
             "report this with the model's config.json"
             if exact
-            else "make only the exact file with --precision fp32, or write it anyway with --no-check",
+            else "create only the exact file with --precision fp32, or skip this check with --no-check",
         )
     return ExportedFile(report.path, report.precision, report.bytes, max_error, token_cosine, sentence_cosine)
 
@@ -403,7 +403,7 @@ def _written(path: Path, data: bytes) -> Iterator[Path]:
     except OSError as error:
         raise OutputError(
             f"{path} cannot be written: {error.strerror or error}",
-            "copy the model folder to a place you may write to, and export there",
+            "copy the model folder to a writable location and export there",
         ) from error
     finally:
         with contextlib.suppress(OSError):

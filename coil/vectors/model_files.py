@@ -29,7 +29,7 @@ ONNX_FILES = {"fp32": "model.onnx", "int8": "model.int8.onnx"}
 DEFAULT = "default"  # the name of the bundled model
 # The package carries the bundled model for ONNX Runtime, the repository for PyTorch; both need these files.
 SHARED_FILES = (CONFIG_FILE, "config.json", HEADS_FILE, TOKENIZER_FILE)
-GET_WEIGHTS = "clone the repository of coil-ir and give the path of its folder models/default"
+GET_WEIGHTS = "clone the coil-ir repository and pass the path of its folder models/default"
 
 # These count positions from the padding id on, so the table has that many rows they never use.
 OFFSET_POSITIONS = {"roberta": 2, "xlm-roberta": 2, "camembert": 2, "mpnet": 2}
@@ -67,14 +67,14 @@ class ModelFiles:
     def sentence_projection(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """W [n_c, width] and b [n_c] of the sentence vector."""
         path = self.folder / HEADS_FILE
-        check_file(path, "copy the whole model folder, not only the ONNX file")
+        check_file(path, "copy the complete model folder, not only the ONNX file")
         try:
             heads = load_file(path)
             weight, bias = heads["cls_proj.weight"], heads["cls_proj.bias"]
         except Exception as error:  # SafetensorError, and what NumPy says about types that it does not have
             raise ModelError(f"{path} is damaged: {str(error)[:200]}", COPY) from error
         if weight.ndim != 2 or len(weight) != self.config.n_c or bias.shape != (self.config.n_c,):
-            raise WrongShape(f"{path}: the sentence projection is not {self.config.n_c} rows high", COPY)
+            raise WrongShape(f"{path}: the sentence projection does not have {self.config.n_c} rows", COPY)
         return weight.astype(np.float32), bias.astype(np.float32)
 
     def fingerprint(self, weights: Path) -> str:
@@ -112,9 +112,9 @@ def check_backbone(folder: Path, tokenizer: Tokenizer, profile: ScoringProfile) 
     vocabulary = value.get("vocab_size")
     if vocabulary is not None and vocabulary < len(tokenizer.vocabulary):
         raise TokenizerMismatch(
-            f"{tokenizer.where} has {len(tokenizer.vocabulary)} tokens, but the model of {path} has only "
+            f"{tokenizer.where} has {len(tokenizer.vocabulary)} tokens, but the model in {path} has only "
             f"{vocabulary}",
-            "put back the tokenizer that the model was trained with",
+            "restore the tokenizer that the model was trained with",
         )
     room = longest_input(folder)
     if room is None:
@@ -122,7 +122,7 @@ def check_backbone(folder: Path, tokenizer: Tokenizer, profile: ScoringProfile) 
     longest = max(profile.query_length, profile.document_length)
     if longest > room:
         raise OptionMismatch(
-            f"the scoring profile asks for {longest} tokens, but the model of {path} takes only {room}",
+            f"the scoring profile allows {longest} tokens, but the model in {path} supports only {room}",
             f"set query_length and document_length to at most {room}",
         )
 
@@ -153,7 +153,7 @@ def bundled_weights() -> Path:
         if (folder / name).read_bytes() != (packaged / name).read_bytes():
             raise OptionMismatch(
                 f"{folder} and {packaged} are different models: {name} differs",
-                "restore both folders with `git checkout`, or make both with `python -m experiments.bundle`",
+                "restore both with `git checkout`, or create both with `python -m experiments.bundle`",
             )
     return folder
 
@@ -179,10 +179,10 @@ def resolve_folder(model: str | Path | None) -> Path:
         for config in found:
             if (config.parent / BACKBONE_FILE).is_file():
                 return config.parent
-        raise ModelError(f"the package {name!r} is installed but carries no model with {BACKBONE_FILE}")
+        raise ModelError(f"the package {name!r} is installed but contains no model with {BACKBONE_FILE}")
     raise MissingModelFile(
         f"{model!r:.200} is neither a folder nor an installed package with a model",
-        f"give the path of a model folder, or `pip install {str(model)[:80]}` if it is a package",
+        f"pass the path of a model folder, or `pip install {str(model)[:80]}` if it is a package",
     )
 
 

@@ -1,4 +1,4 @@
-"""The encoder on ONNX Runtime: what searching and indexing use. Needs no torch."""
+"""The encoder on ONNX Runtime, used for search and indexing. It does not need torch."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ HIDDEN = "hidden"  # the output that sentence vectors are a mean of, in files th
 # Few tokens a batch: their activations stay in the processor's own cache. On one EPYC core, documents per
 # CPU second were 59, 57, 52, 44 and 34 with 256, 512, 1024, 2048 and 4096 (96 docstrings, one trial).
 BATCH_TOKENS = 512
-_REMEDY = "make the ONNX files again with `coil export`"
+_REMEDY = "recreate the ONNX files with `coil export`"
 
 
 class OnnxEncoder(BatchEncoder):
-    """Runs model.int8.onnx or model.onnx of a model folder."""
+    """Runs model.int8.onnx or model.onnx from a model folder."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class OnnxEncoder(BatchEncoder):
         batch_tokens: int = BATCH_TOKENS,
         bucketed: bool = True,
     ) -> None:
-        """`precision` None takes int8 where the folder has it; `threads` 0 uses every core."""
+        """`precision` None uses int8 if the folder has it; `threads` 0 uses every core."""
         folder = resolve_folder(model)
         super().__init__(ModelFiles.load(folder), batch_tokens, bucketed)
         self._path = _onnx_file(folder, precision)
@@ -58,9 +58,10 @@ class OnnxEncoder(BatchEncoder):
             return self._open_session
 
     def leave_session(self) -> None:
-        """Open another one when it is next needed: the threads of this one are not in a forked process.
+        """Open a new session when it is next needed: the threads of this one do not exist in a forked
+        process.
 
-        It is never closed, not even when the process ends: that would wait for its threads for ever.
+        It is never closed, not even when the process exits: that would wait for its threads forever.
         """
         if self._open_session is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._open_session))
@@ -71,18 +72,19 @@ class OnnxEncoder(BatchEncoder):
         inputs = sorted(given.name for given in session.get_inputs())
         if inputs != ["attention_mask", "input_ids"]:
             raise WrongShape(
-                f"{self._path} takes {', '.join(inputs)[:200]}; expected attention_mask, input_ids", _REMEDY
+                f"{self._path} has the inputs {', '.join(inputs)[:200]}; expected attention_mask, input_ids",
+                _REMEDY,
             )
         for name, width in (("token_vectors", self.config.n_t), ("sentence_vector", self.config.n_c)):
             if widths.get(name, 0) != width:
                 raise WrongShape(
-                    f"{self._path} gives {name} of width {widths.get(name, 0)}, but coil.json says {width}",
+                    f"{self._path} returns {name} of width {widths.get(name, 0)}, but coil.json says {width}",
                     _REMEDY,
                 )
 
     @cached
     def fingerprint(self) -> str:
-        """A digest of everything that decides the vectors."""
+        """A digest of everything that determines the vectors."""
         return self._files.fingerprint(self._path)
 
     def _forward(
@@ -102,7 +104,7 @@ class OnnxEncoder(BatchEncoder):
             try:
                 return session.run(outputs, {"input_ids": input_ids, "attention_mask": mask})
             except Exception as error:  # onnxruntime raises classes of its own, none of them public
-                raise ModelError(f"{self._path} does not run: {str(error)[:300]}", _REMEDY) from error
+                raise ModelError(f"{self._path} cannot be run: {str(error)[:300]}", _REMEDY) from error
 
 
 _ENCODERS: WeakSet[OnnxEncoder] = WeakSet()
@@ -126,7 +128,8 @@ if hasattr(os, "register_at_fork"):
 def load_onnxruntime() -> Any:
     """The runtime without its telemetry: a search library sends nothing anywhere.
 
-    Since version 1.29 it starts a thread that uploads when it is imported; only a variable stops that.
+    Since version 1.29, importing it starts a thread that uploads data; only an environment variable prevents
+    that.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
@@ -136,7 +139,7 @@ def load_onnxruntime() -> Any:
 
 
 def open_session(path: Path, threads: int = 0) -> Any:
-    """Load an ONNX file for the CPU, with the options that suit one query at a time."""
+    """Load an ONNX file for the CPU, with options that suit one query at a time."""
     onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -166,4 +169,4 @@ def _onnx_file(folder: Path, precision: Precision | None) -> Path:
         if path.is_file():
             return path
     missing = folder / ONNX_FILES[wanted[0]]
-    raise MissingModelFile(f"{missing} is missing", f"make it with `coil export {folder}`")
+    raise MissingModelFile(f"{missing} is missing", f"create it with `coil export {folder}`")

@@ -1,4 +1,4 @@
-"""TokenVectors: what the language model says about one text."""
+"""TokenVectors: the language model's output for one text."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class TokenVectors:
-    """The vectors of one text: of its words or of its wordpieces, as the list key says.
+    """The vectors of one text: of its words or of its word pieces, depending on the list key.
 
-    Special tokens ([CLS], [SEP], padding) are never among them. A key that is None has no list.
+    They never include special tokens ([CLS], [SEP], padding). A token whose key is None has no list.
     """
 
     keys: tuple[str | None, ...]  # [n]

@@ -1,4 +1,4 @@
-"""The encoder on PyTorch: for training, for GPUs, and as the yardstick of the ONNX files."""
+"""The encoder on PyTorch: for training, for GPUs, and as the reference for the ONNX files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TorchEncoder(BatchEncoder):
 
     @cached
     def fingerprint(self) -> str:
-        """A digest of everything that decides the vectors."""
+        """A digest of everything that determines the vectors."""
         return self._files.fingerprint(self._files.folder / BACKBONE_FILE)
 
     @torch.inference_mode()
