@@ -149,6 +149,51 @@ def test_marco_files_with_windows_line_ends(tmp_path):
     assert results["systems"][0]["measures"] == {"RR@10": 1.0}
 
 
+def test_irds_in_the_layout_of_marco(tmp_path):
+    """As on a machine that has MS MARCO: pairs come from its train part, queries from dev."""
+    pytest.importorskip("ir_datasets")
+    home = tmp_path / "home" / "msmarco-passage"
+    files = {
+        "irds_version.txt": "v2",
+        "collection.tsv": "".join(f"{number}\t{text}\n" for number, text in enumerate(TEXTS.values())),
+        "dev/small/queries.tsv": "7\triver bank\n",
+        "dev/queries.tsv": "7\triver bank\n",
+        "dev/small/qrels": "7 0 0 1\n",
+        "train/queries.tsv": "1\tkitchen furniture\n2\tunjudged\n",
+        "train/qrels": "1 0 2 1\n",
+        "train/judged/queries.tsv": "1\tkitchen furniture\n",
+    }
+    for name, text in files.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(text)
+    config = '[training.t]\npairs = ["irds:msmarco-passage/train/judged"]\nbase = "default"\n'
+    (tmp_path / "c.toml").write_text(config + '[[system]]\nsystem = "bm25s"\n')
+    code = (
+        "import sys; from pathlib import Path; from coil.cli.main import run\n"
+        "from coil.comparison.config import read_config; from coil.comparison.training import Trainer\n"
+        "from coil.comparison.work_folder import WorkFolder; from tests.test_comparison import Quiet\n"
+        "config, out = Path(sys.argv[1]), sys.argv[2]\n"
+        "arguments = ['compare', 'irds:msmarco-passage/dev/small', '--config', str(config), '--out', out]\n"
+        "assert run([*arguments, '--measures', 'RR@10']) == 0\n"
+        "trainer = Trainer(WorkFolder(Path(out) / 'work'), Quiet())\n"
+        "[path] = trainer._data(read_config(config, {}).trainings['t']).pairs\n"
+        "print('PAIRS', path.read_text())\n"
+    )
+    environment = {
+        **os.environ, "IR_DATASETS_HOME": str(home.parent), "IR_DATASETS_TMP": str(tmp_path / "tmp"),
+        "IR_DATASETS_DL_TRIES": "1", "https_proxy": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "c.toml"), str(tmp_path / "out")],
+        check=False, env=environment, capture_output=True, text=True, timeout=300,
+        cwd=Path(__file__).parent.parent,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "| BM25 (bm25s) | retrieval | 1.000 |" in done.stdout
+    pairs = json.loads(done.stdout.partition("PAIRS ")[2])
+    assert pairs == {"query": "kitchen furniture", "positive": TEXTS["d3"]}
+
+
 def test_lists_and_dry_runs(tmp_path, capsys):
     assert coil(["compare", "--list"]) == 0
     shown = capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -229,6 +230,30 @@ def test_configs_that_are_not_there(tmp_path):
     (tmp_path / "list.json").write_text("[]")
     with pytest.raises(InputError, match="one object"):
         read_config(tmp_path / "list.json", {})
+
+
+EXPERIMENTS = Path(__file__).parent.parent / "experiments"
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EXPERIMENTS.glob("*.toml")))
+def test_the_configs_of_experiments_can_be_planned(name):
+    plan = read_config(EXPERIMENTS / name, dict.fromkeys(("base", "data", "doct5query", "lab"), "x")).plan()
+    assert plan.against in plan.labels
+    for entry in plan.entries:
+        if entry.training is not None:
+            recipe = entry.make().recipe(plan.trainings[entry.training].recipe)
+            assert recipe.steps or recipe.epochs
+
+
+def test_table_3_has_every_width():
+    plan = read_config(EXPERIMENTS / "table3_dimensions.toml", {"base": "b"}).plan()
+    shapes = {
+        (recipe.n_c, recipe.n_t)
+        for entry in plan.entries
+        if entry.training is not None
+        for recipe in [entry.make().recipe(plan.trainings[entry.training].recipe)]
+    }
+    assert shapes == {(768, 0), *((n_c, n_t) for n_c in (768, 128, 0) for n_t in (32, 8))}
 
 
 # ---- the work folder

@@ -248,7 +248,13 @@ def _ask(
         parts = dict(first[answer.query_id].parts_ms)
         for part, took in answer.parts_ms.items():
             parts[part] = parts.get(part, 0.0) + took
-        yield Answered(answer.query_id, answer.doc_ids[:k], answer.scores[:k], parts)
+        # Between equal scores the order of the collection counts, not that of the candidates.
+        places = store.places(answer.doc_ids)
+        ranked = sorted(
+            zip(answer.doc_ids, answer.scores, strict=True),
+            key=lambda pair: (-pair[1], places.get(pair[0], 0)),
+        )[:k]
+        yield Answered(answer.query_id, [one for one, _ in ranked], [score for _, score in ranked], parts)
 
 
 def read_answers(path: Path) -> Iterator[Answered]:

@@ -49,7 +49,7 @@ class Coil:
     weights: Literal["int8", "fp32", "torch"] = option(
         "int8", "What encodes: int8 or fp32 ONNX weights, or PyTorch."
     )
-    device: str = option("cpu", "With weights=torch: where to encode.")
+    device: str = option("cpu", "Where to search and, with weights=torch, to encode: cpu or cuda.")
     threads: int = option(0, "Threads for encoding and searching; 0 uses every core.")
 
     def index_inputs(self) -> dict[str, Any]:
@@ -103,7 +103,8 @@ class Coil:
 
     def search(self, queries: Sequence[Query], k: int, folder: Path) -> Iterator[Answered]:
         """One query at a time, as a user asks them; quotes and signs are not operators."""
-        with open_index(folder, self._encoder, threads=self._threads) as index:
+        device = None if self.device == "cpu" else self.device
+        with open_index(folder, self._encoder, threads=self._threads, device=device) as index:
             for query in queries:
                 [answer] = index.answer_many([query.text], k, by=self.by, plain=True)
                 cost = answer.stats
