@@ -15,6 +15,9 @@ from hypothesis import settings
 
 # The models of the tests are tiny: more threads than one only get in each other's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# For the frameworks that the adapters are tested with: no telemetry, no downloads.
+os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["COLUMNS"] = "120"  # what a terminal of the usual width would show
 
 if built := os.environ.get("COIL_TEST_NATIVE"):  # another build of the extension, see `make sanitize`
@@ -39,8 +42,9 @@ settings.load_profile("repeatable")
 # Tests with real processes, connections and clocks, which a stalled machine can fail. `make test` runs a
 # failed one once more and names it ("RERUN"); `make soak` does not.
 REAL_TIME = (
-    "test_building", "test_crash", "test_deadline", "test_demo", "test_page", "test_processes",
-    "test_service", "test_signals", "test_state", "test_swaps", "test_threads", "test_traffic",
+    "test_adapters_mcp", "test_building", "test_crash", "test_deadline", "test_demo", "test_page",
+    "test_processes", "test_service", "test_signals", "test_state", "test_swaps", "test_threads",
+    "test_traffic",
 )  # fmt: skip
 
 

@@ -48,7 +48,7 @@ def test_every_verb_is_documented() -> None:
 @pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "experiments/README.md"])
 def test_named_paths_exist(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
-    named = re.findall(r"`((?:coil|native|tests|bench|docs|experiments|tools)/[\w./-]*)`", text)
+    named = re.findall(r"`((?:coil|native|tests|bench|docs|examples|experiments|tools)/[\w./-]*)`", text)
     named += [link for link in re.findall(r"\]\(([\w./-]+)\)", text) if not link.startswith("http")]
     assert named
     base = (ROOT / name).parent

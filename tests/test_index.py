@@ -18,9 +18,11 @@ from coil.errors import (
     DuplicateId,
     InputError,
     OptionMismatch,
+    SearchTimeout,
 )
 from coil.indexes.opening import create, open_index
 from coil.scores import oracle
+from coil.storage import facts
 from coil.texts.values import Document
 from coil.tokens.chunks import chunk_spans
 from coil.tokens.profile import By
@@ -370,3 +372,20 @@ def test_facts_are_those_of_the_documents_that_are_there(tmp_path: Path) -> None
     assert expected.deleted_rows == 0
     for name in ("documents", "rows", "mentions", "lists", "longest_lists", "truncated_documents"):
         assert getattr(found, name) == getattr(expected, name), name
+
+
+def test_facts_are_counted_once_for_each_state_and_within_their_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([Document(f"d{i}", text) for i, text in enumerate(random_texts(30, seed=9))])
+        with pytest.raises(SearchTimeout, match="counting what the index holds"):
+            index.inspect(timeout=0.0)
+        counted = []
+        real = facts.count_living
+        monkeypatch.setattr(facts, "count_living", lambda live: counted.append(live) or real(live))
+        assert index.inspect(timeout=60) == index.inspect(timeout=0.0) == index.inspect()
+        assert len(counted) == 1
+        index.add([Document("more", "quite another word")])
+        assert index.inspect().documents == 31
+        assert [len(index.inspect(longest=n).longest_lists) for n in (3, 5)] == [3, 5]

@@ -33,6 +33,10 @@ VERBS = {
     "demo": "Search the documentation of Python's standard library.",
     "evaluate": "Evaluate runs against relevance judgements.",
     "export": "Export a trained model to ONNX.",
+    "export-vectors": "Export an index with n_t = 1 to Anserini's JSON vectors.",
+    "import-checkpoint": "Convert a checkpoint of the authors' COIL to a model folder.",
+    "import-encoded": "Build an index from texts encoded by the authors' COIL.",
+    "mcp": "Serve an index to an assistant (MCP).",
     "mine": "Find hard negatives for training pairs.",
     "train": "Train a COIL model on query–passage pairs.",
 }
@@ -47,7 +51,8 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = importlib.import_module(f"coil.cli.{cmd_name}").command
+        module = importlib.import_module(f"coil.cli.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

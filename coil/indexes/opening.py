@@ -17,7 +17,7 @@ from coil.storage.intake import Consumed, OnDuplicate
 from coil.storage.lock import LOCK_FILE, writer_lock
 from coil.storage.manifest import MANIFEST_FILE, Manifest, is_partial, publish
 from coil.texts.columns import USUAL, Columns
-from coil.tokens.contexts import USUAL_CONTEXT
+from coil.tokens.contexts import USUAL_CONTEXT, ContextRule
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
@@ -31,12 +31,14 @@ def create(
     memory: int | None = None,
     build_with: OnDuplicate | None = None,
     columns: Columns = USUAL,
+    context: ContextRule = USUAL_CONTEXT,
 ) -> Index:
     """Create a new, empty index. `model` None is the bundled model; `long` "truncate" truncates long
     documents.
 
     `memory`: bytes that the process may use while it changes the index. `build_with` marks the index as an
     unfinished build and determines how duplicates are handled; `columns` are those of its corpus.
+    `context` determines which title and headings of a document its chunks are encoded with.
     """
     folder = check_path(path)
     check_choice("precision", precision, Precision)
@@ -51,8 +53,8 @@ def create(
         "config": encoder.config.to_json(),
         "precision": precision,
         "long": long,
-        "context": USUAL_CONTEXT.tokens,
-        "front_matter": USUAL_CONTEXT.front_matter,
+        "context": context.tokens,
+        "front_matter": context.front_matter,
     }
     build = None
     if build_with is not None:

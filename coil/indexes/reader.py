@@ -391,11 +391,12 @@ class IndexReader:
             entries = snapshot.manifest.segments
             return len(entries), sum(entry.lists.bytes + entry.texts.bytes for entry in entries)
 
-    def inspect(self, longest: int = 10) -> IndexFacts:
-        """Sizes and settings, including the keys of the `longest` lists."""
+    def inspect(self, longest: int = 10, timeout: float | None = None) -> IndexFacts:
+        """Sizes and settings, including the keys of the `longest` lists. All lists are counted, once for each
+        state of the index. SearchTimeout if that takes more than `timeout` seconds."""
         longest = check_count("longest", longest, "write it as inspect(longest=10)")
-        with self._holder.held() as snapshot:
-            return gather_facts(snapshot, self.is_unfinished, longest)
+        with self.pinned() as still, still._holder.held() as snapshot:  # one state, which remembers them
+            return gather_facts(snapshot, still.is_unfinished, longest, check_timeout(timeout))
 
 
 def check_paging(offset: object = 0, sort: object = None, fold_duplicates: object = False) -> Paging:

@@ -110,9 +110,9 @@ def explain_one(
     return explain(doc_id) if versus is None else {"first": explain(doc_id), "second": explain(versus)}
 
 
-def describe(index: IndexReader, name: str, writable: bool) -> dict[str, Any]:
+def describe(index: IndexReader, name: str, writable: bool, seconds: float) -> dict[str, Any]:
     """Sizes and settings, without anything that tells where the index is."""
-    facts = asdict(index.inspect())
+    facts = asdict(index.inspect(timeout=seconds))
     del facts["folder"]
     model = dict(facts["model"])
     # A model may be given by its folder, whose last part is all that a client has to know.

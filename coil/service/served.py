@@ -19,6 +19,7 @@ from coil.errors import (
     IndexProblem,
     InputError,
     MissingIndex,
+    MissingSegment,
     OptionMismatch,
     OutputError,
     ReplacedIndex,
@@ -45,6 +46,7 @@ class ServedIndex:
         self.name, self.index = name, index
         self.trouble = ""  # why others' commits cannot be read at the moment, in words fit for a client
         self.damage = ""  # why queries fail, in such words
+        self._incomplete = False  # whether a file is missing that we have open: restarting would fail
         self._damaged_files: frozenset[_File] = frozenset()
         self._looking = threading.Lock()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"write-{name}")
@@ -99,7 +101,7 @@ class ServedIndex:
             raise
         except CoilError as error:
             with self._looking:
-                self._look()
+                self._check()
                 if self.index is index and isinstance(error, DamagedSegment):
                     self._remember(error)
             if self.index is not index:
@@ -141,16 +143,23 @@ class ServedIndex:
             self._look()
 
     def check(self) -> None:
-        """Look, and notice files that were truncated: what is wrong is in `trouble` and `damage`."""
+        """Look, and notice files that are gone or truncated: what is wrong is in `trouble` and `damage`."""
         with self._looking:
+            self._check()
+
+    def _check(self) -> None:
+        self._look()
+        if self.trouble or self.damage:
+            return
+        try:
+            self.index.check_sizes()
+        except DamagedSegment as error:
+            self._remember(error)
+        except MissingSegment:  # unless another process has just merged it: then there is a newer manifest
+            self._incomplete = True
             self._look()
-            if not self.trouble and not self.damage:
-                try:
-                    self.index.check_sizes()
-                except DamagedSegment as error:
-                    self._remember(error)
-                except (CoilError, OSError):  # a file may be gone because another process has just merged it
-                    pass
+        except (CoilError, OSError):  # of the folder, which the next look tells
+            pass
 
     def _remember(self, error: DamagedSegment) -> None:
         if not self.damage:
@@ -177,7 +186,9 @@ class ServedIndex:
                     self.index.refresh()
             except ReplacedIndex:
                 self._take_over()
-            self.trouble = ""
+            if self._incomplete:
+                self.index.check_sizes()
+            self.trouble, self._incomplete = "", False
         except (CoilError, OSError) as error:  # we go on with what we have
             if isinstance(error, DamagedSegment) and _version_of(self.index) is None:
                 self._remember(error)

@@ -246,14 +246,14 @@ class Service:
         return reply
 
     async def describe(self, name: str) -> bytes:
-        """Sizes and settings of an index."""
+        """Sizes and settings of an index; all of its lists are counted."""
         served = self._index(name)
 
-        def answer(_: float) -> bytes:
+        def answer(seconds: float) -> bytes:
             with served.reading() as index:
-                return _json(describe(index, name, self.writable))
+                return _json(describe(index, name, self.writable, seconds))
 
-        return await self._ask_alone(answer)
+        return await self._ask_alone(answer, slow=True)
 
     async def list_indexes(self) -> bytes:
         """The indexes by name; the first is the default."""
@@ -303,10 +303,11 @@ class Service:
                 empty: list[str] = []
                 with received:
                     self._go_on()
-                    added = uploads.check(received, exact)
+                    added = uploads.check(received, exact, self._go_on)
                     before = index.version
                     try:
-                        index.update(uploads.read(received, exact), empty.extend, self._go_on)
+                        lines = uploads.read(received, exact, self._go_on)
+                        index.update(lines, empty.extend, self._go_on)
                     except _GivenUp as error:
                         if index.version != before:  # a long upload is committed in several parts
                             raise _given_up_halfway() from error

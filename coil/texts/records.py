@@ -146,7 +146,7 @@ def plain_value(value: Any) -> Any:
     readers, that of Python among them, is a ValueError.
     """
     if isinstance(value, np.generic):
-        value = value.item()
+        value = _item(value)
     if isinstance(value, str):
         return _field_text(value)
     if isinstance(value, float):
@@ -160,12 +160,18 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, dict):
         return {_field_text(str(key)): plain_value(inner) for key, inner in value.items()}
     if isinstance(value, np.ndarray):
-        value = value.tolist()
+        value = list(value) if value.dtype.kind in "mM" else value.tolist()
     if isinstance(value, list | tuple):
         return [plain_value(inner) for inner in value]
     if isinstance(value, bytes):
         return decode(value)
     return _field_text(str(value))
+
+
+def _item(value: np.generic) -> Any:
+    """The value of Python; a date or duration of NumPy that is none of Python's is written out."""
+    plain = value.item()
+    return str(value) if isinstance(value, np.datetime64 | np.timedelta64) and type(plain) is int else plain
 
 
 def _field_text(text: str) -> str:

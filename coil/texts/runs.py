@@ -12,7 +12,6 @@ cannot read such a line. An id cannot contain tabs or line breaks.
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +21,7 @@ from coil.errors import BadLine, OutputError
 from coil.texts.decompression import COMPRESSIONS
 from coil.texts.opening import Source, name_of, read_lines, shorten, split_columns
 from coil.texts.values import clean
+from coil.texts.writing import write_whole
 
 Run = dict[str, dict[str, float]]
 """Query id → document id → score, the documents in their order."""
@@ -66,10 +66,9 @@ def read_run(source: Source) -> Run:
 def write_run(
     path: str | Path, rows: Iterable[tuple[str, Iterable[tuple[str, float]]]], tag: str = "coil"
 ) -> int:
-    """Write a run, whole or not at all, and return its number of lines.
+    """Write a run atomically and return its number of lines.
 
-    `rows` gives each query once: its id, and its documents as (doc_id, score). The file appears under its
-    name only when it is complete; until then, and after a failure, whatever stood there before stays.
+    `rows` contains each query once: its id, and its documents as (doc_id, score).
     """
     if Path(path).suffix.lower() in COMPRESSIONS:
         raise OutputError(
@@ -79,26 +78,7 @@ def write_run(
     _check_column(tag, "tag")
     if " " in tag:
         raise OutputError(f"the tag {tag!r} contains a space", "choose a tag without spaces")
-    try:
-        target = Path(os.path.realpath(path))  # a link keeps pointing where it did
-        if target.exists() and not target.is_file():
-            if target.is_dir():
-                raise OutputError(f"{path} is a folder; expected a file name", f"write to {path}/run.trec")
-            with target.open("w", encoding="utf-8", newline="\n") as device:  # /dev/null must not be replaced
-                return _write_rows(device, rows, tag)
-        unfinished = target.with_name(f".{target.name[:200]}.{os.getpid()}.unfinished")
-        try:
-            with unfinished.open("w", encoding="utf-8", newline="\n") as file:
-                count = _write_rows(file, rows, tag)
-            os.replace(unfinished, target)
-        finally:
-            unfinished.unlink(missing_ok=True)
-        return count
-    except OSError as error:
-        raise OutputError(
-            f"{path} cannot be written: {error.strerror or error}",
-            "check the folder, its permissions and the free disk space",
-        ) from error
+    return write_whole(path, lambda file: _write_rows(file, rows, tag), "run.trec")
 
 
 def _write_rows(file: TextIO, rows: Iterable[tuple[str, Iterable[tuple[str, float]]]], tag: str) -> int:

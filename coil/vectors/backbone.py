@@ -65,7 +65,7 @@ class BackboneModel(nn.Module):
     def load_heads(self, folder: Path, config_file: str) -> None:
         """Read the heads that `save_weights` wrote; each must be there and fit."""
         heads = read_weights(folder / HEADS_FILE)
-        _check(self.heads(), heads, folder / HEADS_FILE, config_file)
+        check_weights(self.heads(), heads, folder / HEADS_FILE, config_file)
         self.load_state_dict(heads, strict=False)
 
 
@@ -84,23 +84,28 @@ def read_backbone_config(folder: Path) -> Any:
 
 def load_backbone(base: Path) -> nn.Module:
     """A pretrained language model in fp32 (training in fp16 without casting gives NaN)."""
+    path = base / BACKBONE_FILE
+    check_file(path, GET_WEIGHTS if base.resolve() == bundled_model() else _MISSING)
+    return fill_backbone(base, path, read_weights(path))
+
+
+def fill_backbone(base: Path, path: Path, weights: Mapping[str, Tensor]) -> nn.Module:
+    """The language model that config.json describes, with weights that were read from a file."""
     auto: Any = AutoModel  # from_config carries no types
     config = read_backbone_config(base)
-    _check_size(config, base)
+    _check_size(config, base, path)
     try:
         backbone: nn.Module = auto.from_config(config, trust_remote_code=False)
     except Exception as error:
         raise ModelError(
             f"{base / 'config.json'} does not describe a usable language model: {str(error)[:300]}", COPY
         ) from error
-    load_weights(backbone, base / BACKBONE_FILE)
+    _load_weights(backbone, weights, path)
     return backbone.float()
 
 
-def _check_size(config: Any, base: Path) -> None:
+def _check_size(config: Any, base: Path, path: Path) -> None:
     """Refuse a configuration that asks for more than the file of the weights can hold, before it is built."""
-    path = base / BACKBONE_FILE
-    check_file(path, GET_WEIGHTS if base.resolve() == bundled_model() else _MISSING)
     layers, width = (getattr(config, name, 0) for name in ("num_hidden_layers", "hidden_size"))
     rows = (
         getattr(config, name, 0) for name in ("vocab_size", "max_position_embeddings", "intermediate_size")
@@ -117,16 +122,15 @@ def _check_size(config: Any, base: Path) -> None:
         )
 
 
-def load_weights(backbone: nn.Module, path: Path) -> None:
-    """Fill a language model from a safetensors file; only an unused pooler may be missing."""
-    stored = read_weights(path)
+def _load_weights(backbone: nn.Module, stored: Mapping[str, Tensor], path: Path) -> None:
+    """Fill a language model; only an unused pooler may be missing."""
     wanted = backbone.state_dict()
     prefix = str(getattr(backbone, "base_model_prefix", "")) + "."
     renamed = {name.removeprefix(prefix) if name not in wanted else name: w for name, w in stored.items()}
     needed = {
         name: w for name, w in wanted.items() if "pooler" not in name and not name.endswith("position_ids")
     }
-    _check(needed, renamed, path)
+    check_weights(needed, renamed, path)
     backbone.load_state_dict({name: w for name, w in renamed.items() if name in wanted}, strict=False)
 
 
@@ -137,15 +141,21 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         tensors = load_file(path)
     except Exception as error:  # SafetensorError, and what PyTorch says about types that it does not have
         raise ModelError(f"{path} is damaged: {str(error)[:200]}", COPY) from error
-    for name, tensor in tensors.items():
-        if not torch.isfinite(tensor).all():
-            raise ModelError(f"{path}: the weight {name!r} has NaN or infinite values", COPY)
+    check_finite(tensors, path)
     return tensors
 
 
-def _check(
-    wanted: dict[str, Tensor], stored: dict[str, Tensor], path: Path, config_file: str = "coil.json"
+def check_finite(weights: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse weights that would make every vector worthless."""
+    for name, tensor in weights.items():
+        if not torch.isfinite(tensor).all():
+            raise ModelError(f"{path}: the weight {name!r} has NaN or infinite values", COPY)
+
+
+def check_weights(
+    wanted: Mapping[str, Tensor], stored: Mapping[str, Tensor], path: Path, config_file: str = "coil.json"
 ) -> None:
+    """Every weight that is wanted must be stored, in its shape."""
     for name, weight in wanted.items():
         if name not in stored:
             raise WrongShape(f"{path} has no weight {name!r}", "the saved model is incomplete; retrain it")

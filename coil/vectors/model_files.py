@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ DEFAULT = "default"  # the name of the bundled model
 SHARED_FILES = (CONFIG_FILE, "config.json", HEADS_FILE, TOKENIZER_FILE)
 GET_WEIGHTS = "clone the coil-ir repository and pass the path of its folder models/default"
 
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")  # owner/name
 # These count positions from the padding id on, so the table has that many rows they never use.
 OFFSET_POSITIONS = {"roberta": 2, "xlm-roberta": 2, "camembert": 2, "mpnet": 2}
 
@@ -180,6 +182,13 @@ def resolve_folder(model: str | Path | None) -> Path:
             if (config.parent / BACKBONE_FILE).is_file():
                 return config.parent
         raise ModelError(f"the package {name!r} is installed but contains no model with {BACKBONE_FILE}")
+    if _HUB_ID.fullmatch(str(model)):
+        raise MissingModelFile(
+            f"{str(model)!r} is not a folder; models from the Hugging Face hub must be downloaded first, "
+            "since coil downloads nothing itself",
+            f"run `hf download {model} --local-dir {str(model).rpartition('/')[2]}` on a machine with "
+            "internet access, and pass the path of that folder",
+        )
     raise MissingModelFile(
         f"{model!r:.200} is neither a folder nor an installed package with a model",
         f"pass the path of a model folder, or `pip install {str(model)[:80]}` if it is a package",

@@ -1,0 +1,130 @@
+"""Source: the index behind an adapter, and the passages found in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from coil.errors import InputError
+from coil.forks import make_lock
+from coil.hits.hit import Hit
+from coil.indexes.opening import open_index
+from coil.indexes.reader import IndexReader
+from coil.remote.client import RemoteIndex, connect
+from coil.texts.questions import check_filter, check_k, check_min_share, show
+from coil.tokens.profile import By, check_by
+
+Searchable: TypeAlias = IndexReader | RemoteIndex
+Given: TypeAlias = IndexReader | RemoteIndex | str | Path
+"""An open index, a client of `coil.connect`, the path of an index, or the address of a server."""
+
+OWN_KEYS = ("doc_id", "rank", "score", "share", "chunk", "explanation")
+"""The keys of a passage's metadata that are not fields of its document."""
+
+
+class Source:
+    """An index that is already open, or one that is opened on first use.
+
+    A pickled copy keeps only the path or address, never a token.
+    """
+
+    def __init__(self, given: Given) -> None:
+        if not isinstance(given, IndexReader | RemoteIndex | str | Path):
+            raise InputError(
+                f"the index is {show(given)}; expected an open index, its path, or the address of a server",
+                'pass coil.open("notes.coil"), "notes.coil" or "http://127.0.0.1:8080"',
+            )
+        self._open = given if isinstance(given, IndexReader | RemoteIndex) else None
+        self.address = _address_of(given)
+        self._opening = make_lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Source, (self.address,)
+
+    def __deepcopy__(self, memo: object) -> Source:
+        return self  # indexes are shared: several threads may use one
+
+    @property
+    def index(self) -> Searchable:
+        """The index, open."""
+        with self._opening:
+            if self._open is None:
+                remote = self.address.startswith(("http://", "https://"))
+                self._open = connect(self.address) if remote else open_index(self.address)
+            return self._open
+
+    def find(self, query: str, how: Retrieval) -> list[Passage]:
+        """The best passages for a query."""
+        index = self.index
+        hits = index.search(
+            query, how.k, filter=how.filter, by=how.by, min_share=how.min_share, plain=how.plain
+        )
+        found = []
+        for hit in hits:
+            own: dict[str, Any] = {
+                "doc_id": hit.doc_id,
+                "rank": hit.rank,
+                "score": hit.score,
+                "share": hit.share,
+                "chunk": list(hit.chunk),
+            }
+            if how.explain:
+                own["explanation"] = index.explain(query, hit.doc_id, how.by, how.plain).to_json()
+            found.append(Passage(hit.doc_id, _text_of(hit, how), hit.score, {**_fields_of(hit), **own}))
+        return found
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """The search options of an adapter; see `Index.search` for their meaning.
+
+    `plain` is on by default, because queries come from people and language models that do not know the
+    operators. For a long document, a passage is its best chunk, or with `whole` the full text. `explain`
+    adds the explanation of each score to the metadata, as a JSON object.
+    """
+
+    k: int = 10
+    by: By = "coil"
+    filter: str | None = None
+    min_share: float | None = None
+    plain: bool = True
+    whole: bool = False
+    explain: bool = False
+
+    def __post_init__(self) -> None:
+        check_k(self.k)
+        check_by(self.by)
+        check_filter(self.filter)
+        check_min_share(self.min_share)
+
+    def but(self, **changes: Any) -> Retrieval:
+        """The same, except for what is given and not None."""
+        given = {name: value for name, value in changes.items() if value is not None}
+        return replace(self, **given) if given else self
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A hit in the form that frameworks expect; the metadata are the document's fields and `OWN_KEYS`."""
+
+    doc_id: str
+    text: str
+    score: float
+    metadata: dict[str, Any]
+
+
+def _text_of(hit: Hit, how: Retrieval) -> str:
+    start, end = (0, None) if how.whole else hit.chunk
+    return hit.text[start:end]
+
+
+def _fields_of(hit: Hit) -> dict[str, Any]:
+    """A field whose name is one of `OWN_KEYS` is stored as `field.NAME`."""
+    return {f"field.{name}" if name in OWN_KEYS else name: value for name, value in hit.fields.items()}
+
+
+def _address_of(given: Given) -> str:
+    if isinstance(given, IndexReader):
+        return str(given.folder)
+    return given.url if isinstance(given, RemoteIndex) else str(given)

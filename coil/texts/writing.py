@@ -1,0 +1,40 @@
+"""Writes text files atomically."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO, TypeVar
+
+from coil.errors import OutputError
+
+T = TypeVar("T")
+
+
+def write_whole(path: str | Path, write: Callable[[TextIO], T], example: str) -> T:
+    """Write a file that appears under its name only when it is complete.
+
+    Until then, and after a failure, an existing file is kept. `example` is a file name for the error that
+    `path` is a folder.
+    """
+    try:
+        target = Path(os.path.realpath(path))  # a link keeps pointing where it did
+        if target.exists() and not target.is_file():
+            if target.is_dir():
+                raise OutputError(f"{path} is a folder; expected a file name", f"write to {path}/{example}")
+            with target.open("w", encoding="utf-8", newline="\n") as device:  # /dev/null must not be replaced
+                return write(device)
+        unfinished = target.with_name(f".{target.name[:200]}.{os.getpid()}.unfinished")
+        try:
+            with unfinished.open("w", encoding="utf-8", newline="\n") as file:
+                written = write(file)
+            os.replace(unfinished, target)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        return written
+    except OSError as error:
+        raise OutputError(
+            f"{path} cannot be written: {error.strerror or error}",
+            "check the folder, its permissions and the free disk space",
+        ) from error

@@ -1,0 +1,253 @@
+"""Retrievers for LangChain, LlamaIndex and Haystack give what a search gives, here and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import importlib
+import pickle
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import coil
+from coil.adapters.source import OWN_KEYS, Retrieval, Source
+from coil.cli.main import run
+from coil.errors import InputError, MissingExtra, MissingIndex, OptionMismatch
+from coil.indexes.index import Index
+from coil.indexes.opening import create
+from tests.hash_encoder import HashEncoder
+from tests.serving import running
+
+QUERY = "river bank"
+LONG = "the water of the river is deep " * 40  # more than the tiny encoder takes in one piece
+DOCUMENTS = [
+    {"id": "a", "text": "the bank of the river", "year": 2020, "source": "a.md"},
+    {"id": "b", "text": "the bank and the money", "year": 2023, "score": "a field of that name"},
+    {"id": "c", "text": LONG, "year": 2024},
+]
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
+    with create(tmp_path_factory.mktemp("adapters") / "notes.coil", encoder=HashEncoder()) as index:
+        index.add(DOCUMENTS)
+        yield index
+
+
+@pytest.fixture(scope="module")
+def bundled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index that can be opened by its path: it was made with the bundled model."""
+    folder = tmp_path_factory.mktemp("bundled") / "notes.coil"
+    with create(folder) as index:
+        index.add(DOCUMENTS)
+    return folder
+
+
+# ---- what all of them share
+
+
+def test_passages_are_hits(index: Index) -> None:
+    found = Source(index).find(QUERY, Retrieval(k=3))
+    hits = index.search(QUERY, k=3)
+    assert [(of.doc_id, of.score) for of in found] == [(hit.doc_id, hit.score) for hit in hits]
+    for of, hit in zip(found, hits, strict=True):
+        assert of.text == hit.text[slice(*hit.chunk)]
+        assert [of.metadata[name] for name in ("rank", "share", "chunk")] == [
+            hit.rank,
+            hit.share,
+            list(hit.chunk),
+        ]
+    by_id = {of.doc_id: of for of in found}
+    assert len(by_id["c"].text) < len(LONG)
+    assert by_id["a"].metadata["source"] == "a.md"
+    assert by_id["b"].metadata["field.score"] == "a field of that name"
+    assert "explanation" not in by_id["a"].metadata
+
+
+def test_the_whole_text_and_an_explanation_come_on_request(index: Index) -> None:
+    for of in Source(index).find(QUERY, Retrieval(k=3, whole=True, explain=True)):
+        assert of.text == index[of.doc_id].text
+        assert of.metadata["explanation"] == index.explain(QUERY, of.doc_id).to_json()
+        parts = [match["contribution"] for match in of.metadata["explanation"]["matches"]]
+        assert sum(parts) + of.metadata["explanation"]["sentence"] == pytest.approx(of.score, abs=1e-6)
+
+
+def test_operators_are_text_unless_asked_for(index: Index) -> None:
+    source = Source(index)
+    assert len(source.find("bank -money", Retrieval())) == 3
+    assert "b" not in {of.doc_id for of in source.find("bank -money", Retrieval(plain=False))}
+
+
+def test_a_source_is_opened_when_it_is_needed(bundled: Path, tmp_path: Path) -> None:
+    with pytest.raises(MissingIndex):
+        _ = Source(tmp_path / "none.coil").index
+    source = Source(str(bundled))
+    assert source.index is source.index
+    again = pickle.loads(pickle.dumps(source))
+    assert again.find(QUERY, Retrieval(k=1)) == source.find(QUERY, Retrieval(k=1))
+    assert copy.deepcopy(source) is source
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"k": -1}, InputError, "k is negative"),
+        ({"by": "magic"}, OptionMismatch, "by is 'magic'"),
+        ({"min_share": "much"}, InputError, "min_share"),
+        ({"filter": 5}, InputError, "filter"),
+    ],
+)
+def test_wrong_options_are_refused_at_once(options: Any, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        Retrieval(**options)
+
+
+def test_what_is_no_index_is_refused() -> None:
+    with pytest.raises(InputError, match="expected an open index, its path, or the address of a server"):
+        Source(5)  # type: ignore[arg-type]
+
+
+def test_a_server_answers_like_the_index(index: Index) -> None:
+    how = Retrieval(k=2, filter="year >= 2021", explain=True)
+    expected = Source(index).find(QUERY, how)
+    with (
+        running([index.folder], encoder=HashEncoder()) as server,
+        coil.connect(server.url) as client,
+    ):
+        assert Source(client).find(QUERY, how) == expected
+        assert Source(client).address == client.url == f"{server.url.rstrip('/')}/v1/indexes/notes"
+        by_address = Source(client.url)
+        assert by_address.find(QUERY, how) == expected
+        by_address.index.close()
+
+
+@pytest.mark.parametrize(
+    ("adapter", "package", "extra"),
+    [
+        ("langchain", "langchain_core", "langchain"),
+        ("llama_index", "llama_index.core", "llama-index"),
+        ("haystack", "haystack", "haystack"),
+        ("pyterrier", "pyterrier", "pyterrier"),
+        ("mteb", "mteb", "mteb"),
+        ("mcp", "mcp.server.mcpserver", "mcp"),
+        ("authors_checkpoint", "transformers", "train"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_command(
+    monkeypatch: pytest.MonkeyPatch, adapter: str, package: str, extra: str
+) -> None:
+    monkeypatch.delitem(sys.modules, f"coil.adapters.{adapter}", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtra, match="not installed") as caught:
+        importlib.import_module(f"coil.adapters.{adapter}")
+    assert caught.value.remedy == f"pip install 'coil-ir[{extra}]'"
+
+
+def test_the_command_names_a_missing_package(
+    monkeypatch: pytest.MonkeyPatch, index: Index, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "coil.adapters.mcp", raising=False)
+    monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
+    assert run(["mcp", str(index.folder)]) == 1
+    assert "pip install 'coil-ir[mcp]'" in capsys.readouterr().err
+
+
+# ---- LangChain
+
+
+def test_langchain(index: Index, bundled: Path) -> None:
+    pytest.importorskip("langchain_core")
+    from langchain_core.documents import Document
+    from langchain_core.load import dumps, loads
+    from langchain_core.runnables import RunnableLambda
+
+    from coil.adapters.langchain import CoilRetriever
+
+    retriever = CoilRetriever(index, k=2)
+    expected = Source(index).find(QUERY, Retrieval(k=2))
+    found = retriever.invoke(QUERY)
+    assert found == [Document(id=of.doc_id, page_content=of.text, metadata=of.metadata) for of in expected]
+    assert asyncio.run(retriever.ainvoke(QUERY)) == found
+    assert retriever.batch([QUERY, QUERY]) == [found, found]
+    assert [of.id for of in retriever.invoke(QUERY, k=3, filter="year < 2021")] == ["a"]
+    changed = asyncio.run(retriever.ainvoke(QUERY, by="bm25", k=1))
+    assert changed[0].metadata["score"] == index.search(QUERY, k=1, by="bm25")[0].score
+    assert (retriever | RunnableLambda(len)).invoke(QUERY) == 2
+    assert "explanation" in CoilRetriever(index, explain=True).invoke(QUERY)[0].metadata
+
+    saved = CoilRetriever(str(bundled), k=1, filter="year > 2000")
+    answer = saved.invoke(QUERY)
+    assert CoilRetriever(**saved.model_dump()).invoke(QUERY) == answer
+    assert CoilRetriever.model_validate_json(saved.model_dump_json()).invoke(QUERY) == answer
+    assert retriever.model_dump()["index"] == str(index.folder)
+    loaded = loads(dumps(saved), valid_namespaces=["coil"], allowed_objects=[CoilRetriever])
+    assert loaded.invoke(QUERY) == answer
+    assert pickle.loads(pickle.dumps(saved)).invoke(QUERY) == answer
+
+
+def test_langchain_refuses_wrong_options(index: Index) -> None:
+    pytest.importorskip("langchain_core")
+    from coil.adapters.langchain import CoilRetriever
+
+    with pytest.raises(InputError, match="k is negative"):
+        CoilRetriever(index, k=-1)
+    with pytest.raises(InputError, match="expected an open index"):
+        CoilRetriever(5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="the filter 'year >'"):
+        CoilRetriever(index, filter="year >").invoke(QUERY)
+
+
+# ---- LlamaIndex
+
+
+def test_llama_index(index: Index) -> None:
+    pytest.importorskip("llama_index.core")
+    from llama_index.core.schema import MetadataMode
+
+    from coil.adapters.llama_index import CoilRetriever
+
+    retriever = CoilRetriever(index, k=3, explain=True)
+    expected = Source(index).find(QUERY, Retrieval(k=3, explain=True))
+    found = retriever.retrieve(QUERY)
+    assert [(of.node.node_id, of.score, of.node.metadata) for of in found] == [
+        (of.doc_id, of.score, of.metadata) for of in expected
+    ]
+    assert [of.node.get_content() for of in found] == [of.text for of in expected]
+    assert asyncio.run(retriever.aretrieve(QUERY)) == found
+    for of in found:
+        shown = of.node.get_content(MetadataMode.LLM)
+        assert "year" in shown
+        assert not any(f"{name}:" in shown.replace("field.score:", "") for name in OWN_KEYS)
+
+
+# ---- Haystack
+
+
+def test_haystack(index: Index, bundled: Path) -> None:
+    pytest.importorskip("haystack")
+    from haystack import Pipeline
+
+    from coil.adapters.haystack import CoilRetriever
+
+    retriever = CoilRetriever(index, k=2, by="bm25")
+    expected = Source(index).find(QUERY, Retrieval(k=2, by="bm25"))
+    found = retriever.run(query=QUERY)["documents"]
+    assert [(of.id, of.content, of.score, of.meta) for of in found] == [
+        (of.doc_id, of.text, of.score, of.metadata) for of in expected
+    ]
+    assert asyncio.run(retriever.run_async(query=QUERY))["documents"] == found
+
+    pipeline = Pipeline()
+    pipeline.add_component("retriever", CoilRetriever(str(bundled), k=2))
+    asked: dict[str, Any] = {"retriever": {"query": QUERY, "k": 1, "filter": "year > 2021"}}
+    answer = pipeline.run(asked)["retriever"]["documents"]
+    assert len(answer) == 1
+    assert answer[0].meta["year"] > 2021
+    loaded = Pipeline.loads(pipeline.dumps(), allowed_modules=["coil.adapters.haystack"])
+    assert loaded.run(asked)["retriever"]["documents"] == answer
+    component = CoilRetriever.from_dict(retriever.to_dict())
+    assert (component.source.address, component.retrieval) == (str(index.folder), retriever.retrieval)

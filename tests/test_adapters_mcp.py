@@ -1,0 +1,120 @@
+"""`coil mcp` as an assistant sees it: the SDK's own client, over the standard streams of a real process."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coil.indexes.opening import create, open_index
+
+pytest.importorskip("mcp.server.mcpserver")
+
+Call = Callable[..., Awaitable[Any]]
+COMMAND = [sys.executable, "-m", "coil.cli.main", "mcp"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mcp") / "notes.coil"
+    with create(folder) as index:
+        index.add(
+            [
+                {"id": "river", "text": "The bank of the river was steep.", "year": 2020},
+                {"id": "money", "text": "The bank raised its interest rates.", "year": 2023},
+            ]
+        )
+    return folder
+
+
+def talk(arguments: list[str], conversation: Callable[[Any, Call], Awaitable[None]]) -> None:
+    """Start the command as an assistant does, and talk to it; `Call` gives what a tool answers."""
+    from mcp import Client, StdioServerParameters
+
+    async def main() -> None:
+        server = StdioServerParameters(command=COMMAND[0], args=[*COMMAND[1:], *arguments])
+        async with Client(server, read_timeout_seconds=120) as client:
+
+            async def call(tool: str, **given: Any) -> Any:
+                answer = await client.call_tool(tool, given)
+                text = "\n".join(part.text for part in answer.content)
+                return text if answer.is_error else answer.structured_content
+
+            await conversation(client, call)
+
+    asyncio.run(main())
+
+
+def test_an_assistant_reads(folder: Path) -> None:
+    index = open_index(folder)
+
+    async def conversation(client: Any, call: Call) -> None:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert sorted(tools) == ["document", "explain", "search"]
+        assert all(tool.annotations.read_only_hint for tool in tools.values())
+        assert tools["search"].description.startswith("Find the best passages")
+        assert "\n    " not in tools["search"].description
+        assert tools["search"].input_schema["required"] == ["query"]
+
+        hits = (await call("search", query="steep river", k=1))["hits"]
+        [hit] = index.search("steep river", k=1, plain=True)
+        assert [(of["doc_id"], of["score"], of["text"], of["year"]) for of in hits] == [
+            (hit.doc_id, hit.score, hit.text, 2020)
+        ]
+        filtered = await call("search", query="bank", filter="year > 2021", by="bm25")
+        assert [of["doc_id"] for of in filtered["hits"]] == ["money"]
+        operated = await call("search", query="bank -river", plain=False)
+        assert [of["doc_id"] for of in operated["hits"]] == ["money"]
+
+        explained = await call("explain", query="steep bank bank", doc_id="river")
+        words = explained["words"]
+        assert [of["word"] for of in words] == ["steep", "bank", "bank"]
+        parts = sum(of["adds"] for of in words) + explained["sentence"]
+        assert parts == pytest.approx(explained["score"], abs=1e-6)
+        assert explained["table"] == str(index.explain("steep bank bank", "river"))
+
+        part = await call("document", doc_id="river", start=4, characters=4)
+        assert (part["text"], part["length"], part["fields"]) == ("bank", 32, {"year": 2020})
+
+        assert "no document has the id 'nowhere'" in await call("document", doc_id="nowhere")
+        assert "try: write for example" in await call("search", query="bank", filter="year >")
+        assert "less than or equal to 100" in await call("search", query="bank", k=1000)
+        assert "add" in await call("add", doc_id="x", text="y")  # there is no such tool
+
+        with open_index(folder) as another:
+            another.add([{"id": "otter", "text": "Otters sleep in the reeds."}])
+        assert (await call("search", query="otters", k=1))["hits"][0]["doc_id"] == "otter"
+        with open_index(folder) as another:
+            another.delete(["otter"])
+
+    talk([str(folder)], conversation)
+
+
+def test_an_assistant_writes_only_where_that_is_allowed(folder: Path) -> None:
+    async def conversation(client: Any, call: Call) -> None:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert sorted(tools) == ["add", "delete", "document", "explain", "search"]
+        assert tools["delete"].annotations.destructive_hint
+        assert await call("add", doc_id="new", text="Kingfishers dive.", fields={"year": 2025}) == {
+            "added": 1
+        }
+        assert (await call("search", query="kingfisher", k=1))["hits"][0]["doc_id"] == "new"
+        assert await call("delete", doc_ids=["new", "nowhere"]) == {"deleted": 1}
+
+    talk([str(folder), "--allow-changes"], conversation)
+    with open_index(folder) as index:
+        assert "new" not in index
+
+
+def test_a_missing_index_ends_the_command(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*COMMAND, str(tmp_path / "none.coil")], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "there is no index" in done.stderr
+    assert "Traceback" not in done.stderr
