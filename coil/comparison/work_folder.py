@@ -27,6 +27,7 @@ from typing import Any
 from coil.errors import IndexLocked, OutputError
 from coil.metrics.machine import versions
 from coil.storage.lock import writer_lock
+from coil.texts.writing import write_whole
 
 FACTS_FILE, CONTENT = "kept.json", "content"
 _SECONDS_FILE = "seconds.json"  # what earlier, interrupted attempts took
@@ -166,6 +167,4 @@ def _seconds(unfinished: Path) -> float:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    write_whole(path, lambda file: file.write(json.dumps(value, indent=1) + "\n"), path.name)
