@@ -7,7 +7,8 @@ A model is packed as its small files and the weights that differ from the base m
 base's own, such as frozen embeddings, are only named. A weight in fp16 is stored as its distance from the
 base's, counted in steps of fp16, with low and high bytes apart: training moves weights little, so that the
 high bytes compress well. Each archive is cut into parts of at most --size MiB. A model is named by the last
-two folders of its path. `unpack` puts every weight back, bit for bit, and refuses parts that are damaged and a base that is another one.
+two folders of its path. `unpack` puts every weight back, bit for bit, and refuses parts that
+are damaged and a base that is another one.
 """
 
 from __future__ import annotations
