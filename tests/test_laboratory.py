@@ -24,7 +24,7 @@ from coil.training.train import TrainingFiles, train
 from experiments.laboratory import CONFIGS, is_finished, main, runs_of
 from tests.tiny import make_base
 from tests.training_data import TINY
-from tools.pack_models import pack, unpack
+from tools.pack_models import _apply, _distance, pack, unpack
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -226,3 +226,15 @@ def test_a_packed_model_comes_back_bit_for_bit(
     parts[-1].unlink()
     with pytest.raises(SystemExit, match="missing parts"):
         unpack(parts[0], half, tmp_path / "wrong")
+
+
+def test_any_weight_is_restored_from_its_distance() -> None:
+    """All numbers of fp16, negative zero, infinities and NaN too, from any other."""
+    every = torch.arange(1 << 16, dtype=torch.int32).to(torch.uint16).view(torch.float16)
+    for seed in range(3):
+        start = every[torch.randperm(1 << 16, generator=torch.Generator().manual_seed(seed))]
+        again = _apply(*_distance(every, start), start)
+        assert torch.equal(again.view(torch.uint16).int(), every.view(torch.uint16).int())
+    low, high = _distance(every[1000:1100], every[1010:1110])
+    assert int(high.max()) == 0
+    assert int(low.max()) <= 20
