@@ -5,7 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mcp import Client, StdioServerParameters
+from mcp import Client, StdioServerParameters, stdio_client
 
 import coil
 
@@ -18,7 +18,7 @@ NOTES = [
 async def talk(path: Path) -> None:
     """Start the server as a subprocess and call its tools."""
     server = StdioServerParameters(command=sys.executable, args=["-m", "coil.cli.main", "mcp", str(path)])
-    async with Client(server) as client:
+    async with Client(stdio_client(server)) as client:
         print("tools:", [tool.name for tool in (await client.list_tools()).tools])
         found = await client.call_tool("search", {"query": "where do kingfishers nest?", "k": 1})
         [hit] = found.structured_content["hits"]

@@ -34,11 +34,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def talk(arguments: list[str], conversation: Callable[[Any, Call], Awaitable[None]]) -> None:
     """Start the command as an assistant does, and talk to it; `Call` gives what a tool answers."""
-    from mcp import Client, StdioServerParameters
+    from mcp import Client, StdioServerParameters, stdio_client
 
     async def main() -> None:
         server = StdioServerParameters(command=COMMAND[0], args=[*COMMAND[1:], *arguments])
-        async with Client(server, read_timeout_seconds=120) as client:
+        async with Client(stdio_client(server), read_timeout_seconds=120) as client:
 
             async def call(tool: str, **given: Any) -> Any:
                 answer = await client.call_tool(tool, given)

@@ -51,7 +51,7 @@ class CoilRetriever(pt.Transformer):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Retrieve results for a frame of queries."""
-        pt.validate.query_frame(inp, extra_columns=["query"], context=self)
+        pt.validate.query_frame(inp, extra_columns=["query"])
         columns = ["docno", "score", "rank", *(["text"] if self._texts else [])]
         rows: list[int] = []
         found: list[tuple[object, ...]] = []
@@ -84,7 +84,7 @@ class CoilReranker(pt.Transformer):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Rerank a frame of results."""
-        pt.validate.result_frame(inp, extra_columns=["query"], context=self)
+        pt.validate.result_frame(inp, extra_columns=["query"])
         index = self._source.index
         if not isinstance(index, IndexReader):
             raise InputError(
