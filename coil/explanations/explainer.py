@@ -12,7 +12,8 @@ from coil.explanations.explanation import Explanation, explain_vectors, widen_ch
 from coil.explanations.sentence_parts import SentencePart, split_sentence_part
 from coil.explanations.stored import stored_row
 from coil.forks import cached
-from coil.hits.searcher import Searcher, asks_anything, check_parts
+from coil.hits.answering import asks_anything, check_parts
+from coil.hits.searcher import Searcher
 from coil.scores.prepared import PreparedQuery
 from coil.texts.questions import check_id, check_query
 from coil.tokens.profile import By

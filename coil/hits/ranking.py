@@ -70,7 +70,7 @@ class Ranking(Sequence[Ranked]):
     def __getitem__(self, place: slice) -> Ranking: ...
     def __getitem__(self, place: int | slice) -> Ranked | Ranking:
         if isinstance(place, slice):
-            return Ranking(*(column[place] for column in self.columns))
+            return type(self)(*(column[place] for column in self.columns))
         return Ranked(*(int(column[place]) for column in self.columns))
 
     def __iter__(self) -> Iterator[Ranked]:

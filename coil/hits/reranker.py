@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from coil.arrays import distinct, is_among
 from coil.errors import DuplicateId, InputError
+from coil.hits.answering import asks_anything
 from coil.hits.collection import Collection, MemoryCollection
 from coil.hits.rankers import Selection
 from coil.hits.ranking import Ranked, Ranking
-from coil.hits.searcher import Searcher, asks_anything
+from coil.hits.searcher import Searcher
 from coil.lists.building import SegmentBuilder, merge_segments
 from coil.lists.precision import Precision
 from coil.lists.rows import Long, encode_rows, row_spans, row_texts

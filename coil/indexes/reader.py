@@ -14,10 +14,11 @@ from coil.arrays import is_among
 from coil.errors import DamagedManifest, InputError, MissingSegment, how_many
 from coil.explanations.explainer import explain_hit
 from coil.explanations.explanation import Explanation
+from coil.hits.answering import FIRST_PAGE, Answer
 from coil.hits.hit import Hit, Shelf
 from coil.hits.paging import Paging
 from coil.hits.reranker import AT_ONCE, Candidate, check_candidates, rank_candidates
-from coil.hits.searcher import FIRST_PAGE, Answer, Searcher
+from coil.hits.searcher import Searcher
 from coil.hits.spelling import Suggestion, suggest_words
 from coil.indexes.hits import Hits
 from coil.indexes.model import IndexModel

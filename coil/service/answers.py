@@ -12,9 +12,9 @@ from coil.errors import SearchTimeout
 from coil.explanations.explainer import Explainer
 from coil.explanations.explanation import Explanation
 from coil.explanations.snippet import Span, piece_text
+from coil.hits.answering import Answer, SearchStats
 from coil.hits.hit import Hit
 from coil.hits.paging import SORTED
-from coil.hits.searcher import Answer, SearchStats
 from coil.indexes.reader import IndexReader, check_paging
 from coil.tokens.profile import By
 from coil.vectors.token_vectors import TokenVectors
