@@ -20,6 +20,7 @@ CoilError                     what was found, what was expected, where; `remedy`
 │   ├── MissingSegment        a segment file is missing
 │   ├── DamagedSegment        a segment file is not what was written
 │   ├── IndexLocked           another process is writing to it
+│   ├── OrdinalsTaken         documents came with ordinals that others may have
 │   └── UnfinishedBuild       its build was interrupted
 ├── SearchTimeout             a search exceeded its time limit
 ├── AnswerTooLarge            the texts of the hits exceed a limit
@@ -154,6 +155,10 @@ class DamagedSegment(IndexProblem):
 
 class IndexLocked(IndexProblem):
     """Another process is writing to the index."""
+
+
+class OrdinalsTaken(IndexProblem):
+    """Documents came with ordinals that other documents may have."""
 
 
 class UnfinishedBuild(IndexProblem):

@@ -10,6 +10,7 @@ from typing import Any
 
 from coil.errors import InputError, OutputError
 from coil.indexes.index import Index, check_choice, check_memory
+from coil.indexes.settings import ShardLabel
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.storage.disk import make_folders
@@ -31,11 +32,13 @@ def create(
     memory: int | None = None,
     build_with: OnDuplicate | None = None,
     columns: Columns = USUAL,
+    shard: ShardLabel | None = None,
 ) -> Index:
     """Make a new, empty index. `model` None is the bundled one; `long` "truncate" cuts long documents off.
 
     `memory`: bytes that the process may take while it changes the index. `build_with` marks the index as one
     whose building is not finished, and says what is done with duplicates; `columns` are those of its corpus.
+    `shard` says which part of a sharded index it is.
     """
     folder = check_path(path)
     check_choice("precision", precision, Precision)
@@ -53,6 +56,8 @@ def create(
         "context": USUAL_CONTEXT.tokens,
         "front_matter": USUAL_CONTEXT.front_matter,
     }
+    if shard is not None:
+        settings["shard"] = shard.to_json()
     build = None
     if build_with is not None:
         build = Consumed(on_duplicate=build_with, columns=columns).to_json()
