@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -77,6 +78,12 @@ class Explainer:
             document_dropped=row.dropped,
             sentence_parts=parts,
         )
+
+    def explain_many(
+        self, doc_ids: Sequence[str], sentence_parts: bool = True, go_on: GoOn | None = None
+    ) -> Iterator[Explanation]:
+        """The same for many documents, in this order."""
+        return (self.explain(doc_id, sentence_parts, go_on) for doc_id in doc_ids)
 
     @property
     def own_score(self) -> float | None:

@@ -134,8 +134,12 @@ class Searcher(Answering[Collection]):
 
     def chunks(self, found: Ranking) -> list[tuple[int, int]]:
         """The part of the text that each row is."""
+        return [(start, end) for start, end in self.spans(found).tolist()]
+
+    def spans(self, found: Ranking) -> NDArray[np.int64]:
+        """The same as numbers. [ranked, 2]"""
         spans = np.zeros((len(found), 2), dtype=np.int64)
         for number in set(found.segments.tolist()):
             places = np.flatnonzero(found.segments == number)
             spans[places] = self.collection.segments[number].segment.row_spans[found.rows[places]]
-        return [(start, end) for start, end in spans.tolist()]
+        return spans

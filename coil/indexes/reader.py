@@ -30,7 +30,7 @@ from coil.storage.intake import Consumed
 from coil.storage.manifest import read_manifest
 from coil.storage.snapshot import Holder, Snapshot, living_documents, newer_state
 from coil.storage.stored_segment import check_sizes, check_stored
-from coil.texts.asking import Question, plain_question, read_question
+from coil.texts.asking import Condition, Question, plain_question, read_question
 from coil.texts.questions import (
     check_count,
     check_filter,
@@ -199,7 +199,7 @@ class IndexReader:
             def answer(questions: Sequence[Question], left: int | None) -> list[Answer]:
                 kept = allowed
                 if questions and questions[0].conditions:
-                    kept = self._allowed(snapshot, questions[0], allowed, deadline)
+                    kept = narrow(snapshot, self.encoder, questions[0].conditions, allowed, deadline)
                 asked = [question.text for question in questions]
                 return searcher.answer_many(
                     asked, k, kept, by, min_score, min_share, deadline, texts, left, paging
@@ -208,13 +208,6 @@ class IndexReader:
             is_field = partial(snapshot.has_field, deadline=deadline)
             questions = [plain_question(q) if plain else read_question(q, is_field) for q in queries]
             return answer_questions(questions, answer, most_text if texts else None)
-
-    def _allowed(
-        self, snapshot: Snapshot, question: Question, allowed: Ordinals | None, deadline: float | None
-    ) -> Ordinals:
-        """The documents that fulfil a question's conditions, of those that a filter allows."""
-        found = documents_with(snapshot, self.encoder, question.conditions, deadline)
-        return found if allowed is None else found[is_among(found, allowed)]
 
     def rerank(self, query: str, doc_ids: Sequence[str], by: By = "coil") -> Hits:
         """These documents in the order of their scores for a query; the scores are those of a search."""
@@ -332,6 +325,16 @@ class IndexReader:
         with self._holder.held() as snapshot:
             return self._searcher(snapshot)
 
+    @contextmanager
+    def held(self) -> Iterator[Snapshot]:
+        """The state that is current now, for as long as one reads it."""
+        with self._holder.held() as snapshot:
+            yield snapshot
+
+    def searcher_of(self, snapshot: Snapshot) -> Searcher:
+        """What answers the queries of a state that is held."""
+        return self._searcher(snapshot)
+
     def _searcher(self, snapshot: Snapshot) -> Searcher:
         encoder = self.encoder
 
@@ -379,6 +382,18 @@ class IndexReader:
         longest = check_count("longest", longest, "write it as inspect(longest=10)")
         with self._holder.held() as snapshot:
             return gather_facts(snapshot, self.is_unfinished, longest)
+
+
+def narrow(
+    snapshot: Snapshot,
+    encoder: Encoder,
+    conditions: Sequence[Condition],
+    allowed: Ordinals | None,
+    deadline: float | None,
+) -> Ordinals:
+    """The documents that fulfil the conditions of a question, of those that a filter allows."""
+    found = documents_with(snapshot, encoder, conditions, deadline)
+    return found if allowed is None else found[is_among(found, allowed)]
 
 
 def answer_questions(

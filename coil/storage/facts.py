@@ -50,7 +50,7 @@ def gather_facts(snapshot: Snapshot, unfinished: bool, longest: int) -> IndexFac
 
     def counted() -> Iterator[tuple[str, int]]:
         nonlocal lists_of, mentions
-        for key, length in _list_lengths(segments):
+        for key, length in list_lengths(segments):
             lists_of, mentions = lists_of + 1, mentions + length
             yield key, length
 
@@ -83,7 +83,7 @@ def gather_facts(snapshot: Snapshot, unfinished: bool, longest: int) -> IndexFac
     )
 
 
-def _list_lengths(segments: Sequence[LiveSegment]) -> Iterator[tuple[str, int]]:
+def list_lengths(segments: Sequence[LiveSegment]) -> Iterator[tuple[str, int]]:
     """Every list with its living mentions, key by key: all keys at once may be more than memory holds."""
     of_segments = [
         zip(live.segment.dictionary, memoryview(count_living(live).data), strict=True) for live in segments
