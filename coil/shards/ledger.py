@@ -40,10 +40,13 @@ class Deleted:
 
 
 class Ledger:
-    """Changes the shards behind `calls`; threads may call it, and wait for each other."""
+    """Changes the shards behind `calls`; threads may call it, and wait for each other.
 
-    def __init__(self, calls: ShardCalls) -> None:
-        self._calls, self._routing = calls, Routing(calls.count)
+    With `looks`, it looks each time whether others have changed the shards: where they are close by.
+    """
+
+    def __init__(self, calls: ShardCalls, looks: bool = False) -> None:
+        self._calls, self._routing, self._looks = calls, Routing(calls.count), looks
         self._changing = threading.Lock()
         self._states: dict[int, ShardState] = {}  # of the shards that have answered
         self._next_place = 1
@@ -69,7 +72,8 @@ class Ledger:
     def versions(self) -> tuple[int | None, ...]:
         """The version of each shard after the last change that has returned, or a later one; None of a shard
         that has never answered."""
-        if len(self._states) < self._calls.count and self._changing.acquire(blocking=False):
+        look = self._looks or len(self._states) < self._calls.count
+        if look and self._changing.acquire(blocking=False):
             try:
                 self._look()
             finally:

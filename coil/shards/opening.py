@@ -154,7 +154,7 @@ def open_sharded(path: str | Path, encoder: Encoder | None = None, threads: int 
         raise
     calls = LocalCalls(shards)
     assert encoder is not None
-    return ShardedIndex(manifest, calls, Ledger(calls), encoder, close=calls.close)
+    return ShardedIndex(manifest, calls, Ledger(calls, looks=True), encoder, close=calls.close)
 
 
 def check_finished(manifest: WholeManifest, where: str) -> None:
