@@ -83,7 +83,9 @@ class Explainer:
         self, doc_ids: Sequence[str], sentence_parts: bool = True, go_on: GoOn | None = None
     ) -> Iterator[Explanation]:
         """The same for many documents, in this order."""
-        return (self.explain(doc_id, sentence_parts, go_on) for doc_id in doc_ids)
+        for doc_id in doc_ids:
+            (go_on or _no_check)()
+            yield self.explain(doc_id, sentence_parts, go_on)
 
     @property
     def own_score(self) -> float | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from coil.arrays import is_among
 from coil.errors import InputError, MissingSegment, how_many
-from coil.explanations.explainer import explain_hit
+from coil.explanations.explainer import Explainer, explain_hit
 from coil.explanations.explanation import Explanation
 from coil.hits.answering import FIRST_PAGE, Answer
 from coil.hits.hit import Hit, Shelf
@@ -42,6 +42,7 @@ from coil.texts.questions import (
 from coil.texts.values import Document
 from coil.tokens.profile import By
 from coil.vectors.encoder import Encoder
+from coil.vectors.token_vectors import TokenVectors
 
 if TYPE_CHECKING:
     from typing import Self
@@ -246,6 +247,17 @@ class IndexReader:
         with self._holder.held() as snapshot:
             asked = self.read_query(query, plain).text
             return replace(explain_hit(self._searcher(snapshot), asked, doc_id, by=by), query=query)
+
+    def explainer(
+        self, query: str, by: By = "coil", vectors: TokenVectors | None = None, deadline: float | None = None
+    ) -> Explainer:
+        """What explains any number of documents for one query; of a pinned index. The deadline is that of
+        other kinds of indexes: here, `go_on` of the explainer ends it."""
+        return Explainer(self.searcher, query, by, vectors)
+
+    def tell_state(self) -> dict[str, Any]:
+        """What an answer says about the state that it is of: nothing, where there is one index."""
+        return {}
 
     def read_query(self, query: str, plain: bool = False, deadline: float | None = None) -> Question:
         """A query with its operators: what documents are scored by, and what they must have or not have.

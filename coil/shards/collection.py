@@ -183,7 +183,12 @@ class ShardedCollection:
         """The ordinal of a document; an unknown id is an InputError."""
         found = self.find(check_id(doc_id))
         if found is None:
-            raise UnknownId(
-                f"no document has the id {doc_id!r:.200}", "ids are case-sensitive; copy one from a result"
-            )
+            raise unknown_id(doc_id)
         return found
+
+
+def unknown_id(doc_id: str) -> UnknownId:
+    """No document has this id, as `Snapshot` says it."""
+    return UnknownId(
+        f"no document has the id {doc_id!r:.200}", "ids are case-sensitive; copy one from a result"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import nsmallest
@@ -17,7 +17,7 @@ from coil.hits.spelling import LOOKED_AT, Suggestion, suggest_words
 from coil.indexes.hits import Hits
 from coil.indexes.reader import answer_questions, check_paging
 from coil.shards.calls import ShardCalls
-from coil.shards.collection import ShardedCollection, State, Vector, WholeStatistics
+from coil.shards.collection import ShardedCollection, State, Vector, WholeStatistics, unknown_id
 from coil.shards.exchange import ExplainAsk, Narrowing, ShardFacts, seconds_left
 from coil.shards.searcher import ShardedSearcher
 from coil.storage.facts import IndexFacts
@@ -268,52 +268,44 @@ class ShardedReader:
 
         def ask() -> Explanation:
             explainer = ShardedExplainer(self, self.read_query(query, plain).text, by)
-            return replace(explainer.explain(doc_id), query=query)
+            return replace(explainer.explain_many([doc_id])[0], query=query)
 
         return self._settle(ask)
 
-    def explainer(self, query: str, by: By = "coil", vectors: TokenVectors | None = None) -> ShardedExplainer:
-        """What explains any number of documents for one query."""
-        return ShardedExplainer(self, query, by, vectors)
+    def explainer(
+        self, query: str, by: By = "coil", vectors: TokenVectors | None = None, deadline: float | None = None
+    ) -> ShardedExplainer:
+        """What explains any number of documents for one query, until the deadline."""
+        return ShardedExplainer(self, query, by, vectors, deadline)
 
 
 class ShardedExplainer:
     """A query, encoded once, whose documents are explained by the shards that have them."""
 
     def __init__(
-        self, reader: ShardedReader, query: str, by: By = "coil", vectors: TokenVectors | None = None
+        self,
+        reader: ShardedReader,
+        query: str,
+        by: By = "coil",
+        vectors: TokenVectors | None = None,
+        deadline: float | None = None,
     ) -> None:
-        self._reader, self.query, self.by = reader, check_query(query), by
+        self._reader, self.query, self.by, self._deadline = reader, check_query(query), by, deadline
         check_parts(reader.encoder.config, by)
         if vectors is None:
             [vectors] = reader._searcher().encode([query], by)
         self.vectors = vectors
 
-    def explain(
-        self,
-        doc_id: str,
-        sentence_parts: bool = True,
-        go_on: GoOn | None = None,
-        seconds: float | None = None,
-    ) -> Explanation:
-        """Why a document scores what it scores."""
-        [found] = self.explain_many([doc_id], sentence_parts, go_on, seconds)
-        return found
-
     def explain_many(
-        self,
-        doc_ids: Sequence[str],
-        sentence_parts: bool = True,
-        go_on: GoOn | None = None,
-        seconds: float | None = None,
-    ) -> Iterator[Explanation]:
-        """The same for many documents, in this order; each shard is asked once."""
+        self, doc_ids: Sequence[str], sentence_parts: bool = True, go_on: GoOn | None = None
+    ) -> list[Explanation]:
+        """Why documents score what they score, in this order; each shard is asked once."""
+        return self._reader._settle(lambda: self._explain(doc_ids, sentence_parts, go_on))
+
+    def _explain(self, doc_ids: Sequence[str], sentence_parts: bool, go_on: GoOn | None) -> list[Explanation]:
         collection, state = self._reader._collection, self._reader._state
         wanted = [clean(check_id(doc_id)) for doc_id in doc_ids]
-        for doc_id in wanted:
-            collection.ordinal_of(doc_id)  # one that nobody has is told, also where its shard is missing
-        keys = (key for key in self.vectors.keys if key is not None)
-        totals = collection.statistics.learn(keys)
+        totals = collection.statistics.learn(key for key in self.vectors.keys if key is not None)
         parts: dict[int, list[str]] = {}
         for doc_id in wanted:
             parts.setdefault(state.routing.shard_of(doc_id), []).append(doc_id)
@@ -321,12 +313,15 @@ class ShardedExplainer:
             go_on()
 
         def arguments(number: int) -> tuple[ExplainAsk]:
-            ids = tuple(parts[number])
+            ids, seconds = tuple(parts[number]), seconds_left(self._deadline)
             return (ExplainAsk(self.query, self.by, self.vectors, totals, ids, sentence_parts, seconds),)
 
         answers = state.ask_each("explain", arguments, parts)
-        of_id = {explanation.doc_id: explanation for found in answers.values() for explanation in found}
-        return iter([of_id[doc_id] for doc_id in wanted])
+        found = {explanation.doc_id: explanation for some in answers.values() for explanation in some}
+        for doc_id in wanted:
+            if doc_id not in found:  # its shard is missing
+                raise unknown_id(doc_id)
+        return [found[doc_id] for doc_id in wanted]
 
 
 class _ShardedWords:
