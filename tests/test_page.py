@@ -62,7 +62,9 @@ def test_results_come_while_typing_and_equal_the_library(visit: Opener, index: c
     bar = page.locator(".hit .bar").first
     filled = bar.evaluate("bar => [...bar.children].reduce((sum, part) => sum + part.clientWidth, 0)")
     assert filled / bar.evaluate("bar => bar.clientWidth") == pytest.approx(expected[0].share, abs=0.02)
-    expect(bar).to_have_attribute("aria-label", re.compile(r"^\d+% of the score .* consists of .*sentence \d"))
+    expect(bar).to_have_attribute(
+        "aria-label", re.compile(r"^\d+% of the score .* consists of .*sentence \d")
+    )
     expect(page.locator("#strip")).to_contain_text(
         re.compile(r"encode .* ms.*mentions scored.*skipped", re.S)
     )
