@@ -87,8 +87,8 @@ def command(
     each gets its own folder in OUT, and OUT has a summary.
 
     The report is OUT/report.html; the tables are in OUT/table.md and OUT/results.json, and the TREC runs in
-    OUT/runs. Models, indexes and runs are cached in --work, keyed by a digest of their inputs. To continue after
-    an interruption, run the same command again.
+    OUT/runs. Models, indexes and runs are cached in --work, keyed by a digest of their inputs. To continue
+    after an interruption, run the same command again.
 
     `--list` shows all systems and their options. `candidates=LABEL` makes a system rerank the first
     `depth=100` documents of another one; `name=LABEL` sets its label. A config file can also train models;

@@ -1,7 +1,7 @@
 """Runs systems: trains, indexes and searches whatever is not cached.
 
-Queries are run one at a time, and the time of each part is stored with the answer. One query is run beforehand,
-untimed, to load the models.
+Queries are run one at a time, and the time of each part is stored with the answer. One query is run
+beforehand, untimed, to load the models.
 """
 
 from __future__ import annotations

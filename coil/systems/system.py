@@ -11,9 +11,9 @@ what it has methods for:
 - a `Trainable` learns its model from pairs: `fit` writes a model folder, which the `model` of the next
   instance then names.
 
-Indexes and trained models are cached, keyed by a digest of their inputs. The inputs of an index are the kind of
-system, the model and all options, unless the class has a method `index_inputs` that returns fewer; likewise
-`training_inputs` for a trained model. Systems with equal inputs share the result. A class with
+Indexes and trained models are cached, keyed by a digest of their inputs. The inputs of an index are the kind
+of system, the model and all options, unless the class has a method `index_inputs` that returns fewer;
+likewise `training_inputs` for a trained model. Systems with equal inputs share the result. A class with
 `continues_index = True` resumes an interrupted `index` from what is in its folder. A class with
 `needs_model = True` cannot run without a trained or named model.
 
