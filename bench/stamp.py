@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import platform
@@ -10,6 +9,8 @@ import subprocess
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+
+from coil.metrics.machine import describe_machine, versions
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
@@ -46,24 +47,10 @@ def machine() -> dict[str, Any]:
     except ImportError:
         sets = []
     return {
-        "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "memory_gib": _memory_gib(),
+        **describe_machine(),
         "instruction_sets": sets,
-        "system": f"{platform.system()} {platform.machine()}",
         "load_before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
     }
-
-
-def versions(*packages: str) -> dict[str, str | None]:
-    """The installed version of each package, None where it is not installed."""
-    found: dict[str, str | None] = {}
-    for package in packages:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = None
-    return found
 
 
 def write_result(name: str, result: dict[str, Any], path: Path | None = None) -> Path:
@@ -79,23 +66,3 @@ def write_result(name: str, result: dict[str, Any], path: Path | None = None) ->
 def _git(*arguments: str) -> str:
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout.strip("\n")
-
-
-def _cpu_model() -> str:
-    """The name and, because virtual machines hide it, family and model of the processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    fields = dict(
-        reversed([tuple(part.strip() for part in line.split(":", 1)) for line in lines if ":" in line])
-    )
-    name = fields.get("model name", platform.processor())
-    return f"{name} (family {fields.get('cpu family', '?')}, model {fields.get('model', '?')})"
-
-
-def _memory_gib() -> float | None:
-    try:
-        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
-    except (AttributeError, ValueError, OSError):
-        return None

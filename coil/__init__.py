@@ -82,7 +82,10 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'coil' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), _OTHER_NAMES.get(name, name))
+    from coil.compiled import importing
+
+    with importing():
+        value = getattr(importlib.import_module(_HOMES[name]), _OTHER_NAMES.get(name, name))
     globals()[name] = value
     return value
 

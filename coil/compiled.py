@@ -3,7 +3,7 @@
 At exit, Python ends a daemon thread when it returns from compiled code. C code can handle that; C++ and Rust
 (onnxruntime, tokenizers, torch, our own kernels) cannot, and the process aborts. And if a process is forked
 while a thread is in a library, SQLite included, its locks and half-finished changes stay as they are in the
-child.
+child. The same holds for a module that a thread was importing: Python never unlocks it in the child.
 
 A call that needs a lock acquires it within the call, and that lock is acquired nowhere else: a thread that
 held it while waiting for a fork would block the calls that the fork waits for.
@@ -12,12 +12,15 @@ held it while waiting for a fork would block the calls that the fork waits for.
 from __future__ import annotations
 
 import atexit
+import importlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
+from types import ModuleType
 
 from coil.errors import ProcessProblem
 
@@ -94,7 +97,35 @@ class Calls:
 
 
 _calls = Calls()
-compiled_code = _calls.guarded
+compiled_code = importing = _calls.guarded
+
+
+def import_undisturbed(name: str) -> ModuleType:
+    """Import a library whose own code cannot stand an exception of a signal, such as Ctrl-C: it would be left
+    half made, or end the process. Python raises them in its main thread, so another one imports it."""
+    with importing():
+        if name in sys.modules or threading.current_thread() is not threading.main_thread():
+            return importlib.import_module(name)
+        failed: list[BaseException] = []
+        done = threading.Event()
+
+        def load() -> None:
+            try:
+                importlib.import_module(name)
+            except BaseException as error:  # it is raised where it was asked for
+                failed.append(error)
+            done.set()
+
+        threading.Thread(target=load, name="coil-import", daemon=True).start()
+        try:
+            done.wait()
+        finally:  # also after Ctrl-C: neither a fork nor the end of the process may come in between
+            done.wait()
+        if failed:
+            raise failed[0]
+        return importlib.import_module(name)
+
+
 atexit.register(_calls.end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(

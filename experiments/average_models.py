@@ -15,8 +15,9 @@ from pathlib import Path
 
 import torch
 
+from coil.vectors.backbone import load_backbone
 from coil.vectors.config import ModelConfig
-from coil.vectors.torch_model import CoilModel, load_backbone
+from coil.vectors.torch_model import CoilModel
 
 
 def main() -> None:

@@ -34,8 +34,9 @@ from coil.training.grad_cache import CachedTexts, lay_out, text_vectors
 from coil.training.passage_statistics import PassageStatistics
 from coil.training.starting_point import load_tokenizer
 from coil.training.token_store import ListNumbers, TokenStore, number_tokens
+from coil.vectors.backbone import load_backbone
 from coil.vectors.config import ModelConfig
-from coil.vectors.torch_model import CoilModel, load_backbone
+from coil.vectors.torch_model import CoilModel
 from experiments.systems import Collection, ranking, say
 
 SHARES = (0.0, 0.3, 0.5, 0.7)  # of the starting weights

@@ -112,8 +112,9 @@ def make_untuned(base: Path, folder: Path) -> Path:
     """The base model as it is: a dense retriever with its own mean-pooled unit vector, nothing trained."""
     import torch
 
+    from coil.vectors.backbone import load_backbone
     from coil.vectors.config import ModelConfig
-    from coil.vectors.torch_model import CoilModel, load_backbone
+    from coil.vectors.torch_model import CoilModel
 
     backbone = load_backbone(base)
     width = int(backbone.config.hidden_size)

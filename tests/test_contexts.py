@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +21,7 @@ from coil.indexes.opening import create, open_index
 from coil.lists.rows import row_spans, row_texts
 from coil.storage.manifest import MANIFEST_FILE
 from coil.texts.corpora import read_documents
+from coil.texts.markup import Heading
 from coil.texts.values import Document
 from coil.tokens.contexts import MOST_TOKENS, ContextRule, Outline, RowText
 from coil.tokens.tokenizer import Tokenizer
@@ -48,6 +50,42 @@ def test_headings_above_a_span_are_its_trail() -> None:
     assert trail(guide, "loan") == [("title", "Guide"), ("heading", "Money")]
     assert trail(guide, GUIDE) == []
     assert trail(Document("guide", GUIDE), "steep") == []  # not known to be Markdown
+
+
+def _headings_above(outline: Outline, text: str, begin: int) -> list[str]:
+    """Reads all headings up to a place, one after another."""
+    above: list[Heading] = []
+    for heading in outline.headings:
+        if heading.start >= begin and text[begin : heading.start].strip():
+            break
+        while above and above[-1].level >= heading.level:
+            above.pop()
+        if heading.start >= begin:
+            break
+        above.append(heading)
+    return [heading.text for heading in above]
+
+
+@given(
+    st.lists(st.sampled_from(["# a", "## b", "### c", "#### d", "## e", "text", "", "  "]), max_size=12),
+    st.data(),
+)
+def test_the_trail_is_that_of_all_headings_before_it(lines: list[str], data: st.DataObject) -> None:
+    text = "\n".join(lines)
+    begin = data.draw(st.integers(0, len(text)))
+    outline = Outline(Document("x.md", text))
+    found = [part.text for part in outline.parts((begin, len(text))) if part.where == "heading"]
+    assert found == _headings_above(outline, text, begin)
+
+
+@pytest.mark.parametrize("text", ["# h\n" * 200_000, "word " * 10_000_000 + "\n# h"], ids=["many", "far"])
+def test_the_trail_of_a_chunk_does_not_take_longer_in_a_longer_document(text: str) -> None:
+    outline = Outline(Document("x.md", text))
+    begin = time.monotonic()
+    for start in range(0, 2_000, 2):
+        at = len(text) - 4 - start if text.startswith("#") else start
+        outline.parts((at, at + 2))
+    assert time.monotonic() - begin < 2
 
 
 def test_a_path_is_told_unless_the_title_has_its_name() -> None:
@@ -158,7 +196,7 @@ def test_a_match_in_the_title_is_explained_as_such(tmp_path: Path, bundled: Onnx
         assert told.chunk[0] <= prints.document_span[0] < told.chunk[1]
         assert told.context == "kubernetes version"
         assert "title: [kubernetes]" in str(told)
-        assert ", read with: kubernetes version" in str(told)
+        assert ", encoded with: kubernetes version" in str(told)
         assert told.sentence is not None
         assert sum(part.contribution for part in told.sentence_parts) == pytest.approx(told.sentence)
         [of_title] = [part for part in told.sentence_parts if part.text == "title and headings"]

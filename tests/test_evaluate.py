@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import pty
 import subprocess
@@ -30,10 +31,17 @@ TREC_NAMES = {
     "AP": "map",
     "nDCG": "ndcg",
     "nDCG@10": "ndcg_cut_10",
+    "nDCG@5": "ndcg_cut_5",
     "P@5": "P_5",
+    "P@10": "P_10",
     "R@5": "recall_5",
     "R@100": "recall_100",
+    "R@1000": "recall_1000",
     "RR": "recip_rank",
+    "AP@100": "map_cut_100",
+    "Rprec": "Rprec",
+    "Bpref": "bpref",
+    "Success@5": "success_5",
 }
 
 
@@ -65,6 +73,33 @@ def test_tiny_case_equals_the_committed_values_of_trec_eval():
     )
     assert evaluation.unanswered == ("q3",)
     assert len(evaluation.queries) == 6
+
+
+def test_the_committed_values_are_those_of_the_definitions():
+    """q1 by hand. trec_eval's order: d3, then x1, d2, d1 (equal scores: ids descending), d4, x2."""
+    expected = json.loads((DATA / "tiny.expected.json").read_text())["per_query"]["q1"]
+    gains = [0, 0, 2, 3, 1, 0]  # x1 and x2 are not judged, d5 (1) is not found
+    dcg = sum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains, start=1))
+    ideal = sum(gain / math.log2(rank + 1) for rank, gain in enumerate([3, 2, 1, 1], start=1))
+    assert expected["ndcg_cut_10"] == pytest.approx(dcg / ideal)
+    assert expected["map"] == pytest.approx((1 / 3 + 2 / 4 + 3 / 5) / 4)
+    assert expected["recip_rank"] == pytest.approx(1 / 3)
+    assert expected["recall_1000"] == pytest.approx(3 / 4)
+    assert expected["P_5"] == pytest.approx(3 / 5)
+    assert expected["Rprec"] == pytest.approx(2 / 4)
+    assert expected["success_5"] == 1
+
+
+def test_the_default_measures_are_compared():
+    """RR@10 is trec_eval's recip_rank where the first relevant document is among ten, else 0."""
+    evaluation = evaluate(read_judgements(QRELS), read_run(RUN))
+    expected = json.loads((DATA / "tiny.expected.json").read_text())["per_query"]
+    assert set(DEFAULT_MEASURES) - {"RR@10"} <= set(TREC_NAMES)
+    for query, values in expected.items():
+        rank = values["recip_rank"]
+        assert evaluation.values["RR@10"][query] == pytest.approx(rank if rank >= 1 / 10 else 0.0)
+    deep = {"q": {f"x{n}": 20.0 - n for n in range(10)} | {"d": 1.0}}
+    assert evaluate({"q": {"d": 1}}, deep, ["RR@10", "RR"]).means == {"RR@10": 0.0, "RR": 1 / 11}
 
 
 def test_tiny_case_equals_trec_eval_run_now():

@@ -18,9 +18,11 @@ from coil.errors import (
     DuplicateId,
     InputError,
     OptionMismatch,
+    SearchTimeout,
 )
 from coil.indexes.opening import create, open_index
 from coil.scores import oracle
+from coil.storage import facts
 from coil.texts.values import Document
 from coil.tokens.chunks import chunk_spans
 from coil.tokens.profile import By
@@ -328,7 +330,7 @@ def test_documents_without_text_are_left_out_and_told(
     documents = [Document("river", "river bank"), *(Document(f"e{i}", text) for i, text in enumerate(BLANK))]
     index = create(tmp_path / "a.coil", encoder=HashEncoder())
     assert index.add(documents) == 1
-    assert caplog.messages == ["4 documents are empty and were left out: 'e0', 'e1', 'e2', ..."]
+    assert caplog.messages == ["4 documents are empty and were skipped: 'e0', 'e1', 'e2', ..."]
     assert len(index) == 1
     assert not index.has("e0")
     assert [hit.doc_id for hit in index.search("the a of", k=10)] == ["river"]  # nobody else has a sentence
@@ -350,7 +352,7 @@ def test_documents_without_text_are_left_out_and_told(
         index.add([Document("w", ""), Document("w", "loan"), Document("w", "")])
     assert index.add([Document("z", ""), Document("v", "")], on_duplicate="skip") == 0
     assert index.has("z")
-    assert caplog.messages[-1] == "1 document is empty and was left out: 'v'"
+    assert caplog.messages[-1] == "1 document is empty and was skipped: 'v'"
     index.close()
 
 
@@ -370,3 +372,20 @@ def test_facts_are_those_of_the_documents_that_are_there(tmp_path: Path) -> None
     assert expected.deleted_rows == 0
     for name in ("documents", "rows", "mentions", "lists", "longest_lists", "truncated_documents"):
         assert getattr(found, name) == getattr(expected, name), name
+
+
+def test_facts_are_counted_once_for_each_state_and_within_their_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([Document(f"d{i}", text) for i, text in enumerate(random_texts(30, seed=9))])
+        with pytest.raises(SearchTimeout, match="counting what the index holds"):
+            index.inspect(timeout=0.0)
+        counted = []
+        real = facts.count_living
+        monkeypatch.setattr(facts, "count_living", lambda live: counted.append(live) or real(live))
+        assert index.inspect(timeout=60) == index.inspect(timeout=0.0) == index.inspect()
+        assert len(counted) == 1
+        index.add([Document("more", "quite another word")])
+        assert index.inspect().documents == 31
+        assert [len(index.inspect(longest=n).longest_lists) for n in (3, 5)] == [3, 5]

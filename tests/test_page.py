@@ -46,22 +46,25 @@ browser, index, served, visit = (
 
 def test_results_come_while_typing_and_equal_the_library(visit: Opener, index: coil.Index) -> None:
     page = visit()
-    expect(page.get_by_role("heading", name="Exact words, and what they mean")).to_be_visible()
+    expect(page.get_by_role("heading", name="Exact words in context")).to_be_visible()
     page.get_by_role("searchbox").press_sequentially(QUERY, delay=15)
     expect(page.locator("#status")).to_have_text(re.compile("10 hits in"))
     address_has(page, "q=swimming+against+the+current")
     expected = index.search(QUERY, k=10)
+    expect(page.locator(".hit").first).to_have_attribute("data-doc", expected[0].doc_id)
     shown = page.locator(".hit").evaluate_all("hits => hits.map((hit) => hit.dataset.doc)")
     assert shown == [found.doc_id for found in expected]
     raw = page.locator(".hit .raw").first.inner_text()
     assert raw.endswith(f"{expected[0].score:.2f}")
     share = page.locator(".hit .score strong").first
     assert expected[0].share is not None
-    expect(share).to_have_text(f"{expected[0].share:.0%} of what the query’s own text would score")
+    expect(share).to_have_text(f"{expected[0].share:.0%} of the score of the query’s own text")
     bar = page.locator(".hit .bar").first
     filled = bar.evaluate("bar => [...bar.children].reduce((sum, part) => sum + part.clientWidth, 0)")
     assert filled / bar.evaluate("bar => bar.clientWidth") == pytest.approx(expected[0].share, abs=0.02)
-    expect(bar).to_have_attribute("aria-label", re.compile(r"^\d+% of what .* made of .*sentence \d"))
+    expect(bar).to_have_attribute(
+        "aria-label", re.compile(r"^\d+% of the score .* consists of .*sentence \d")
+    )
     expect(page.locator("#strip")).to_contain_text(
         re.compile(r"encode .* ms.*mentions scored.*skipped", re.S)
     )
@@ -126,7 +129,7 @@ def test_hovering_or_focusing_a_word_shows_its_figures(visit: Opener, index: coi
     other.scroll_into_view_if_needed()
     page.wait_for_timeout(100)  # scrolling hides a tip
     other.hover()
-    expect(tip).to_contain_text(re.compile(r"current fit \d\.\d\d, a mention that is not the best"))
+    expect(tip).to_contain_text(re.compile(r"current fit \d\.\d\d, not the best mention"))
     page.get_by_label("Search by").select_option("bm25")
     expect(page.locator("#results .legend").first).not_to_contain_text("sentence")
     page.evaluate("scrollTo(0, 0)")
@@ -150,7 +153,7 @@ def test_a_hit_opens_its_explanation(visit: Opener, index: coil.Index) -> None:
     address_has(page, f"doc={first}")
     mine, other = index.explain(QUERY, first), index.explain(QUERY, hits[1].doc_id)
     match = mine.matches[0]
-    expect(sheet.locator(".over")).to_have_text("Why is this hit number 1 by COIL?")
+    expect(sheet.locator(".over")).to_have_text("Why does COIL rank this number 1?")
     names = sheet.locator(".mentions thead th").all_inner_texts()
     assert names == ["Word", "Best mention", "Texts with it", "Here", "Fit", "Adds"]
     cells = sheet.locator(".mentions tbody tr").first.locator("td.figure").all_inner_texts()
@@ -161,12 +164,12 @@ def test_a_hit_opens_its_explanation(visit: Opener, index: coil.Index) -> None:
         f"{match.contribution:.2f}",
     ]
     expect(sheet.locator(".mentions tr.sentence")).to_contain_text(f"{mine.sentence:.2f}")
-    expect(sheet).to_contain_text("Never looked up")
+    expect(sheet).to_contain_text("Not looked up (no list)")
     expect(sheet.locator(".left-over")).to_contain_text("swimming")  # in none of the documents
-    expect(sheet.locator(".versus")).to_contain_text("Why above the next one?")
+    expect(sheet.locator(".versus")).to_contain_text("Why does it rank above the next hit?")
     gap = mine.score - other.score
     expect(sheet.locator(".versus tfoot")).to_contain_text(f"{gap:+.2f}" if gap >= 0.005 else "0.00")
-    sheet.get_by_role("button", name="The next hit").click()
+    sheet.get_by_role("button", name="Next hit").click()
     expect(page.get_by_role("dialog")).to_contain_text("number 2")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_be_hidden()
@@ -189,7 +192,7 @@ def test_the_sentences_that_speak_are_listed_and_shaded(visit: Opener, index: co
     expect(lines.first).to_contain_text(f"{largest.contribution:.2f}")
     figures = [float(text.replace("−", "-")) for text in sheet.locator(".sentence-list b").all_inner_texts()]
     assert sum(figures) == pytest.approx(made.sentence, abs=0.006 * len(figures))
-    expect(sheet.locator(".sentences")).to_contain_text(f"Together {made.sentence:.2f}")
+    expect(sheet.locator(".sentences")).to_contain_text(f"Total: {made.sentence:.2f}")
     shades = sheet.locator(".spoken").evaluate_all(
         "all => all.map((one) => [one.textContent, Number(one.style.getPropertyValue('--strength')), "
         "one.title])"
@@ -206,7 +209,7 @@ def test_the_sentences_that_speak_are_listed_and_shaded(visit: Opener, index: co
     expect(sheet.locator(".text.whole")).to_be_visible()
     expect(sheet.locator(".sentences")).to_have_count(0)
     page.goto(f"/?q={query}&doc=long&by=bm25")
-    expect(sheet.locator(".over")).to_contain_text("by BM25")
+    expect(sheet.locator(".over")).to_contain_text("BM25 rank")
     expect(sheet.locator(".sentences, .spoken, .mentions tr.sentence")).to_have_count(0)
 
 
@@ -216,7 +219,7 @@ def test_sentences_that_cannot_be_had_leave_the_rest(visit: Opener) -> None:
     page.goto(f"/?q={QUERY}&doc={WATER}")
     sheet = page.get_by_role("dialog", name=WATER)
     expect(sheet.locator(".mentions")).to_be_visible()
-    expect(sheet.get_by_role("alert")).to_contain_text("The server does not answer")
+    expect(sheet.get_by_role("alert")).to_contain_text("The server is not responding")
     page.unroute("**/explain?*")
     sheet.get_by_role("button", name="Try again").click()
     expect(sheet.get_by_role("alert")).to_have_count(0)
@@ -236,7 +239,7 @@ def test_a_query_word_shows_its_matches_across_the_hits(visit: Opener, index: co
         (WATER, WIRE, "current-affairs"), key=lambda doc_id: index.explain(QUERY, doc_id).matches[0].fit
     )
     assert page.locator(".mention-list li").first.get_attribute("data-doc") == best
-    expect(page.locator(".across")).to_contain_text("The figure is its fit.")
+    expect(page.locator(".across")).to_contain_text("The number is its fit.")
     expect(page.locator(".across")).to_contain_text("Without it:")
     page.go_back()
     expect(page.locator(".hit").first).to_be_visible()
@@ -305,7 +308,7 @@ def test_a_system_that_the_model_cannot_answer_as_is_not_offered(visit: Opener) 
     expect(page.get_by_label("Search by").locator("option:not([disabled])")).to_have_text(
         ["COIL", "Words in context", "BM25"]
     )
-    offered = page.get_by_label("Beside").locator("option:not([disabled])")
+    offered = page.get_by_label("Compare with").locator("option:not([disabled])")
     expect(offered).to_have_text(["nothing", "Words in context", "BM25"])
 
 
@@ -316,7 +319,7 @@ def test_a_filter_narrows_and_a_bad_one_is_told(visit: Opener) -> None:
     page = visit()
     ask(page)
     page.get_by_role("button", name="Filter").click()
-    box = page.get_by_label("Only documents whose fields fit")
+    box = page.get_by_label("Only documents whose fields match")
     box.fill('topic = "craft" and year >= 2016')
     box.press("Enter")
     expect(page.locator("#status")).to_have_text(re.compile("7 hits in"))
@@ -343,7 +346,7 @@ def test_a_server_that_does_not_answer_is_told_and_asked_again(visit: Opener) ->
     expect(page.locator(".welcome")).to_be_visible()
     page.route("**/search?*", lambda route: route.abort())
     page.get_by_role("searchbox").fill(QUERY)
-    expect(page.get_by_role("alert")).to_contain_text("The server does not answer")
+    expect(page.get_by_role("alert")).to_contain_text("The server is not responding")
     page.unroute("**/search?*")
     page.get_by_role("button", name="Try again").click()
     expect(hit(page, WATER)).to_be_visible()
@@ -381,7 +384,7 @@ def test_waiting_is_shown_and_late_answers_are_dropped(visit: Opener) -> None:
 def test_any_two_systems_stand_side_by_side(visit: Opener, index: coil.Index, first: By, second: By) -> None:
     query = "swimming against the current of a river"
     page = visit(f"/?q={query}&k=5&by={first}")
-    page.get_by_label("Beside").select_option(second)
+    page.get_by_label("Compare with").select_option(second)
     address_has(page, f"beside={second}")
     names = {
         "coil": "COIL",
@@ -414,13 +417,13 @@ def test_any_two_systems_stand_side_by_side(visit: Opener, index: coil.Index, fi
     # A hit is explained by the system that found it, and the address says so.
     column.locator(".title").first.click()
     sheet = page.get_by_role("dialog")
-    expect(sheet.locator(".over")).to_have_text(f"Why is this hit number 1 by {names[second]}?")
+    expect(sheet.locator(".over")).to_have_text(f"Why does {names[second]} rank this number 1?")
     expect(sheet.locator(".verdict")).to_contain_text(f"{found[second][0].score:.2f} of")
     address_has(page, f"doc_by={second}")
     again = visit(page.url)
-    expect(again.get_by_role("dialog").locator(".over")).to_contain_text(f"by {names[second]}?")
+    expect(again.get_by_role("dialog").locator(".over")).to_contain_text(f"Why does {names[second]} rank")
     page.keyboard.press("Escape")
-    page.get_by_label("Beside").select_option("")
+    page.get_by_label("Compare with").select_option("")
     expect(page.locator(".compare")).to_have_count(0)
     expect(page.locator(".hit")).to_have_count(len(found[first]))
 
@@ -428,8 +431,8 @@ def test_any_two_systems_stand_side_by_side(visit: Opener, index: coil.Index, fi
 def test_what_is_no_hit_can_be_explained(visit: Opener) -> None:
     page = visit("/?q=swimming+against+the+current&k=1&by=bm25&doc=current-affairs")
     sheet = page.get_by_role("dialog")
-    expect(sheet).to_contain_text("Not among the hits by BM25. Why?")
-    expect(sheet.locator(".versus")).to_contain_text("Why below the last hit?")
+    expect(sheet).to_contain_text("Not among the hits of BM25. Why?")
+    expect(sheet.locator(".versus")).to_contain_text("Why does it rank below the last hit?")
     expect(sheet.locator(".text.whole")).to_contain_text("minister of transport")
     page.goto("/?q=current&doc=nowhere/at all")
     expect(sheet.get_by_role("alert")).to_contain_text("no document has the id 'nowhere/at all'")
@@ -545,6 +548,7 @@ def test_the_keyboard_is_enough(visit: Opener, index: coil.Index) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("#status")).to_have_text(re.compile("10 hits in"))
     best = index.search(QUERY, k=1)[0].doc_id
+    expect(page.locator(".hit").first).to_have_attribute("data-doc", best)
     page.keyboard.press("ArrowDown")
     expect(hit(page, best).locator(".title")).to_be_focused()
     page.keyboard.press("Enter")

@@ -58,7 +58,7 @@ def test_more_hits_come_below_those_shown(visit: Opener, index: coil.Index) -> N
         assert reached != "BODY"
     page.keyboard.press("Enter")
     expect(page.locator("#status")).to_have_text(
-        f"{len(everything) - 20} more hits, {len(everything)} in all"
+        f"{len(everything) - 20} more hits, {len(everything)} in total"
     )
     assert shown(page) == everything
     assert len(everything) < 40, "the second page is the last"
@@ -67,7 +67,7 @@ def test_more_hits_come_below_those_shown(visit: Opener, index: coil.Index) -> N
     expect(page.locator(".hit .title").nth(20)).to_be_focused()
     page.keyboard.press("Enter")
     sheet = page.get_by_role("dialog")
-    expect(sheet.locator(".over")).to_have_text("Why is this hit number 21 by COIL?")
+    expect(sheet.locator(".over")).to_have_text("Why does COIL rank this number 21?")
     expect(sheet.locator(".text.whole")).to_be_visible()
     page.keyboard.press("Escape")
     expect(sheet).to_be_hidden()
@@ -82,7 +82,7 @@ def test_more_hits_come_below_those_shown(visit: Opener, index: coil.Index) -> N
 def test_more_hits_of_two_systems(visit: Opener, index: coil.Index) -> None:
     page = visit(f"/?q={QUERY}&k=5&beside=dense")
     page.get_by_role("button", name="Show 5 more").click()
-    expect(page.locator("#status")).to_have_text("10 more hits, 20 in all")
+    expect(page.locator("#status")).to_have_text("10 more hits, 20 in total")
     for by in ("coil", "dense"):
         ids = page.locator(f'[data-system="{by}"] .hit').evaluate_all(
             "all => all.map((one) => one.dataset.doc)"
@@ -95,7 +95,7 @@ def test_more_hits_that_do_not_come(visit: Opener) -> None:
     page.route("**/search?*offset=5*", lambda route: route.abort())
     button = page.get_by_role("button", name="Show 5 more")
     button.click()
-    expect(page.get_by_role("alert")).to_contain_text("No connection could be made")
+    expect(page.get_by_role("alert")).to_contain_text("The connection failed")
     assert len(shown(page)) == 5
     page.unroute("**/search?*offset=5*")
     button.click()
@@ -117,7 +117,7 @@ def test_a_word_that_no_document_has_is_corrected(visit: Opener) -> None:
     page = visit()
     page.get_by_role("searchbox").fill("🦜 swiming against the curent of +rivr banks")
     line = page.locator("#meant")
-    expect(line).to_contain_text("No document has “curent”. Did you mean current?")
+    expect(line).to_contain_text("No document contains “curent”. Did you mean current?")
     line.get_by_role("button", name="current").click()
     expect(page.get_by_role("searchbox")).to_have_value("🦜 swiming against the current of +rivr banks")
     expect(page.get_by_role("searchbox")).to_be_focused()
@@ -173,11 +173,11 @@ def test_duplicates_are_folded_into_one_hit(visit: Opener) -> None:
 
 def test_the_page_tells_how_to_ask(visit: Opener, index: coil.Index) -> None:
     page = visit()
-    button, box = page.get_by_role("button", name="How to ask"), page.locator("#help")
+    button, box = page.get_by_role("button", name="Search tips"), page.locator("#help")
     expect(box).to_be_hidden()
     button.press("Enter")
     expect(button).to_have_attribute("aria-expanded", "true")
-    expect(box).to_contain_text("must have the phrase, word for word")
+    expect(box).to_contain_text("must contain the exact phrase")
     for query in ("river +bank -money", 'river "bank of the river"', "bank year:2016"):
         page.get_by_role("searchbox").fill(query)
         expected = [found.doc_id for found in index.search(query, k=10)]
@@ -195,8 +195,8 @@ def test_a_query_with_a_mistake_leaves_the_hits_alone(visit: Opener) -> None:
     box, line = page.get_by_role("searchbox"), page.locator("#query-problem")
     box.fill("-money")
     expect(line).to_have_text(
-        "the query only excludes words: add what to look for, such as: river -money. "
-        "The hits below are those of “river”."
+        "the query only excludes words: add words to search for, such as: river -money. "
+        "The hits below are for “river”."
     )
     expect(box).to_have_attribute("aria-invalid", "true")
     expect(box).to_be_focused()
@@ -204,7 +204,7 @@ def test_a_query_with_a_mistake_leaves_the_hits_alone(visit: Opener) -> None:
     assert shown(page) == before
     # They are still hits of their query, and opening one goes back to it.
     first.click()
-    expect(page.get_by_role("dialog").locator(".over")).to_have_text("Why is this hit number 1 by COIL?")
+    expect(page.get_by_role("dialog").locator(".over")).to_have_text("Why does COIL rank this number 1?")
     address_has(page, "q=river&")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_be_hidden()

@@ -243,7 +243,7 @@ def test_fields_with_few_values_are_counted(visit: Opener) -> None:
     expect(page.locator(".hit")).to_have_count(20)
     assert sum(told().values()) > sum(before.values())
     group.get_by_role("button", name="nature").click()
-    expect(page.get_by_label("Only documents whose fields fit")).to_have_value('topic = "nature"')
+    expect(page.get_by_label("Only documents whose fields match")).to_have_value('topic = "nature"')
     expect(group).to_have_count(0)  # only one value is left
     page.goto(f"/?q={QUERY}&beside=bm25")
     expect(page.locator(".hit").first).to_be_visible()

@@ -113,8 +113,9 @@ def test_the_end_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads by /proc")
 def test_no_thread_of_telemetry_is_started() -> None:
     code = (
-        "import os; from coil.vectors.onnx_encoder import load_onnxruntime\n"
+        "import os, time; from coil.vectors.onnx_encoder import load_onnxruntime\n"
         "before = os.listdir('/proc/self/task'); load_onnxruntime()\n"
+        "time.sleep(1)  # the thread that has imported it ends\n"
         "assert os.listdir('/proc/self/task') == before"
     )
     assert _run(code).stderr == ""
@@ -151,6 +152,38 @@ for _ in range(times):
 def test_a_forked_process_searches(bundled: Path, tmp_path: Path, kind: str, times: int) -> None:
     folder = Path(shutil.copytree(bundled, tmp_path / "a.coil"))
     done = _run(FORKING, folder, kind, times)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+IMPORTING = """
+import faulthandler, os, sys, threading, time, coil
+class Slow:  # the module that is looked for is locked meanwhile
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[2]:
+            sys.meta_path.remove(self)
+            begun.set()
+            time.sleep(0.5)
+index, begun = coil.open(sys.argv[1]), threading.Event()
+sys.meta_path.insert(0, Slow())
+def ask():
+    return str(index.explain("river", index.search("river bank", k=1)[0].doc_id))
+thread = threading.Thread(target=ask)
+thread.start()
+assert begun.wait(60)
+child = os.fork()
+if not child:
+    faulthandler.dump_traceback_later(20, exit=True)
+    ask()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+thread.join()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.parametrize("module", ["onnxruntime", "coil._native", "coil.explanations.table"])
+def test_a_fork_waits_for_modules_that_the_first_search_loads(bundled: Path, module: str) -> None:
+    done = _run(IMPORTING, bundled, module)
     assert (done.returncode, done.stderr) == (0, "")
 
 

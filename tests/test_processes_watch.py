@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -150,6 +151,30 @@ def test_a_folder_that_is_replaced_is_followed(notes: Path) -> None:
         watcher.hear("1 added, 0 updated, 1 removed")
         (notes / "c.txt").write_text("money")
         watcher.hear("1 added, 0 updated, 0 removed")
+
+
+def test_a_folder_that_is_made_again_is_followed(notes: Path) -> None:
+    """Often it gets the number of the folder that was removed, so that only an event tells the two apart."""
+    out = notes.parent / "notes.coil"
+    with watching(notes, "--out", out) as watcher:
+        for i in range(20):
+            shutil.rmtree(notes)
+            notes.mkdir()
+            (notes / f"{i}.txt").write_text("a boat")
+            watcher.hear("1 added, 0 updated, 1 removed")
+
+
+def test_a_table_whose_folder_is_replaced_is_followed(tmp_path: Path) -> None:
+    table, out = tmp_path / "data" / "faq.csv", tmp_path / "faq.coil"
+    table.parent.mkdir()
+    table.write_text("id,text\n1,river\n")
+    with watching(table, "--out", out) as watcher:
+        (tmp_path / "data").rename(tmp_path / "old")
+        (tmp_path / "data").mkdir()
+        (tmp_path / "old" / "faq.csv").rename(table)  # the same file in another folder
+        time.sleep(3)
+        table.write_text("id,text\n2,loan\n")
+        watcher.hear("1 added, 0 updated, 1 removed")
 
 
 def test_a_table_that_is_replaced_is_followed(tmp_path: Path) -> None:

@@ -12,10 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coil.cli.main import run
 from coil.errors import InputError
 from coil.texts.corpora import read_documents
+from coil.texts.opening import check_values, count_separators
 from tests.files import put, zst
 
 KB = 1 << 10
@@ -64,6 +67,10 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     "ones.jsonl": (lambda: OK + ROW % (b"[" + b"1," * (1000 * KB) + b"1]"), VALUES),
     "dicts.jsonl": (lambda: OK + ROW % (b"[" + b"{}," * (600 * KB) + b"1]"), VALUES),
     "keys.jsonl": (lambda: OK + ROW % b"{%s}" % b",".join(b'"%x":1' % i for i in range(100 * KB)), VALUES),
+    "breaks.jsonl": (
+        lambda: OK + ROW % (b'["' + b"\\n" * (800 * KB) + b'",' + b"1," * (30 * KB) + b"1]"),
+        VALUES,
+    ),
     "nested.jsonl": (lambda: OK + ROW % (b'{"a":' * (200 * KB) + b"1" + b"}" * (200 * KB)), VALUES),
     "quote.csv": (
         lambda: b'id,text\nok,river\n1,"' + b"some words\n" * (900 * KB),
@@ -151,8 +158,6 @@ def test_a_bomb_on_standard_input_is_refused_within_the_budget(tmp_path: Path) -
 def test_ordinary_files_are_read_as_ever(tmp_path: Path) -> None:
     """Commas in texts are not values, and a limit is not reached one early."""
     text = 'a, b, [c], {d}, \\"e\\", ' * 1000
-    from coil.texts.opening import check_values
-
     check_values(f'{{"id": 1, "text": "{text}"}}', ",[{", 1000, "here", 1, is_json=True)
     rows = {"id": [str(i) for i in range(5000)], "text": [f"text {i} " * 50 for i in range(5000)]}
     nested = {"v": [[i, None] for i in range(5000)], "m": [{"a": [i]} for i in range(5000)]}
@@ -163,6 +168,18 @@ def test_ordinary_files_are_read_as_ever(tmp_path: Path) -> None:
     assert [d.doc_id for d in documents] == rows["id"]
     assert [d.text for d in documents] == rows["text"]
     assert documents[7].fields == {"v": [7, None], "m": {"a": [7]}}
+
+
+@given(st.text('"\\\\,[a', max_size=40), st.integers(1, 9))
+def test_what_separates_values_is_found_outside_of_strings(text: str, window: int) -> None:
+    expected, in_string, escaped = 0, False, False
+    for char in text:
+        if char == '"' and not escaped:
+            in_string = not in_string
+        elif char in ",[" and not in_string:
+            expected += 1
+        escaped = char == "\\" and not escaped
+    assert count_separators(text, ",[", 100, window) == expected
 
 
 def test_damaged_parquet_and_zstandard_files_are_named(tmp_path: Path) -> None:

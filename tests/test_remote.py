@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import socket
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -178,75 +175,7 @@ def test_every_code_of_an_error_is_documented() -> None:
     assert codes - set(re.findall(r"`(\w+)`", table)) == set()
 
 
-# ---- connections that the server closes
-
-_ANSWERS = {
-    "search": {"query": "river", "hits": []},
-    "documents": {"added": 1, "empty": [], "deleted": 1, "missing": [], "documents": 1},
-}
-
-
-@contextmanager
-def _closing(every: int) -> Iterator[tuple[str, list[str]]]:
-    """A server that closes every so manieth request without an answer, and which requests it had."""
-    asked: list[str] = []
-
-    def answer(connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as file:
-            while line := file.readline():
-                length = 0
-                while (header := file.readline().strip()) != b"":
-                    name, _, value = header.partition(b":")
-                    length = int(value) if name.lower() == b"content-length" else length
-                file.read(length)
-                address = line.split()[1].decode().partition("?")[0]
-                asked.append(address.rpartition("/")[2])
-                if len(asked) % every == 0:
-                    return
-                body = json.dumps(_ANSWERS.get(asked[-1], {})).encode()
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
-
-    def accept() -> None:
-        while True:
-            try:
-                connection = listening.accept()[0]
-            except OSError:
-                return
-            threading.Thread(target=answer, args=[connection], daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        threading.Thread(target=accept, daemon=True).start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}", asked
-        listening.shutdown(socket.SHUT_RDWR)
-
-
-def test_a_request_that_reads_is_sent_again_once() -> None:
-    with _closing(every=3) as (url, asked), coil.connect(url, index="a") as index:
-        for _ in range(3):
-            assert index.search("river") == []
-        assert asked == ["a", *["search"] * 4]
-    with _closing(every=1) as (url, asked):
-        with pytest.raises(RemoteProblem, match="cannot be reached"):
-            coil.connect(url, index="a")
-        assert len(asked) == 2
-
-    async def run(url: str) -> None:
-        async with coil.connect_async(url, index="a") as index:
-            for _ in range(3):
-                assert await index.search("river") == []
-
-    with _closing(every=3) as (url, asked):
-        asyncio.run(run(url))
-        assert len(asked) == 5
-
-
-def test_a_change_is_not_sent_again() -> None:
-    with _closing(every=2) as (url, asked), coil.connect(url, index="a") as index:
-        for change in (lambda: index.delete(["a"]), lambda: index.update([{"id": "a", "text": "b"}])):
-            with pytest.raises(RemoteProblem, match="it is unknown whether the change was made"):
-                change()
-            index.inspect()
-        assert asked == ["a", "documents", "a", "documents", "a"]
+# ---- connections
 
 
 def test_connections_are_given_up_before_the_server_closes_them(server: Running) -> None:
@@ -421,7 +350,7 @@ def test_documents_are_counted_and_told_as_by_the_library(
         caplog.clear()
         assert here.update(documents) == there.update(documents) == 4
         mine, other = caplog.messages
-        assert mine == other == "2 documents are empty and were left out: 'b', 'd'"
+        assert mine == other == "2 documents are empty and were skipped: 'b', 'd'"
         told: list[list[str]] = []
         here.update(documents, told.append)
         there.update(documents, told.append)

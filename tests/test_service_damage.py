@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from coil.indexes.opening import open_index
 from coil.indexes.reader import IndexReader
 from coil.service.limits import ServiceOptions
 from coil.service.problems import Problem
@@ -92,6 +93,61 @@ def test_a_truncated_file_is_noticed_before_anybody_asks(tmp_path: Path, kind: s
         shutil.copyfile(tmp_path / "backup" / "segments" / file.name, file)
         wait_until(lambda: server.client.get("/ready").status_code == 200)
         assert search(server).status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["documents", "lists"])
+@pytest.mark.parametrize("first", ["ready", "change"])
+def test_a_missing_file_is_noticed_and_taken_up_when_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, first: str
+) -> None:
+    """The server has it open and answers; changes fail, and so would another start."""
+    folder = build(tmp_path / "notes.coil", 40)
+    [file] = (folder / "segments").glob(f"*.{kind}")
+    with running([folder], ServiceOptions(token=TOKEN), HashEncoder()) as server:
+        wait_until(lambda: server.client.get("/ready").status_code == 200)
+        file.rename(tmp_path / "kept")
+        caplog.clear()
+        for what in [first, "ready", "change", "ready"]:
+            if what == "change":
+                refused = upload(server)
+                assert refused.status_code == 507
+                told = "the index 'notes' cannot be read: changes fail until it is back"
+                assert refused.json()["detail"] == told
+            else:
+                unready = server.client.get("/ready")
+                assert unready.status_code == 503
+                assert "queries are answered from the last snapshot, changes fail" in unready.text
+            assert search(server).status_code == 200
+        assert [record.message for record in caplog.records].count("cannot reload") == 1
+        (tmp_path / "kept").rename(file)
+        assert server.client.get("/ready").status_code == 200
+        assert upload(server).status_code == 200
+
+
+def test_a_merge_by_another_process_is_no_missing_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = build(tmp_path / "notes.coil", 40)
+    with running([folder], ServiceOptions(), HashEncoder()) as server:
+        wait_until(lambda: server.client.get("/ready").status_code == 200)
+        served = server.service.served["notes"]
+        look, looks = served._look, 0
+
+        def merge_after() -> None:
+            nonlocal looks
+            look()
+            looks += 1
+            if looks == 1:
+                with open_index(folder, HashEncoder()) as other:
+                    other.delete(["d/1"])
+                    other.compact()
+
+        served._look = merge_after  # type: ignore[method-assign]
+        served.check()
+        assert (served.trouble, served.damage) == ("", "")
+        assert looks == 2
+        assert len(served.index) == 39
+    assert "cannot reload" not in caplog.messages
 
 
 def test_a_commit_does_not_hide_damage(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from coil.indexes.opening import create, open_index
 from coil.service import names, service, uploads
 from coil.service.batches import BatchTurns
 from coil.service.limits import ServiceLimits, ServiceOptions
-from coil.service.problems import Problem
+from coil.service.problems import Problem, check_values
 from coil.storage.lock import writer_lock
 from coil.vectors.token_vectors import TokenVectors
 from tests.hash_encoder import HashEncoder
@@ -319,6 +319,16 @@ def test_a_question_of_very_many_values_is_refused_unparsed(
                 assert got.status_code == 422
                 assert got.json()["detail"] == "the body exceeds the limit of 10,000 values"
         assert server.client.post(f"{ONE}/search_batch", json=texts).status_code == 200
+
+
+@pytest.mark.parametrize("rest", ['\\"', "\\\\", '\\""\\"', "\\", '"\\'])
+def test_a_string_that_never_ends_is_read_once(rest: str) -> None:
+    """Looked for from each of its quotes, the end of a string took minutes, and no other thread ran."""
+    body = ("[" + "," * 10_001 + '"' + rest * 20_000).encode()
+    began = time.monotonic()
+    with pytest.raises(Problem, match="exceeds the limit of 10,000 values"):
+        check_values(body)
+    assert time.monotonic() - began < 1
 
 
 def test_every_id_can_be_reached_by_its_path(tmp_path: Path) -> None:

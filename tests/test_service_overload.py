@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from coil.indexes.opening import create
+from coil.indexes.reader import IndexReader
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.service import _LARGE_DOCUMENT, _LONG_QUERY
 from coil.service.workers import MOST_CHARACTERS, Job, Workers
@@ -154,6 +155,26 @@ def test_large_documents_are_no_quick_requests(tmp_path: Path, monkeypatch: pyte
             assert server.client.get(f"{ONE}/documents/{doc_id}").json()["doc_id"] == doc_id
             assert queued == ([False, True] if slow else [False])
         assert server.client.get(f"{ONE}/documents/none").status_code == 404
+
+
+def test_the_facts_of_an_index_are_no_quick_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All lists are counted, in as much time as any request has."""
+    with running([build(tmp_path / "notes.coil")], encoder=HashEncoder()) as server:
+        wait_until(lambda: server.client.get("/ready").status_code == 200)
+        queued: list[bool] = []
+        workers, given = server.service._workers, list[float]()
+        real, inspect = workers.submit, IndexReader.inspect
+
+        def note(index: IndexReader, longest: int = 10, timeout: float | None = None) -> Any:
+            assert timeout is not None
+            given.append(timeout)
+            return inspect(index, longest, timeout)
+
+        monkeypatch.setattr(workers, "submit", lambda job, *more: queued.append(job.slow) or real(job, *more))
+        monkeypatch.setattr(IndexReader, "inspect", note)
+        assert server.client.get(ONE).json()["name"] == "notes"
+        assert queued == [True]
+        assert 0 < given[0] <= ServiceLimits().seconds
 
 
 def test_sizes_without_a_way_to_open_a_value(tmp_path: Path) -> None:

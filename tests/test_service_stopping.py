@@ -21,7 +21,7 @@ import pytest
 from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
 from coil.lists.rows import encode_spans
-from coil.service import service
+from coil.service import service, uploads
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.problems import Problem
 from coil.service.workers import Job, Workers
@@ -122,6 +122,29 @@ def test_one_long_document_does_not_hold_up_a_stop(tmp_path: Path, monkeypatch: 
     assert 0 < encoder.encoded < chunks / 4
     with open_index(folder, HashEncoder()) as index:
         assert not index.has("long")
+
+
+@pytest.mark.parametrize("at", [30, 3_030], ids=["checked", "read"])
+def test_lines_without_a_document_do_not_hold_up_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Every line is looked at twice; millions of them take minutes."""
+    monkeypatch.setattr(service, "CHANGES_MAY_TAKE", 0.0)
+    looked_at = 0
+
+    def look(raw: bytes) -> bool:
+        nonlocal looked_at
+        looked_at += 1
+        if looked_at == at:
+            server.service.begin_to_stop()
+        return True
+
+    monkeypatch.setattr(uploads, "is_utf8", look)
+    with running([build(tmp_path / "notes.coil", 3)], ServiceOptions(token=TOKEN), HashEncoder()) as server:
+        answer = server.client.post(f"{ONE}/documents", content=b"\n" * 3_000, headers=WRITE)
+        assert answer.status_code == 503
+        assert answer.json()["detail"] == "the server is stopping; nothing was changed"
+    assert looked_at == at
 
 
 def test_an_upload_that_was_written_in_part_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

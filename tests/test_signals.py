@@ -86,3 +86,29 @@ def test_a_fatal_signal_leaves_a_message() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert done.returncode == -signal.SIGBUS
     assert b"Fatal Python error: Bus error" in done.stderr
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+from coil.cli.main import main
+number = int(sys.argv.pop(1))
+def interrupt(event, arguments):  # the runtime makes its types: Python is within its compiled code
+    if event == "object.__setattr__" and arguments[0].__name__ == "pybind11_type":
+        os.kill(os.getpid(), number)
+sys.addaudithook(interrupt)
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "word"),
+    [(signal.SIGTERM, 143, "coil: terminated (SIGTERM)"), (signal.SIGINT, 130, "coil: interrupted")],
+)
+def test_a_signal_while_the_runtime_is_imported_is_no_error(
+    tmp_path: Path, number: int, status: int, word: str
+) -> None:
+    (tmp_path / "a.txt").write_text("river")
+    command = [sys.executable, "-c", INTERRUPTED_IMPORT, str(int(number))]
+    command += ["index", str(tmp_path / "a.txt"), "--out", str(tmp_path / "a.coil")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr.strip()) == (status, word)

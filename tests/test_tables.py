@@ -156,6 +156,58 @@ def test_what_is_no_table_of_documents_is_refused(tmp_path: Path) -> None:
         assert len(index) == 0
 
 
+def test_dates_that_python_cannot_hold_are_refused(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    polars = pytest.importorskip("polars")
+    row = {"id": ["a"], "text": ["river"]}
+    date = arrow.table({**row, "day": arrow.array([2**30], arrow.date32())})
+    late = arrow.table({**row, "day": arrow.array([2**60], arrow.timestamp("us"))})
+    parquet.write_table(date, tmp_path / "date.parquet")
+    parquet.write_table(late, tmp_path / "late.parquet")
+    frame = polars.DataFrame({**row, "day": polars.Series([2**60]).cast(polars.Datetime("us"))})
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        for given, name in (
+            (date, "the Table"),
+            (late, "the Table"),
+            (late.to_reader(), "the RecordBatch"),
+            (frame, "the DataFrame"),
+            (read_documents(tmp_path / "date.parquet"), "date.parquet"),
+            (read_documents(tmp_path / "late.parquet"), "late.parquet"),
+        ):
+            with pytest.raises(InputError, match=rf"{name} has a value that cannot be read: .") as caught:
+                index.add(given)
+            assert caught.value.remedy == "write dates and durations that are out of range as texts"
+        assert len(index) == 0
+
+
+def test_dates_of_numpy_become_texts(tmp_path: Path) -> None:
+    day = np.datetime64("2020-01-02", "ns")
+    fields = {
+        "day": day,
+        "days": np.array([day]),
+        "far": np.datetime64(2**40, "s"),
+        "none": np.datetime64("NaT"),
+    }
+    text = "2020-01-02T00:00:00.000000000"
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": "a", "text": "river", **fields, "span": np.timedelta64(5, "ns")}])
+        assert index["a"].fields == {
+            "day": text,
+            "days": [text],
+            "far": "36812-02-20T00:36:16",
+            "none": None,
+            "span": "5 nanoseconds",
+        }
+
+
+def test_a_parquet_file_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = [arrow.array(["a"]), arrow.array(["river"]), arrow.array(["bank"])]
+    parquet.write_table(arrow.table(columns, names=["id", "text", "text"]), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"two columns of .*a\.parquet are named 'text'"):
+        list(read_documents(tmp_path / "a.parquet"))
+
+
 def test_columns_of_dicts(tmp_path: Path) -> None:
     with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
         assert index.add([{"url": "u", "q": "river"}], id_column="url", text_column="q") == 1

@@ -22,15 +22,16 @@ from coil.tokens.tokenizer import Tokenizer
 from coil.training.batch_scores import BatchEquation, TextVectors
 from coil.training.batches import BatchPlan
 from coil.training.grad_cache import CachedTexts, lay_out, text_vectors
+from coil.training.learner import Setting
 from coil.training.losses import Targets, contrast, divergence
 from coil.training.options import TrainingOptions
 from coil.training.pair_data import PairData
 from coil.training.passage_statistics import PassageStatistics
 from coil.training.processes import Processes
 from coil.training.starting_point import starting_model
-from coil.training.step import Step
 from coil.training.teachers import StartingModel, hybrid, z_scores
 from coil.training.token_store import NO_LIST, ListNumbers, number_tokens
+from coil.training.train import make_learner
 from coil.vectors.token_vectors import TokenVectors
 from coil.vectors.torch_model import CoilModel
 from tests.tiny import WEIGHED, make_tokenizer, make_vectors
@@ -198,10 +199,8 @@ def test_learned_factors_are_saved_in_the_profile(base: Path, tmp_path: Path) ->
 def gradients(base: Path, data: PairData, options: TrainingOptions) -> dict[str, torch.Tensor]:
     tokenizer = Tokenizer.from_file(base / "tokenizer.json")
     model = starting_model(base, options, tokenizer)
-    remembered = options.keep or options.keep_tokens or options.teacher == "hybrid"
-    start = StartingModel(model) if remembered else None
-    step = Step(model, data.statistics, options, Processes("cpu"), start)
-    step(BatchPlan(data, options, tokenizer).batch(0))
+    learner = make_learner(Setting(options, Processes("cpu"), tokenizer, data, base), model)
+    learner.learn(BatchPlan(data, options, tokenizer).batch(0))
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
@@ -211,6 +210,7 @@ def gradients(base: Path, data: PairData, options: TrainingOptions) -> dict[str,
         (TINY, {}),
         (TINY, {"n_c": 0}),
         (TINY, {"n_t": 0}),
+        (TINY, {"n_t": 1, "n_c": 0, "non_negative": True}),
         (TINY, {"keep": 2.0, "teacher": "hybrid", "token_only": 0.5, "spans": 0.5, "pooling": "mean"}),
         (WORDS, {"keep": 2.0, "teacher": "hybrid", "token_only": 0.5, "spans": 0.5, "pooling": "mean"}),
         (WORDS, {"keep_tokens": 2.0}),

@@ -243,6 +243,22 @@ def test_rows_of_a_table(world: World, tmp_path: Path, caplog: pytest.LogCapture
     assert set(world.texts()) == {"4", "5"}
 
 
+def test_a_value_of_another_kind_is_a_change(world: World, tmp_path: Path) -> None:
+    """For Python, 1, 1.0 and true are equal; for a filter they are not."""
+    table = tmp_path / "t.jsonl"
+    for value, expected in (
+        ("1", {"added": 1}),
+        ("true", {"updated": 1}),
+        ("1.0", {"updated": 1}),
+        ("1.0", {}),
+    ):
+        table.write_text(f'{{"id": "a", "text": "river", "draft": {value}, "more": [{{"x": {value}}}]}}\n')
+        assert (world.again(table) if value == "1" else world.settle()) == Round(**expected)
+        assert repr(world.index["a"].fields["draft"]) == repr(json.loads(value))
+    table.write_text('{"id": "a", "more": [{"x": 1.0}], "draft": 1.0, "text": "river"}\n')
+    assert world.settle() == Round()
+
+
 def test_a_row_that_moves_to_another_file_stays(world: World, tmp_path: Path) -> None:
     first, second = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
     row = json.dumps({"id": "x", "text": "river"}) + "\n"

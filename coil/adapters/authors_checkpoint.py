@@ -28,13 +28,8 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from coil.training.starting_point import load_tokenizer  # noqa: E402
-from coil.vectors.torch_model import (  # noqa: E402
-    CoilModel,
-    check_finite,
-    check_weights,
-    fill_backbone,
-    load_backbone,
-)
+from coil.vectors.backbone import check_finite, check_weights, fill_backbone, load_backbone  # noqa: E402
+from coil.vectors.torch_model import CoilModel  # noqa: E402
 
 HEADS = "model.pt"
 OLD_BACKBONE = "pytorch_model.bin"

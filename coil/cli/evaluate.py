@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from coil.errors import InputError
+from coil.errors import InputError, how_many
 from coil.metrics.evaluation import DEFAULT_MEASURES, Evaluation, evaluate, parse_measures, split_measures
 from coil.metrics.significance import Comparison, compare
 from coil.texts.judgements import read_judgements
@@ -58,7 +58,18 @@ def command(
     judgements = read_judgements(qrels)
     evaluations: list[Evaluation] = []
     for run in runs:
-        evaluation = evaluate(judgements, read_run(run), measures)
+        found = read_run(run)
+        unjudged = sum(1 for query_id in found if query_id not in judgements)
+        if found and unjudged == len(found):
+            raise InputError(
+                f"none of the {how_many(unjudged, 'query')} of {run} is judged in {qrels}",
+                "name the judgements of the same queries; ids are case-sensitive",
+            )
+        if unjudged:
+            click.echo(
+                f"coil: {run} has {how_many(unjudged, 'query')} without judgements (left out)", err=True
+            )
+        evaluation = evaluate(judgements, found, measures)
         if evaluation.unanswered:
             missing, total = len(evaluation.unanswered), len(evaluation.queries)
             click.echo(

@@ -28,6 +28,7 @@ VERBS = {
     "search": "Search an index.",
     "serve": "Serve indexes over HTTP, with a search page.",
     "verify": "Check an index for damage.",
+    "compare": "Compare retrieval systems on a test collection.",
     "bench": "Measure search speed on this machine.",
     "demo": "Search the documentation of Python's standard library.",
     "doctor": "Check this installation.",

@@ -63,6 +63,11 @@ def _all_flags(function: Any) -> Any:
 @click.option("--corpus", help="Collection of the negatives, if they were made with `coil mine --corpus`.")
 @click.option("--teacher-scores", type=click.Path(path_type=Path), help="Teacher scores for --teacher file.")
 @click.option(
+    "--prepared",
+    type=click.Path(path_type=Path),
+    help="Folder that keeps tokenized pairs, so that further runs over the same pairs start at once.",
+)
+@click.option(
     "--preset",
     type=click.Choice(sorted(PRESETS)),
     default="default",
@@ -85,6 +90,7 @@ def command(
     negatives: tuple[Path, ...],
     corpus: str | None,
     teacher_scores: Path | None,
+    prepared: Path | None,
     preset: str,
     recipe: Path | None,
     device: str | None,
@@ -113,7 +119,7 @@ def command(
     from coil.training.outcome import judge
     from coil.training.train import TrainingFiles, train
 
-    files = TrainingFiles(pairs, base, out, negatives, teacher_scores, corpus)
+    files = TrainingFiles(pairs, base, out, negatives, teacher_scores, corpus, prepared)
     report = train(files, options, device, resume, tensorboard, say=lambda text: click.echo(text, err=True))
     if report.interrupted:
         click.echo(f"interrupted after {report.steps} steps; continue with --resume", err=True)

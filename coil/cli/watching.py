@@ -92,20 +92,29 @@ class _Listening:
         self._stack.close()
 
     def _listen(self) -> None:
-        self._roots = [root_of(source) for source in self._sources]
+        self._roots = self._find_roots()
         there = [source for source in self._sources if root_of(source) != (0, 0)]
         self._events = self._stack.enter_context(Events(there, self._ignored))
         self._is_told = False
 
+    def _listen_again(self) -> None:
+        self._stack.close()
+        self._listen()  # which wakes us
+
+    def _find_roots(self) -> list[tuple[int, int]]:
+        """What is at the paths that are listened to: of a file, its folder is."""
+        return [root_of(path) for source in self._sources for path in (source, source.parent)]
+
     def wait(self) -> None:
         """Wait for an event, for a replaced folder, or for a while if the system reports no events."""
         while not self._events.wait(_IDLE):
-            if self._roots != [root_of(source) for source in self._sources]:
-                self._stack.close()
-                self._listen()  # which wakes us
+            if self._roots != self._find_roots():
+                self._listen_again()
             elif self._events.failure is not None:
                 time.sleep(_UNHEARD)
                 return
+        if self._events.is_lost:
+            self._listen_again()
         if self._events.failure is not None and not self._is_told:
             self._is_told = True
             click.echo(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from coil.compiled import importing
 from coil.explanations.columns import cut_middle, printable
 from coil.explanations.explanation import Explanation, Match, QueryToken
 from coil.explanations.snippet import Span
@@ -103,7 +104,8 @@ class Contrast:
         }
 
     def __str__(self) -> str:
-        from coil.explanations.table import format_contrast
+        with importing():
+            from coil.explanations.table import format_contrast
 
         return format_contrast(self)
 

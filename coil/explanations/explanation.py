@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.compiled import importing
 from coil.errors import InputError
 from coil.explanations.sentence_parts import SentencePart, split_sentence_part
 from coil.explanations.snippet import Snippet, Span, cut_snippet, piece_text
-from coil.hits.searcher import asks_anything, check_parts
+from coil.hits.answering import asks_anything, check_parts
 from coil.scores.prepared import KnowsCollection, PreparedQuery
 from coil.scores.statistics import Tally
 from coil.texts.questions import check_query
@@ -139,7 +140,8 @@ class Explanation:
 
     def versus(self, other: Explanation) -> Contrast:
         """Why this document ranks above or below another one, explained for the same query."""
-        from coil.explanations.contrast import make_contrast
+        with importing():
+            from coil.explanations.contrast import make_contrast
 
         if (self.query, self.by) != (other.query, other.by):
             raise InputError(
@@ -169,12 +171,14 @@ class Explanation:
         )
 
     def __str__(self) -> str:
-        from coil.explanations.table import format_table
+        with importing():
+            from coil.explanations.table import format_table
 
         return format_table(self)
 
     def _repr_html_(self) -> str:
-        from coil.explanations.notebook import explanation_html
+        with importing():
+            from coil.explanations.notebook import explanation_html
 
         return explanation_html(self)
 

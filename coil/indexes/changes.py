@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -161,7 +162,7 @@ class ChangedDocuments:
                     if not document.is_empty:
                         self.added.add(doc_id)
                         found.append(document)
-                elif current.find(ordinals[doc_id]) == document:
+                elif _is_same(current.find(ordinals[doc_id]), document):
                     if not ours[doc_id]:
                         self.taken.append(ordinals[doc_id])
                 elif ours[doc_id] or self._on_duplicate == "update":
@@ -194,6 +195,17 @@ def ids_of(current: Snapshot, name: str) -> Iterator[str]:
         wanted = set(there[is_own(current, [name], there)].tolist())
         if wanted:
             yield from (doc_id for ordinal, doc_id in of.documents.ids() if ordinal in wanted)
+
+
+def _is_same(stored: Document | None, document: Document) -> bool:
+    """Whether nothing has changed. For Python, 1, 1.0 and True are equal, but not as values of a field."""
+    if stored is None or stored != document:
+        return False
+    return _fields_of(stored) == _fields_of(document)
+
+
+def _fields_of(document: Document) -> str:
+    return json.dumps(document.fields, sort_keys=True)
 
 
 def _settled(file: SourceFile, signature: Signature) -> bool:

@@ -3,12 +3,14 @@
 Most papers report the t-test. The randomisation test assumes less: if the two runs were equivalent, the
 difference of each query could just as well have the opposite sign; the test counts how often random signs
 give a mean as far from 0 as the observed one (Smucker, Allan and Carterette, CIKM 2007, who also find that
-the two nearly always agree). Neither p-value is corrected for the number of runs compared.
+the two nearly always agree). Neither p-value is corrected for the number of runs compared; `holm`
+corrects several of them.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,6 +89,20 @@ def randomisation_test(differences: NDArray[np.float64], draws: int = DRAWS, see
         reached += int((np.abs(_signed_sums(signs, moved)) >= observed).sum())
         left -= block
     return (reached + 1) / (draws + 1)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p-values of several tests, corrected so that the chance of any false alarm among them is bounded.
+
+    Holm's step-down method (1979): the smallest of n is multiplied by n, the next by n − 1, and so on; none
+    comes out below one that was smaller before, and none above 1.
+    """
+    corrected = [0.0] * len(p_values)
+    least = 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda n: p_values[n])):
+        least = max(least, min(1.0, p_values[place] * (len(p_values) - rank)))
+        corrected[place] = least
+    return corrected
 
 
 def _signed_sums(signs: NDArray[np.uint8], values: NDArray[np.float64]) -> NDArray[np.float64]:

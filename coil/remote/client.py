@@ -12,13 +12,16 @@ from coil.hits.spelling import Suggestion
 from coil.indexes.hits import Hits
 from coil.indexes.index import LeftOut
 from coil.remote.messages import (
-    Ask,
+    NAMES,
     Messages,
     Upload,
     choose_index,
+    read_deleted,
     read_document,
     read_explanation,
     read_hits,
+    read_many,
+    read_size,
     read_suggestions,
     search_options,
     split_address,
@@ -43,14 +46,12 @@ def connect(
     """An index served by `coil serve` at an address such as http://127.0.0.1:8080.
 
     `index` selects one of several; None is the first. `token` is required to change it. A request that takes
-    longer than `timeout` seconds raises RemoteProblem.
+    longer than `timeout` seconds, including its response, raises RemoteProblem.
     """
     address, name = split_address(url, index)
     client: httpx.Client = make_client("Client", address, token, timeout)
     try:
-        if name is None:
-            name = choose_index(send(client, Ask("GET", "/v1/indexes")), address)
-        send(client, Messages(name).describe())
+        name = choose_index(send(client, NAMES), address, name)
     except BaseException:
         client.close()
         raise
@@ -64,9 +65,7 @@ async def connect_async(
     """The same for `async with coil.connect_async(url) as index`; its methods are awaited."""
     address, name = split_address(url, index)
     async with make_client("AsyncClient", address, token, timeout) as client:
-        if name is None:
-            name = choose_index(await send_async(client, Ask("GET", "/v1/indexes")), address)
-        await send_async(client, Messages(name).describe())
+        name = choose_index(await send_async(client, NAMES), address, name)
         yield AsyncRemoteIndex(client, name)
 
 
@@ -99,7 +98,7 @@ class RemoteIndex:
         self._client.close()
 
     def __len__(self) -> int:
-        return int(self.inspect()["documents"])
+        return read_size(send(self._client, NAMES), self.name)
 
     def inspect(self) -> dict[str, Any]:
         """Sizes and settings."""
@@ -112,10 +111,9 @@ class RemoteIndex:
 
     def search_many(self, queries: Iterable[str], k: int = 10, **how: Any) -> list[Hits]:
         """The k best documents for each of many queries."""
-        asked, answers = check_queries(queries), []
-        for ask in self._say.search_batch(asked, search_options(k, **how)):
-            answers += send(self._client, ask)["answers"]
-        return [read_hits(answer, query, k) for answer, query in zip(answers, asked, strict=True)]
+        asked = check_queries(queries)
+        asks = self._say.search_batch(asked, search_options(k, **how))
+        return read_many([send(self._client, ask) for ask in asks], asked, k)
 
     def suggest(self, query: str, plain: bool = False) -> list[Suggestion]:
         """Did you mean: see `Index.suggest`."""
@@ -156,7 +154,7 @@ class RemoteIndex:
 
     def delete(self, doc_ids: Iterable[str]) -> int:
         """Delete documents. Returns how many existed. A large number is sent in several requests."""
-        return sum(int(send(self._client, ask)["deleted"]) for ask in self._say.delete(doc_ids))
+        return sum(read_deleted(send(self._client, ask)) for ask in self._say.delete(doc_ids))
 
 
 class AsyncRemoteIndex:
@@ -177,10 +175,9 @@ class AsyncRemoteIndex:
 
     async def search_many(self, queries: Iterable[str], k: int = 10, **how: Any) -> list[Hits]:
         """The k best documents for each of many queries."""
-        asked, answers = check_queries(queries), []
-        for ask in self._say.search_batch(asked, search_options(k, **how)):
-            answers += (await send_async(self._client, ask))["answers"]
-        return [read_hits(answer, query, k) for answer, query in zip(answers, asked, strict=True)]
+        asked = check_queries(queries)
+        asks = self._say.search_batch(asked, search_options(k, **how))
+        return read_many([await send_async(self._client, ask) for ask in asks], asked, k)
 
     async def suggest(self, query: str, plain: bool = False) -> list[Suggestion]:
         """Did you mean: see `Index.suggest`."""
@@ -216,5 +213,5 @@ class AsyncRemoteIndex:
         """Delete documents. Returns how many existed."""
         deleted = 0
         for ask in self._say.delete(doc_ids):
-            deleted += int((await send_async(self._client, ask))["deleted"])
+            deleted += read_deleted(await send_async(self._client, ask))
         return deleted

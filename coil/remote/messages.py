@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
@@ -43,6 +44,7 @@ UPLOAD_BYTES = 4 << 20  # of one request, about
 QUESTION_BYTES = 256 << 10  # of one request with queries or ids, about: a quarter of the server's limit
 NDJSON = "application/x-ndjson"
 BATCH = 200  # queries of one request
+ANOTHER = "check that it is `coil serve`"
 _BETWEEN = 2  # bytes: a comma and a space
 _Item = TypeVar("_Item")
 _KINDS: dict[int, type[CoilError]] = {
@@ -61,6 +63,9 @@ class Ask:
     content: bytes | None = None
     media_type: str = "application/json"
     changes: bool = False  # the index
+
+
+NAMES = Ask("GET", "/v1/indexes")
 
 
 class Messages:
@@ -171,11 +176,31 @@ def search_options(
     return {name: value for name, value in given.items() if value is not None}
 
 
+@contextmanager
+def _understood() -> Iterator[None]:
+    """A response with a missing key or a wrong type does not come from `coil serve`."""
+    try:
+        yield
+    except CoilError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise RemoteProblem("the server's response has an unexpected form", ANOTHER) from error
+
+
+@_understood()
 def read_hits(answer: Mapping[str, Any], query: str, k: int) -> Hits:
     """The hits of an answer, at most k; their texts came with them."""
     return Hits([_hit(hit) for hit in answer["hits"][:k]], query)
 
 
+@_understood()
+def read_many(batches: Iterable[Mapping[str, Any]], queries: Sequence[str], k: int) -> list[Hits]:
+    """The hits of the answers to many queries, in order."""
+    answers = [answer for batch in batches for answer in batch["answers"]]
+    return [read_hits(answer, query, k) for answer, query in zip(answers, queries, strict=True)]
+
+
+@_understood()
 def read_suggestions(answer: Mapping[str, Any]) -> list[Suggestion]:
     """What may have been meant."""
     return [
@@ -184,23 +209,33 @@ def read_suggestions(answer: Mapping[str, Any]) -> list[Suggestion]:
     ]
 
 
+@_understood()
 def read_explanation(answer: Mapping[str, Any]) -> Explanation:
     """An explanation as it was made there."""
     return Explanation.from_json(answer)
 
 
+@_understood()
 def read_document(answer: Mapping[str, Any]) -> Document:
     """A document."""
     return Document(answer["doc_id"], answer["text"], dict(answer["fields"]))
+
+
+@_understood()
+def read_deleted(answer: Mapping[str, Any]) -> int:
+    """How many documents were deleted."""
+    return int(answer["deleted"])
 
 
 def error_of(status: int, content: bytes) -> CoilError:
     """What a server's refusal is in this library."""
     try:
         value = json.loads(content)
-        code, detail, remedy = value["code"], str(value["detail"]), str(value.get("remedy") or "")
-    except (ValueError, KeyError, TypeError):
-        return RemoteProblem(f"the server answered with status {status}", "check that it is `coil serve`")
+        code, detail, remedy = value["code"], value["detail"], value.get("remedy") or ""
+        if not isinstance(detail, str) or not isinstance(remedy, str):
+            raise TypeError
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return RemoteProblem(f"the server answered with status {status}", ANOTHER)
     kind = UnknownId if code == "unknown_document" else _KINDS.get(status, RemoteProblem)
     return kind(detail, remedy)
 
@@ -226,13 +261,29 @@ def split_address(url: str, index: str | None) -> tuple[str, str | None]:
     return f"{parts.scheme}://{parts.netloc}{head.rstrip('/')}", index or (name if found else None)
 
 
-def choose_index(answer: Mapping[str, Any], url: str) -> str:
-    """The default index of a server."""
-    names: Sequence[Mapping[str, Any]] = answer.get("indexes", [])
-    for found in names:
+@_understood()
+def choose_index(answer: Mapping[str, Any], url: str, name: str | None = None) -> str:
+    """The index of this name that a server has, or its default index."""
+    if name is not None:
+        return str(_find_index(answer, name)["name"])
+    for found in answer["indexes"]:
         if found["default"]:
             return str(found["name"])
     raise InputError(f"{url} serves no index", "start `coil serve` with one")
+
+
+@_understood()
+def read_size(answer: Mapping[str, Any], name: str) -> int:
+    """How many documents an index has. Its description has that, too, but counts all lists."""
+    return int(_find_index(answer, name)["documents"])
+
+
+def _find_index(answer: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    listed: dict[str, Mapping[str, Any]] = {found["name"]: found for found in answer["indexes"]}
+    if name not in listed:
+        remedy = f"the server has {', '.join(listed) or 'none'}"
+        raise RemoteProblem(f"there is no index {name[:200]!r}", remedy)
+    return listed[name]
 
 
 def _split(

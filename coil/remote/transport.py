@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import time
 from typing import TYPE_CHECKING, Any
 
 from coil.errors import InputError, RemoteProblem, require
-from coil.remote.messages import Ask, error_of
+from coil.remote.messages import ANOTHER, Ask, error_of
 from coil.texts.questions import check_number, show
 
 if TYPE_CHECKING:
@@ -47,30 +49,65 @@ def _token_bytes(token: object) -> bytes:
 
 def send(client: httpx.Client, ask: Ask) -> dict[str, Any]:
     """The answer to a request."""
+    end = _end(client)
     try:
         try:
-            answer = client.send(_request(client, ask))
+            return _read(*_exchange(client, ask, end))
         except _closed() as error:
             if ask.changes:
                 raise _open_end(client, error) from error
-            answer = client.send(_request(client, ask))
+            return _read(*_exchange(client, ask, end))
     except http_library().HTTPError as error:
-        raise _unreachable(client, error) from error
-    return _read(answer)
+        raise _failed(client, ask, error) from error
 
 
 async def send_async(client: httpx.AsyncClient, ask: Ask) -> dict[str, Any]:
     """The same, to be awaited."""
+    end = _end(client)
     try:
         try:
-            answer = await client.send(_request(client, ask))
+            return _read(*await _exchange_async(client, ask, end))
         except _closed() as error:
             if ask.changes:
                 raise _open_end(client, error) from error
-            answer = await client.send(_request(client, ask))
+            return _read(*await _exchange_async(client, ask, end))
     except http_library().HTTPError as error:
-        raise _unreachable(client, error) from error
-    return _read(answer)
+        raise _failed(client, ask, error) from error
+
+
+def _exchange(client: httpx.Client, ask: Ask, end: float) -> tuple[httpx.Response, bytes]:
+    answer = client.send(_request(client, ask, end), stream=True)
+    try:
+        parts = []
+        for part in answer.iter_bytes():
+            parts.append(part)
+            _check_time(end)
+    finally:
+        answer.close()
+    return answer, b"".join(parts)
+
+
+async def _exchange_async(client: httpx.AsyncClient, ask: Ask, end: float) -> tuple[httpx.Response, bytes]:
+    answer = await client.send(_request(client, ask, end), stream=True)
+    try:
+        parts = []
+        async for part in answer.aiter_bytes():
+            parts.append(part)
+            _check_time(end)
+    finally:
+        await answer.aclose()
+    return answer, b"".join(parts)
+
+
+def _end(client: Any) -> float:
+    """When the time of a request is over, including a second attempt."""
+    return time.monotonic() + float(client.timeout.read)
+
+
+def _check_time(end: float) -> None:
+    """httpx limits the time between two parts of a response, not that of all parts."""
+    if time.monotonic() > end:
+        raise http_library().ReadTimeout("the response is not complete")
 
 
 def _closed() -> tuple[type[Exception], ...]:
@@ -82,23 +119,31 @@ def _closed() -> tuple[type[Exception], ...]:
     return (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 
 
-def _request(client: Any, ask: Ask) -> Any:
+def _request(client: Any, ask: Ask, end: float) -> Any:
     headers = {"Content-Type": ask.media_type} if ask.content is not None else {}
     sent = {"params": dict(ask.params) or None, "content": ask.content, "headers": headers}
-    return client.build_request(ask.method, ask.path, **sent)
+    return client.build_request(ask.method, ask.path, timeout=max(end - time.monotonic(), 0.001), **sent)
 
 
-def _read(answer: httpx.Response) -> dict[str, Any]:
+def _read(answer: httpx.Response, content: bytes) -> dict[str, Any]:
     if not answer.is_success:
-        raise error_of(answer.status_code, answer.content)
+        raise error_of(answer.status_code, content)
     try:
-        value = answer.json()
-    except ValueError as error:
-        raise RemoteProblem("the server's response is not JSON", "check that it is `coil serve`") from error
-    return dict(value)
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise RemoteProblem("the server's response is not JSON", ANOTHER) from error
+    if not isinstance(value, dict):
+        raise RemoteProblem("the server's response is not a JSON object", ANOTHER)
+    return value
 
 
-def _unreachable(client: Any, error: Exception) -> RemoteProblem:
+def _failed(client: Any, ask: Ask, error: Exception) -> RemoteProblem:
+    httpx = http_library()
+    if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout):
+        what = f"{client.base_url} did not respond within {client.timeout.read:g} seconds"
+        if ask.changes:
+            return RemoteProblem(f"{what}; it is unknown whether the change was made", _UNKNOWN)
+        return RemoteProblem(what, "ask for less, or connect with a longer timeout")
     return RemoteProblem(f"{client.base_url} cannot be reached: {error or type(error).__name__}", _REMEDY)
 
 

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.compiled import compiled_code
+from coil.compiled import compiled_code, importing
 from coil.errors import DamagedSegment, TooLittleMemory
 from coil.lists.segment import Segment
 from coil.scores.prepared import PreparedQuery
@@ -33,10 +33,16 @@ class KernelSegment:
 _SEGMENTS: WeakKeyDictionary[Segment, KernelSegment] = WeakKeyDictionary()
 
 
+def import_native() -> Any:
+    """The extension module."""
+    with importing():
+        return importlib.import_module("coil._native")
+
+
 def load_native() -> Any | None:
     """The extension module, None where it was not built (no C++ compiler); a warning says so, once."""
     try:
-        return importlib.import_module("coil._native")
+        return import_native()
     except ModuleNotFoundError:
         _warn_of_slowness()
         return None
@@ -56,7 +62,7 @@ class NativeScorer:
     """Scores with the kernels of one instruction set, by default the best that this processor has."""
 
     def __init__(self, instruction_set: str | None = None) -> None:
-        self.native = importlib.import_module("coil._native")
+        self.native = import_native()
         self.instruction_set = instruction_set or self.native.instruction_sets()[0]
 
     def __call__(self, query: PreparedQuery, segment: Segment) -> NDArray[np.int64]:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.compiled import importing
 from coil.errors import InputError
 from coil.forks import cached
 from coil.lists.precision import quantise_queries
@@ -175,7 +176,9 @@ class PreparedQuery:
     def native(self) -> Any:
         """The query as the native kernels read it; they make the same 15-bit codes."""
         saturation = self.saturation or Saturation(0.0, 0.0)
-        return importlib.import_module("coil._native").Query(
+        with importing():
+            native = importlib.import_module("coil._native")
+        return native.Query(
             keys=[key.encode() for key in self.keys],
             bases=self.bases,
             vectors=self.vectors,

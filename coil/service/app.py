@@ -81,7 +81,7 @@ Exact = Annotated[bool, Query(description=EXACT)]
 
 
 def make_app(service: Service) -> FastAPI:
-    """The application of a service; it stops the service when it stops."""
+    """The application of a service; it stops the service at shutdown."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -129,10 +129,11 @@ async def _authorise(request: Request) -> None:
 
 
 class _Question(APIRoute):
-    """Refuses a body of very many values before it is parsed: that would hold up the event loop."""
+    """Rejects a body with very many values before it is parsed, because parsing would block the event
+    loop."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """What FastAPI calls for a request."""
+        """Called by FastAPI for a request."""
         handle = super().get_route_handler()
 
         async def check_and_handle(request: Request) -> Response:
@@ -154,10 +155,10 @@ register_url_convertor("id", _DocumentId())
 
 
 class _Change(APIRoute):
-    """Checks the token before a body is read, where dependencies are checked after it."""
+    """Checks the token before the body is read; dependencies would be checked after it."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """What FastAPI calls for a request."""
+        """Called by FastAPI for a request."""
         handle = super().get_route_handler()
 
         async def check_and_handle(request: Request) -> Response:
@@ -224,12 +225,12 @@ def _shape(model: type) -> dict[int | str, dict[str, Any]]:
 
 
 async def list_indexes(service: Served) -> Response:
-    """The indexes that are served; the first is the default."""
+    """All indexes of this server; the first is the default."""
     return _reply(await service.list_indexes())
 
 
 async def describe_index(name: str, request: Request, service: Served) -> Response:
-    """Sizes, settings and model of an index."""
+    """The size, settings and model of an index."""
     _note(request, service, name)
     return _reply(await service.describe(name))
 
@@ -252,7 +253,7 @@ async def search(
     plain: Plain = False,
     suggest: Suggest = False,
 ) -> Response:
-    """The best documents for a query. `matches` says why each of them matched."""
+    """The best documents for a query. With `matches`, each hit explains why it matched."""
     _note(request, service, name, q)
     how = Asked(
         k, filter, by, min_score, min_share, stats, matches, offset, sort, fold_duplicates, plain, suggest
@@ -286,7 +287,7 @@ async def explain(
     by: SystemName = "coil",
     plain: Plain = False,
 ) -> Response:
-    """Why a document scores what it scores; with `versus` also the explanation of another one."""
+    """Why a document has its score; with `versus`, also the explanation of another document."""
     _note(request, service, name, q)
     return _reply(await service.explain(name, q, doc_id, versus, Explained(by, plain), _gone(request)))
 
@@ -300,7 +301,7 @@ async def post_explain(name: str, request: Request, service: Served, asked: Expl
 
 
 async def suggest(name: str, request: Request, service: Served, q: str, plain: Plain = False) -> Response:
-    """Similar words for those of a query that no document has; nothing is searched."""
+    """Similar words for query words that no document contains, without a search."""
     _note(request, service, name, q)
     return _reply(await service.suggest(name, q, plain, _gone(request)))
 
@@ -321,7 +322,7 @@ async def get_document(name: str, doc_id: str, request: Request, service: Served
 
 
 async def find_document(name: str, doc_id: str, request: Request, service: Served) -> Response:
-    """A document by its id as a parameter; as a part of a path, many clients would resolve `.` and `..`."""
+    """A document by its id as a parameter; in a path, many clients would resolve `.` and `..`."""
     _note(request, service, name)
     return _reply(await service.document(name, doc_id))
 
@@ -329,7 +330,7 @@ async def find_document(name: str, doc_id: str, request: Request, service: Serve
 async def add_documents(name: str, request: Request, service: Served, exact: Exact = False) -> Response:
     """Add documents, or replace those with the same id: one JSON object per line.
 
-    Nothing is written unless every line is valid. When the answer arrives, the documents are searchable.
+    Nothing is written unless every line is valid. When the response arrives, the documents are searchable.
     """
     _note(request, service, name)
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
@@ -339,7 +340,7 @@ async def add_documents(name: str, request: Request, service: Served, exact: Exa
 
 
 async def delete_documents(name: str, request: Request, service: Served, asked: DeleteRequest) -> Response:
-    """Delete documents; the answer lists the ids that do not exist."""
+    """Delete documents; the response lists the ids that do not exist."""
     _note(request, service, name)
     return _reply(await service.delete(name, asked.doc_ids))
 
@@ -354,12 +355,12 @@ async def delete_document(name: str, doc_id: str, request: Request, service: Ser
 
 
 async def health() -> Response:
-    """The process is alive."""
+    """The server is running."""
     return _reply(b'{"status": "alive"}')
 
 
 async def ready(service: Served) -> Response:
-    """Every index is open and has answered a query; otherwise 503 names those that have not."""
+    """Every index is open and has answered a query; otherwise, 503 names those that have not."""
     return _reply(await service.check_ready())
 
 
@@ -369,7 +370,7 @@ async def metrics(service: Served) -> Response:
 
 
 async def reference(request: Request) -> Response:
-    """Every address, for reading; /openapi.json is the same in machine-readable form."""
+    """A reference of all endpoints; /openapi.json is the machine-readable version."""
     return HTMLResponse(render_api_page(request.app.openapi()))
 
 

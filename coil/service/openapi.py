@@ -12,7 +12,7 @@ from coil.service.schemas import DocumentIn, ExactDocumentIn, ProblemOut
 
 
 def describe_api(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document, with our one shape of errors in place of its own."""
+    """FastAPI's document, with our error schema instead of its own."""
     if app.openapi_schema is None:
         made = get_openapi(
             title=app.title, version=app.version, description=app.description, routes=app.routes

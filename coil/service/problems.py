@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -16,16 +15,17 @@ from coil.errors import (
     IndexLocked,
     IndexProblem,
     InputError,
+    MissingShard,
     ModelError,
     OutputError,
     SearchTimeout,
+    StateGone,
 )
-from coil.texts.opening import shorten
+from coil.texts.opening import count_separators, shorten
 from coil.texts.records import MOST_DIGITS
 from coil.texts.values import clean
 
 MOST_VALUES = 10_000  # of a question; they are parsed in the event loop
-_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 MEDIA_TYPE = "application/problem+json"
 PUT_BACK = "restore the folder of the index; the server then recovers without a restart (see its log)"
 RESTORE = "restore the index from a backup; the server then recovers without a restart (see its log)"
@@ -120,7 +120,9 @@ def unreadable_body() -> Problem:
 
 def check_values(body: bytes) -> None:
     """Refuse JSON of more values than a question can have. Brackets and commas within texts do not count."""
-    if _marks(body) > MOST_VALUES and _marks(_TEXT.sub(b"", body)) > MOST_VALUES:
+    if sum(map(body.count, (b"[", b"{", b","))) <= MOST_VALUES:
+        return
+    if count_separators(body.decode("latin-1"), "[{,", MOST_VALUES) > MOST_VALUES:
         detail = f"the body exceeds the limit of {MOST_VALUES:,} values"
         raise Problem(422, "too_many", detail, "send them in several requests")
 
@@ -147,10 +149,6 @@ def _check_digits(number: str) -> None:
     if len(number) > MOST_DIGITS:
         detail = f"the body has a number of {len(number):,} digits: {shorten(number)}"
         raise Problem(400, "bad_request", detail, "use a smaller number")
-
-
-def _marks(body: bytes) -> int:
-    return body.count(b"[") + body.count(b"{") + body.count(b",")
 
 
 def unknown_parameters(unknown: Sequence[str], known: Sequence[str]) -> Problem:
@@ -190,6 +188,9 @@ def problem_of(error: CoilError) -> Problem:
         return Problem(507, "cannot_write", detail, "free some disk space there, then send the request again")
     if isinstance(error, OutputError):
         return Problem(507, "cannot_write", "the index cannot be written", "see the server's log")
+    if isinstance(error, MissingShard | StateGone):  # these come and go while a cluster heals itself
+        detail = "a part of the index cannot be reached at the moment"
+        return Problem(503, "shard_missing", detail, "try again later", {"Retry-After": "1"})
     kind = (
         "index" if isinstance(error, IndexProblem) else "model" if isinstance(error, ModelError) else "coil"
     )

@@ -28,7 +28,7 @@ Strings = Annotated[list[str], FailFast()]  # a million errors of one list would
 
 
 class Request(BaseModel):
-    """A body; an unknown key is more likely a mistake than intended."""
+    """A body. An unknown key is rejected, because it is probably a mistake."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -43,7 +43,7 @@ class Request(BaseModel):
 
 
 class SearchOptions(Request):
-    """How a query is to be answered."""
+    """Options of a search."""
 
     k: int = Field(10, ge=1)
     filter: str | None = None
@@ -66,13 +66,13 @@ class OneQuery(Request):
 
 
 class ManyQueries(Request):
-    """What is asked, several times."""
+    """Several queries."""
 
     queries: Strings = Field(min_length=1)
 
 
 class SearchRequest(SearchOptions, OneQuery):  # the last base has the first keys
-    """A query and how to answer it."""
+    """A query with search options."""
 
 
 class BatchRequest(SearchOptions, ManyQueries):
@@ -103,7 +103,7 @@ class DeleteRequest(Request):
 
 
 class DocumentIn(BaseModel):
-    """One line of an upload. Other names for id and text work as in files; further keys become fields."""
+    """One line of an upload. Other names for id and text work as in files; other keys become fields."""
 
     model_config = ConfigDict(extra="allow")
     id: str = Field(min_length=1)
@@ -111,7 +111,7 @@ class DocumentIn(BaseModel):
 
 
 class ExactDocumentIn(BaseModel):
-    """One line of an upload with `exact`: a document as `GET` answers it, stored as it is."""
+    """One line of an upload with `exact`: a document as returned by `GET`, stored unchanged."""
 
     model_config = ConfigDict(extra="forbid")
     doc_id: str = Field(min_length=1)
@@ -132,7 +132,7 @@ class ProblemOut(BaseModel):
 
 
 class IndexName(BaseModel):
-    """An index that is served."""
+    """An index of this server."""
 
     name: str
     documents: int
@@ -141,13 +141,13 @@ class IndexName(BaseModel):
 
 
 class IndexNames(BaseModel):
-    """All indexes that are served."""
+    """All indexes of this server."""
 
     indexes: list[IndexName]
 
 
 class IndexOut(BaseModel):
-    """Sizes and settings of an index."""
+    """The size and settings of an index."""
 
     model_config = ConfigDict(extra="allow")
     name: str
@@ -200,7 +200,7 @@ class TokenOut(BaseModel):
 
 
 class HitOut(BaseModel):
-    """A document found; the last four only with `matches`."""
+    """A hit; the last four keys only with `matches`."""
 
     rank: int
     doc_id: str
@@ -235,7 +235,7 @@ class StatsOut(BaseModel):
 
 
 class QueryTokenOut(BaseModel):
-    """A token of the query, and whether it has an inverted list."""
+    """A query token, and whether it has an inverted list."""
 
     text: str
     span: Span
@@ -250,6 +250,14 @@ class SuggestionOut(BaseModel):
     suggestion: str
 
 
+class MissingOut(BaseModel):
+    """A shard that does not answer."""
+
+    shard: int
+    of: int = Field(description="how many shards the index has")
+    documents: int = Field(description="how many documents it had when the index was built")
+
+
 class SearchOut(BaseModel):
     """The answer to one query."""
 
@@ -262,6 +270,11 @@ class SearchOut(BaseModel):
     )
     query_tokens: list[QueryTokenOut] | None = Field(None, description="only with `matches`")
     suggestions: list[SuggestionOut] | None = Field(None, description="only with `suggest`")
+    versions: list[int | None] | None = Field(
+        None, description="of an index of several shards: the version of each, null of one that is missing"
+    )
+    partial: bool | None = Field(None, description="of an index of several shards: whether any is missing")
+    missing: list[MissingOut] | None = Field(None, description="of an index of several shards: which are")
 
 
 class SuggestOut(BaseModel):
@@ -272,7 +285,7 @@ class SuggestOut(BaseModel):
 
 
 class SentencePartOut(BaseModel):
-    """What a sentence of the document adds through the sentence vector."""
+    """The contribution of a sentence of the document to the sentence part."""
 
     text: str
     span: Span | None = Field(description="null for the part that belongs to no sentence")
@@ -280,7 +293,7 @@ class SentencePartOut(BaseModel):
 
 
 class ExplainOut(BaseModel):
-    """An explanation, or with `versus` two of them as `first` and `second`; further keys as in Python."""
+    """An explanation; with `versus`, two of them as `first` and `second`. Other keys as in Python."""
 
     model_config = ConfigDict(extra="allow")
     query: str | None = None
@@ -315,7 +328,7 @@ class DocumentOut(BaseModel):
 
 
 class AddedOut(BaseModel):
-    """The documents written, and how many the index has now."""
+    """The number of documents written, and the size of the index."""
 
     added: int = Field(
         description="number of documents added; of several with the same id, only the last counts"
@@ -327,7 +340,7 @@ class AddedOut(BaseModel):
 
 
 class DeletedOut(BaseModel):
-    """The documents deleted, and how many the index has now."""
+    """The number of documents deleted, and the size of the index."""
 
     deleted: int
     missing: list[str] = Field(description="ids that do not exist, without repetitions")

@@ -19,6 +19,7 @@ from coil.errors import (
     IndexProblem,
     InputError,
     MissingIndex,
+    MissingSegment,
     OptionMismatch,
     OutputError,
     ReplacedIndex,
@@ -28,6 +29,9 @@ from coil.indexes.index import Index
 from coil.indexes.opening import open_index
 from coil.indexes.reader import IndexReader
 from coil.service.problems import busy, unwritable
+from coil.service.readable import Changeable, Served
+from coil.service.served_shards import ServedShards
+from coil.shards.opening import is_whole, open_sharded, whole_folder
 from coil.storage.manifest import SEGMENTS_FOLDER
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
@@ -45,6 +49,7 @@ class ServedIndex:
         self.name, self.index = name, index
         self.trouble = ""  # why others' commits cannot be read at the moment, in words fit for a client
         self.damage = ""  # why queries fail, in such words
+        self._incomplete = False  # whether a file is missing that we have open: restarting would fail
         self._damaged_files: frozenset[_File] = frozenset()
         self._looking = threading.Lock()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"write-{name}")
@@ -84,11 +89,11 @@ class ServedIndex:
             with self._counting:
                 self._writes -= 1
 
-    def write(self, change: Callable[[Index], Any]) -> Future[Any]:
+    def write(self, change: Callable[[Changeable], Any]) -> Future[Any]:
         """Queue a change behind those that wait; it is searchable when the future is done."""
         return self._writer.submit(self._change, change)
 
-    def _change(self, change: Callable[[Index], Any]) -> Any:
+    def _change(self, change: Callable[[Changeable], Any]) -> Any:
         self.look()
         index = self.index
         if self.damage:  # an id that cannot be found in a damaged file would be added a second time
@@ -99,7 +104,7 @@ class ServedIndex:
             raise
         except CoilError as error:
             with self._looking:
-                self._look()
+                self._check()
                 if self.index is index and isinstance(error, DamagedSegment):
                     self._remember(error)
             if self.index is not index:
@@ -141,16 +146,23 @@ class ServedIndex:
             self._look()
 
     def check(self) -> None:
-        """Look, and notice files that were truncated: what is wrong is in `trouble` and `damage`."""
+        """Look, and notice files that are gone or truncated: what is wrong is in `trouble` and `damage`."""
         with self._looking:
+            self._check()
+
+    def _check(self) -> None:
+        self._look()
+        if self.trouble or self.damage:
+            return
+        try:
+            self.index.check_sizes()
+        except DamagedSegment as error:
+            self._remember(error)
+        except MissingSegment:  # unless another process has just merged it: then there is a newer manifest
+            self._incomplete = True
             self._look()
-            if not self.trouble and not self.damage:
-                try:
-                    self.index.check_sizes()
-                except DamagedSegment as error:
-                    self._remember(error)
-                except (CoilError, OSError):  # a file may be gone because another process has just merged it
-                    pass
+        except (CoilError, OSError):  # of the folder, which the next look tells
+            pass
 
     def _remember(self, error: DamagedSegment) -> None:
         if not self.damage:
@@ -177,7 +189,9 @@ class ServedIndex:
                     self.index.refresh()
             except ReplacedIndex:
                 self._take_over()
-            self.trouble = ""
+            if self._incomplete:
+                self.index.check_sizes()
+            self.trouble, self._incomplete = "", False
         except (CoilError, OSError) as error:  # we go on with what we have
             if isinstance(error, DamagedSegment) and _version_of(self.index) is None:
                 self._remember(error)
@@ -201,22 +215,27 @@ def open_all(
     writes_waiting: int,
     encoder: Encoder | None = None,
     models: Sequence[str] = (),
-) -> dict[str, ServedIndex]:
+) -> dict[str, Served]:
     """Open indexes, each under the name of its folder; those of one model share it.
 
     `models` are where models are now that have moved; each must be the model of one of the indexes.
     """
-    served: dict[str, ServedIndex] = {}
+    served: dict[str, Served] = {}
     encoders: dict[str | None, Encoder] = {}
     moved = {(given := OnnxEncoder(model)).fingerprint: (model, given) for model in models}
     unused = set(moved)
+    opened: dict[str, Path] = {}
     for folder in folders:
         name = name_of(folder)
         if name in served:
             raise InputError(
-                f"{served[name].index.folder} and {folder} would both have the name {name!r}",
+                f"{opened[name]} and {folder} would both have the name {name!r}",
                 "rename one of the folders",
             )
+        opened[name] = folder
+        if is_whole(folder):
+            served[name] = ServedShards(name, open_sharded(folder, encoder), writes_waiting)
+            continue
         index = open_index(folder, encoder)
         made_with = index.settings()["fingerprint"]
         if made_with in moved:
@@ -235,6 +254,6 @@ def open_all(
 
 
 def name_of(folder: Path) -> str:
-    """The name under which an index is served: its folder's, without .coil, fit for an address."""
-    stem = folder.resolve().name.removesuffix(".coil")
+    """The name under which an index is served: its folder's, without .coil or .shards, fit for an address."""
+    stem = whole_folder(folder).resolve().name.removesuffix(".coil").removesuffix(".shards")
     return _NAME.sub("-", stem).strip("-.") or "index"

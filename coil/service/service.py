@@ -17,8 +17,6 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect
 
 from coil.errors import AnswerTooLarge, SearchTimeout
-from coil.indexes.index import Index
-from coil.indexes.reader import IndexReader
 from coil.service import uploads
 from coil.service.answers import (
     Answered,
@@ -33,9 +31,9 @@ from coil.service.batches import BatchTurns, PinnedIndex, slice_size
 from coil.service.limits import ServiceOptions
 from coil.service.meters import Meters
 from coil.service.problems import Problem, unknown_document, unknown_index
+from coil.service.readable import Changeable, Readable, Served
 from coil.service.readiness import Readiness, unready
 from coil.service.replies import Reply, UnsentBytes, large_answer
-from coil.service.served import ServedIndex
 from coil.service.workers import MOST_TOGETHER, Job, Workers
 from coil.texts.asking import may_have_operators
 from coil.texts.opening import shorten
@@ -73,7 +71,7 @@ class _Asking:
 class Service:
     """The indexes, the threads that search them, and the metrics."""
 
-    def __init__(self, served: Mapping[str, ServedIndex], options: ServiceOptions) -> None:
+    def __init__(self, served: Mapping[str, Served], options: ServiceOptions) -> None:
         self.served, self.options = served, options
         self.meters = Meters(
             lambda: self._workers.waiting,
@@ -246,14 +244,14 @@ class Service:
         return reply
 
     async def describe(self, name: str) -> bytes:
-        """Sizes and settings of an index."""
+        """Sizes and settings of an index; all of its lists are counted."""
         served = self._index(name)
 
-        def answer(_: float) -> bytes:
+        def answer(seconds: float) -> bytes:
             with served.reading() as index:
-                return _json(describe(index, name, self.writable))
+                return _json(describe(index, name, self.writable, seconds))
 
-        return await self._ask_alone(answer)
+        return await self._ask_alone(answer, slow=True)
 
     async def list_indexes(self) -> bytes:
         """The indexes by name; the first is the default."""
@@ -299,14 +297,15 @@ class Service:
         with served.place_to_write():
             received = await uploads.receive(body)
 
-            def change(index: Index) -> bytes:
+            def change(index: Changeable) -> bytes:
                 empty: list[str] = []
                 with received:
                     self._go_on()
-                    added = uploads.check(received, exact)
+                    added = uploads.check(received, exact, self._go_on)
                     before = index.version
                     try:
-                        index.update(uploads.read(received, exact), empty.extend, self._go_on)
+                        lines = uploads.read(received, exact, self._go_on)
+                        index.update(lines, empty.extend, self._go_on)
                     except _GivenUp as error:
                         if index.version != before:  # a long upload is committed in several parts
                             raise _given_up_halfway() from error
@@ -320,7 +319,7 @@ class Service:
         """Delete documents; the answer lists the ids that do not exist."""
         served = self._index(name)
 
-        def change(index: Index) -> bytes:
+        def change(index: Changeable) -> bytes:
             missing: list[str] = []
             deleted = index.delete([clean(doc_id) for doc_id in doc_ids], missing.extend)
             self.meters.count_written(name, "delete", deleted)
@@ -333,7 +332,7 @@ class Service:
         """Delete one document, which must exist."""
         served = self._index(name)
 
-        def change(index: Index) -> bytes:
+        def change(index: Changeable) -> bytes:
             if not index.delete([clean(doc_id)]):
                 raise unknown_document(doc_id)
             self.meters.count_written(name, "delete", 1)
@@ -349,7 +348,7 @@ class Service:
         if time.monotonic() > self._give_up_at:
             raise _GivenUp
 
-    def _index(self, name: str) -> ServedIndex:
+    def _index(self, name: str) -> Served:
         if name not in self.served:
             raise unknown_index(name)
         return self.served[name]
@@ -379,8 +378,8 @@ class Service:
 
     def _answer(
         self,
-        served: ServedIndex,
-        index: IndexReader,
+        served: Served,
+        index: Readable,
         queries: Sequence[str],
         asked: Asked,
         seconds: float,

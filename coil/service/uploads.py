@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
@@ -40,20 +40,21 @@ async def receive(stream: AsyncIterator[bytes]) -> IO[bytes]:
     return file
 
 
-def check(file: IO[bytes], exact: bool = False) -> int:
+def check(file: IO[bytes], exact: bool = False, go_on: Callable[[], object] = bool) -> int:
     """Read every document once to find bad lines before anything is written; returns how many will be there.
 
     Of several documents with one id the last counts, and one without text is none.
     """
-    is_there = {document.doc_id: not document.is_empty for document in read(file, exact)}
+    is_there = {document.doc_id: not document.is_empty for document in read(file, exact, go_on)}
     return sum(is_there.values())
 
 
-def read(file: IO[bytes], exact: bool = False) -> Iterator[Document]:
+def read(file: IO[bytes], exact: bool = False, go_on: Callable[[], object] = bool) -> Iterator[Document]:
     """The documents of a body: each a record, whose keys say what is its id and text, or with `exact` a
-    document as it is stored."""
+    document as it is stored. `go_on` is called before each line; what it raises ends the reading."""
     file.seek(0)
     for number, raw in enumerate(file, start=1):
+        go_on()
         if not is_utf8(raw):  # files are read leniently, but a client can send again
             raise BadLine(_BODY, number, "not UTF-8", "send JSON lines in UTF-8")
         if len(raw) > _LONGEST:

@@ -259,9 +259,9 @@ class DocumentReader:
                 raise self._damaged("a document has a value of the wrong type")
             yield from rows
 
-    def count_truncated(self, alive: NDArray[np.int64] | None) -> int:
+    def count_truncated(self, alive: NDArray[np.int64] | None, deadline: float | None = None) -> int:
         """How many documents, of these ordinals or of all, were truncated."""
-        found = self._scan("dropped > 0", (), None)
+        found = self._scan("dropped > 0", (), deadline)
         return len(found) if alive is None else int(is_among(found, alive).sum())
 
     def select(self, wanted: Filter, deadline: float | None) -> NDArray[np.int64]:

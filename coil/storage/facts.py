@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge, nsmallest
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coil.errors import SearchTimeout
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.lists.segment import LiveSegment
@@ -43,17 +45,35 @@ class IndexFacts:
     sentence_error: float
 
 
-def gather_facts(snapshot: Snapshot, unfinished: bool, longest: int) -> IndexFacts:
-    """Count the contents of a snapshot, including the keys of the `longest` lists."""
+_AT_ONCE = 1_000  # lists that are counted between two checks of the time
+
+
+def gather_facts(
+    snapshot: Snapshot, unfinished: bool, longest: int, seconds: float | None = None
+) -> IndexFacts:
+    """Count the contents of a snapshot, once, including the keys of the `longest` lists."""
+    known = snapshot.facts.get(longest)
+    if known is None:
+        deadline = None if seconds is None else time.monotonic() + seconds
+        known = _count(snapshot, unfinished, longest, deadline)
+        snapshot.facts = {longest: known}
+    return known
+
+
+def _count(snapshot: Snapshot, unfinished: bool, longest: int, deadline: float | None) -> IndexFacts:
     manifest, segments = snapshot.manifest, snapshot.segments
     lists_of, mentions = 0, 0
 
     def counted() -> Iterator[tuple[str, int]]:
         nonlocal lists_of, mentions
-        for key, length in _list_lengths(segments):
+        for key, length in list_lengths(segments, deadline):
             lists_of, mentions = lists_of + 1, mentions + length
             yield key, length
 
+    try:
+        truncated = snapshot.count_truncated(deadline)
+    except SearchTimeout as error:  # it speaks of a filter
+        raise _late() from error
     top = nsmallest(max(longest, 1), counted(), key=lambda item: (-item[1], item[0]))[:longest]
     stored = sum(live.segment.n_mentions for live in segments)
     lists = sum(entry.lists.bytes for entry in manifest.segments)
@@ -71,7 +91,7 @@ def gather_facts(snapshot: Snapshot, unfinished: bool, longest: int) -> IndexFac
         mentions=mentions,
         lists=lists_of,
         longest_lists=tuple(top),
-        truncated_documents=snapshot.count_truncated(),
+        truncated_documents=truncated,
         segments=len(segments),
         version=manifest.version,
         unfinished=unfinished,
@@ -83,12 +103,26 @@ def gather_facts(snapshot: Snapshot, unfinished: bool, longest: int) -> IndexFac
     )
 
 
-def _list_lengths(segments: Sequence[LiveSegment]) -> Iterator[tuple[str, int]]:
+def _check_time(deadline: float | None) -> None:
+    if deadline is not None and time.monotonic() > deadline:
+        raise _late()
+
+
+def _late() -> SearchTimeout:
+    reason = "counting what the index holds took longer than it was given"
+    return SearchTimeout(reason, "allow more time, or ask when there is less to do")
+
+
+def list_lengths(
+    segments: Sequence[LiveSegment], deadline: float | None = None
+) -> Iterator[tuple[str, int]]:
     """Every list with its living mentions, key by key: all keys at once may be more than memory holds."""
     of_segments = [
         zip(live.segment.dictionary, memoryview(count_living(live).data), strict=True) for live in segments
     ]
-    for key, same in groupby(merge(*of_segments), key=itemgetter(0)):
+    for number, (key, same) in enumerate(groupby(merge(*of_segments), key=itemgetter(0))):
+        if number % _AT_ONCE == 0:
+            _check_time(deadline)
         length = sum(length for _, length in same)
         if length:
             yield key, length

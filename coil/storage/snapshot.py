@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,9 @@ from coil.texts.questions import check_id
 from coil.texts.values import Document, clean
 from coil.tokens.contexts import ContextRule
 
+if TYPE_CHECKING:
+    from coil.storage.facts import IndexFacts
+
 _TRIES = 100  # while a writer merges segments away faster than we can open them
 _CHECK_SECONDS = 1.0
 _BLOCK, _BLOCK_BYTES = 64, 1 << 20  # documents, and bytes of their texts and fields, that are read at once
@@ -70,6 +73,7 @@ class Snapshot:
         self._searcher: Searcher | None = None
         self._checked = time.monotonic()
         self._selected: OrderedDict[str, NDArray[np.int64]] = OrderedDict()
+        self.facts: dict[int, IndexFacts] = {}  # those counted last, by how many lists they name
         try:
             self.segments = [
                 LiveSegment(of.segment, entry.alive)
@@ -281,8 +285,7 @@ class Snapshot:
         """Documents in blocks that are read at once: of few bytes, or a single document."""
         block: list[int] = []
         size = 0
-        for ordinal, place in zip(ordinals, self._places(ordinals), strict=True):
-            more = self._stored[place].documents.size_of(ordinal)
+        for ordinal, more in zip(ordinals, self.sizes_of(ordinals), strict=True):
             if block and (len(block) == _BLOCK or size + more > _BLOCK_BYTES):
                 yield block
                 block, size = [], 0
@@ -291,10 +294,15 @@ class Snapshot:
         if block:
             yield block
 
-    def count_truncated(self) -> int:
+    def sizes_of(self, ordinals: Sequence[int]) -> Iterator[int]:
+        """The bytes of the texts and fields of documents that are there."""
+        for ordinal, place in zip(ordinals, self._places(ordinals), strict=True):
+            yield self._stored[place].documents.size_of(ordinal)
+
+    def count_truncated(self, deadline: float | None = None) -> int:
         """How many documents were truncated because they are too long."""
         return sum(
-            of.documents.count_truncated(None if live.alive is None else living_documents(live))
+            of.documents.count_truncated(None if live.alive is None else living_documents(live), deadline)
             for live, of in zip(self.segments, self._stored, strict=True)
         )
 

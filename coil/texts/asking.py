@@ -97,7 +97,7 @@ def read_question(query: str, is_field: IsField) -> Question:
         return plain_question(query)
     kept = "".join(text)
     if not _LETTERS.search(kept):
-        raise InputError("the query only excludes words", "add what to look for, such as: river -money")
+        raise InputError("the query only excludes words", "add words to search for, such as: river -money")
     return Question(query, kept, tuple(conditions))
 
 

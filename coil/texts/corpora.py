@@ -30,6 +30,7 @@ from coil.texts.files import (
     read_folder,
     readable_files,
 )
+from coil.texts.irds import is_irds, iterate_irds, load_irds
 from coil.texts.opening import (
     STANDARD_INPUT,
     Gauge,
@@ -41,9 +42,6 @@ from coil.texts.records import (
     Record,
     check_records,
     find_in_folder,
-    is_irds,
-    iterate_irds,
-    load_irds,
     read_records,
 )
 from coil.texts.tables import Table, as_table

@@ -26,6 +26,7 @@ class Events:
         self._ignored = ignored
         self._woken, self._stop = threading.Event(), threading.Event()
         self.failure: str | None = None  # why nothing is heard any more
+        self.is_lost = False  # one of the folders was removed, and what is made in its place is not heard
         folders = [source for source in sources if source.is_dir()]
         # A file is often replaced by another one of its name: its folder tells of that.
         parents = list(dict.fromkeys(source.parent for source in sources if not source.is_dir()))
@@ -55,6 +56,7 @@ class Events:
 
     def _listen(self, paths: Sequence[Path], recursive: bool) -> None:
         """Each yield wakes: the first one says that from now on nothing is missed."""
+        folders = set(map(str, paths))
         try:
             is_first = True
             for changes in self._watchfiles.watch(
@@ -68,6 +70,8 @@ class Events:
                 recursive=recursive,
                 ignore_permission_denied=True,
             ):
+                if any(kind == self._watchfiles.Change.deleted and path in folders for kind, path in changes):
+                    self.is_lost = True
                 if changes or is_first:
                     self._woken.set()
                 is_first = False

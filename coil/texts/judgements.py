@@ -14,8 +14,9 @@ import re
 from pathlib import Path
 
 from coil.errors import BadLine, InputError
+from coil.texts.irds import irds_judgements, is_irds
 from coil.texts.opening import Source, name_of, read_lines, shorten, split_columns
-from coil.texts.records import find_in_folder, is_irds, load_irds
+from coil.texts.records import find_in_folder
 
 Judgements = dict[str, dict[str, int]]
 """Query id → document id → relevance."""
@@ -35,11 +36,7 @@ def read_judgements(source: Source) -> Judgements:
     error, and so is a file without any judgement.
     """
     if is_irds(source):
-        dataset = load_irds(source)
-        if not hasattr(dataset, "qrels_dict"):
-            raise InputError(f"{source} has no judgements", "choose a dataset that has qrels")
-        found: Judgements = dataset.qrels_dict()
-        return found
+        return irds_judgements(source)
     if Path(source).is_dir():
         path = find_in_folder(Path(source), JUDGEMENTS_FILE)
         if path is None:

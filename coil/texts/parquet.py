@@ -9,7 +9,8 @@ row.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -38,6 +39,7 @@ def read_parquet(source: Source, gauge: Gauge | None) -> Iterator[tuple[int, dic
             groups = _row_groups(file, longest, where)
             # With a buffer, a column is read page by page, not all at once.
             opened = parquet.ParquetFile(file, buffer_size=_BUFFER, pre_buffer=False)
+            check_names(opened.schema_arrow.names, where)
             number = 0
             for group, columns in enumerate(groups):
                 at_once = _check_group(file, opened.schema, group + 1, columns, longest, where)
@@ -45,11 +47,28 @@ def read_parquet(source: Source, gauge: Gauge | None) -> Iterator[tuple[int, dic
                     for row in _rows(batch, arrow, longest, where, number):
                         number += 1
                         yield number, row
+        except OverflowError as error:
+            raise unreadable_value(where, error) from error
         except (arrow.ArrowException, OSError, ValueError) as error:
             reason = next(iter(str(error).splitlines()), "")
             raise InputError(
                 f"{where} cannot be read as parquet: {reason}", "write or download the file again"
             ) from error
+
+
+def check_names(columns: Sequence[str], where: str) -> None:
+    """Refuse a table with two columns of one name: a row would keep the value of one."""
+    if len(set(columns)) < len(columns):
+        twice = next(name for name, times in Counter(columns).items() if times > 1)
+        raise InputError(f"two columns of {where} are named {twice!r:.80}", "rename one of them")
+
+
+def unreadable_value(where: str, error: Exception) -> InputError:
+    """That Python cannot hold a value of a table, such as a date after the year 9999."""
+    return InputError(
+        f"{where} has a value that cannot be read: {next(iter(str(error).splitlines()), '')}",
+        "write dates and durations that are out of range as texts",
+    )
 
 
 def _unpacked(file: BinaryIO, longest: int, where: str) -> BinaryIO:

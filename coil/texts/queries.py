@@ -1,7 +1,7 @@
 """Queries, each a text with an id.
 
-A source is a file of records (see `records`), a BEIR folder (one that contains queries.jsonl, plain or
-compressed), `irds:NAME`, or `-` for JSON lines on standard input.
+A source is a file of records (see `records`), a file of TREC topics (see `topics`), a BEIR folder (one that
+contains queries.jsonl, plain or compressed), `irds:NAME`, or `-` for JSON lines on standard input.
 
 The id of a record is the first of `_id`, `id`, `query_id` and `qid`; the text is the first of `text` and
 `query` that is not empty. A query may be empty; it then finds nothing.
@@ -13,19 +13,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from coil.errors import DuplicateId, InputError
-from coil.texts.opening import Source, name_of
+from coil.texts.irds import is_irds, iterate_irds, load_irds
+from coil.texts.opening import STANDARD_INPUT, Source, name_of
 from coil.texts.records import (
     Keys,
     Record,
     check_records,
     find_in_folder,
-    is_irds,
-    iterate_irds,
-    load_irds,
     read_records,
     take_id,
     take_texts,
 )
+from coil.texts.topics import is_topics, read_topics
 from coil.texts.values import Query
 
 ID_KEYS = ("_id", "id", "query_id", "qid")
@@ -53,6 +52,8 @@ def read_queries(source: Source) -> Iterator[Query]:
                 "pass a BEIR folder, or a .jsonl or .tsv file",
             )
         source = path
+    if str(source) != STANDARD_INPUT and Path(source).is_file() and is_topics(source):
+        return _read(read_topics(source), name_of(source))
     check_records(source)
     return _read(read_records(source, Keys(ID_KEYS, TEXT_KEYS)), name_of(source))
 

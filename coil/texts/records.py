@@ -10,7 +10,7 @@
 Each may be compressed with gz, xz, bz2 or zst. The first line of a .tsv is a header if its first column is
 named like an id and another one like a text; most such files have none.
 
-`irds:NAME` is a dataset of the ir_datasets package.
+MS MARCO's `msmarco-docs.tsv` has no header but four columns: id, url, title, body.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class Keys:
 
 Reader = Callable[[Source, Keys, Gauge | None], Iterator[tuple[int, Record]]]
 
-IRDS = "irds:"
 MOST_DIGITS = 4300  # of a whole number: more are refused by Python where it reads JSON
 _LARGEST = 10**MOST_DIGITS
 _CSV_COST = 4
 _MISSING = {("pandas", "NaTType"), ("pandas", "NAType")}
 _SHOWN_COLUMNS = 400  # characters
+_MARCO_DOCUMENTS, _MARCO_COLUMNS = "msmarco-docs", ["id", "url", "title", "body"]
 
 
 def read_records(source: Source, keys: Keys, gauge: Gauge | None = None) -> Iterator[tuple[int, Record]]:
@@ -146,7 +146,7 @@ def plain_value(value: Any) -> Any:
     readers, that of Python among them, is a ValueError.
     """
     if isinstance(value, np.generic):
-        value = value.item()
+        value = _item(value)
     if isinstance(value, str):
         return _field_text(value)
     if isinstance(value, float):
@@ -160,7 +160,7 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, dict):
         return {_field_text(str(key)): plain_value(inner) for key, inner in value.items()}
     if isinstance(value, np.ndarray):
-        value = value.tolist()
+        value = list(value) if value.dtype.kind in "mM" else value.tolist()
     if isinstance(value, list | tuple):
         return [plain_value(inner) for inner in value]
     if isinstance(value, bytes):
@@ -168,41 +168,15 @@ def plain_value(value: Any) -> Any:
     return _field_text(str(value))
 
 
+def _item(value: np.generic) -> Any:
+    """The value of Python; a date or duration of NumPy that is none of Python's is written out."""
+    plain = value.item()
+    return str(value) if isinstance(value, np.datetime64 | np.timedelta64) and type(plain) is int else plain
+
+
 def _field_text(text: str) -> str:
     """SQLite reads a text in JSON up to a NUL: a filter would take what is before it for all of it."""
     return clean(text).replace("\0", "\ufffd")
-
-
-def is_irds(source: Source) -> bool:
-    """Whether a source names a dataset of ir_datasets rather than a file."""
-    return str(source).startswith(IRDS)
-
-
-def load_irds(source: Source) -> Any:
-    """The dataset object of `irds:NAME`."""
-    package = require("ir_datasets", "irds")
-    name = str(source).removeprefix(IRDS)
-    try:
-        return package.load(name)
-    except (KeyError, ValueError) as error:
-        raise InputError(
-            f"ir_datasets has no dataset {name!r}", "choose one from the list at https://ir-datasets.com"
-        ) from error
-
-
-def iterate_irds(source: Source, part: str) -> Iterator[tuple[int, Record, str | None]]:
-    """The `docs` or `queries` of `irds:NAME`: number, record, and the text as the dataset defines it."""
-    dataset = load_irds(source)
-    items = getattr(dataset, f"{part}_iter", None)
-    if items is None:
-        raise InputError(f"{source} has no {part}", "choose a dataset that has them")
-    try:
-        for number, item in enumerate(items(), start=1):
-            yield number, dict(item._asdict()), item.default_text() if hasattr(item, "default_text") else None
-    except (OSError, RuntimeError) as error:  # the download, or a licence that must be agreed to first
-        raise InputError(
-            f"{source} cannot be read: {error}", "see https://ir-datasets.com for the dataset"
-        ) from error
 
 
 def _reader(source: Source, others: Sequence[str] = ()) -> Reader:
@@ -224,8 +198,9 @@ def _read_json_lines(source: Source, _: Keys, gauge: Gauge | None) -> Iterator[t
 
 
 def _read_tsv(source: Source, keys: Keys, gauge: Gauge | None) -> Iterator[tuple[int, Record]]:
-    header: list[str] | None = None
-    first = True
+    marco = split_name(source)[0] == _MARCO_DOCUMENTS and not keys.named
+    header: list[str] | None = _MARCO_COLUMNS if marco else None
+    first = not marco
     longest = gauge.longest if gauge is not None else LONGEST
     for number, line in read_lines(source, gauge):
         if not line or line.isspace():

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coil.errors import InputError
+from coil.texts.parquet import check_names, unreadable_value
 from coil.texts.records import Record, check_columns
 from coil.texts.values import clean
 
@@ -30,9 +31,7 @@ class Table:
         """Refuse a table with two columns of one name, or without one that was named."""
         if self.columns is None:
             return
-        if len(set(self.columns)) < len(self.columns):
-            twice = next(name for name in self.columns if self.columns.count(name) > 1)
-            raise InputError(f"two columns of the {self.name} are named {twice!r:.80}", "rename one of them")
+        check_names(self.columns, f"the {self.name}")
         check_columns(f"the {self.name}", self.columns, named)
 
 
@@ -62,18 +61,19 @@ def _pandas(frame: Any) -> Table:
 
 def _polars(frame: Any) -> Table:
     def rows() -> Iterator[Record]:
-        found: Iterator[Record] = frame.iter_rows(named=True, buffer_size=_AT_ONCE)
-        return found
+        return _converted("DataFrame", frame.iter_rows(named=True, buffer_size=_AT_ONCE))
 
     return Table("DataFrame", tuple(frame.columns), rows)
 
 
 def _arrow(table: Any) -> Table:
-    def rows() -> Iterator[Record]:
-        for begin in range(0, table.num_rows, _AT_ONCE):
-            yield from table.slice(begin, _AT_ONCE).to_pylist()
+    name = type(table).__name__
 
-    return Table(type(table).__name__, tuple(table.schema.names), rows)
+    def rows() -> Iterator[Record]:
+        blocks = (table.slice(begin, _AT_ONCE) for begin in range(0, table.num_rows, _AT_ONCE))
+        return _converted(name, (row for block in blocks for row in block.to_pylist()))
+
+    return Table(name, tuple(table.schema.names), rows)
 
 
 def _arrow_reader(reader: Any) -> Table:
@@ -82,6 +82,14 @@ def _arrow_reader(reader: Any) -> Table:
             yield from _arrow(batch).rows()
 
     return Table("RecordBatchReader", tuple(reader.schema.names), rows)
+
+
+def _converted(name: str, rows: Iterator[Record]) -> Iterator[Record]:
+    """Rows as they become Python objects, which not every value of a table can."""
+    try:
+        yield from rows
+    except (OverflowError, ValueError) as error:
+        raise unreadable_value(f"the {name}", error) from error
 
 
 def _dataset(dataset: Any) -> Table:

@@ -13,6 +13,8 @@ contains. It is computed from the document alone, so that writer, explanation an
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,6 +34,7 @@ _JOINTS = 2  # tokens that a line feed between context and span may be
 _LONGEST = 400  # characters of a title
 _SEARCHED = 4096  # characters at the start of a text in which its title is looked for
 _WORD = re.compile(r"\w+")
+_SPACE = re.compile(r"\s*")
 _MOST_VALUES = 20  # of the front matter
 _SWITCHES = frozenset("true false yes no on off null".split())
 
@@ -120,28 +123,34 @@ class Outline:
         self._document = document
         self._values = _front_values(document) if front_matter else []
         self.headings: list[Heading] = find_headings(document.text, markup_of(document.doc_id))
+        self._starts = [heading.start for heading in self.headings]
+        self._parents = _parents(self.headings)
         self._named = _named(document)
 
     def parts(self, span: Span) -> list[Part]:
         """What a span of the document belongs to and does not have itself, the outermost first."""
         text = self._document.text
-        above: list[Heading] = []
-        for heading in self.headings:
-            inside = heading.start >= span[0]
-            if inside and text[span[0] : heading.start].strip():
-                break
-            while above and above[-1].level >= heading.level:
-                above.pop()
-            if inside:
-                break
-            above.append(heading)
         found = [part for part in self._named if not part.is_within(span)]
         known = {part.text.casefold() for part in self._named}
-        for heading in above:
+        for heading in self._above(span[0]):
             if heading.text.casefold() not in known:
                 start = text.index(heading.text, heading.start)
                 found.append(Part("heading", heading.text, start))
         return found
+
+    def _above(self, begin: int) -> list[Heading]:
+        """The headings that a place is below, or where the next one begins there, that heading."""
+        following = bisect_left(self._starts, begin)
+        place = following - 1
+        if following < len(self.headings):
+            space = _SPACE.match(self._document.text, begin, self._starts[following])
+            if space is not None and space.end() == self._starts[following]:
+                place = self._parents[following]
+        above: list[Heading] = []
+        while place >= 0:
+            above.append(self.headings[place])
+            place = self._parents[place]
+        return above[::-1]
 
     def trail(self, span: Span) -> str:
         """The same in words."""
@@ -168,6 +177,17 @@ class Outline:
         if self.headings:
             return _count(tokenizer, whole), most + _JOINTS
         return _count(tokenizer, whole), _count(tokenizer, self.row(tokenizer, (0, 0), most))
+
+
+def _parents(headings: Sequence[Heading]) -> list[int]:
+    """Of each heading, the number of the one that it is below; -1 where there is none."""
+    parents: list[int] = []
+    for number, heading in enumerate(headings):
+        place = number - 1
+        while place >= 0 and headings[place].level >= heading.level:
+            place = parents[place]
+        parents.append(place)
+    return parents
 
 
 def _count(tokenizer: Tokenizer, row: RowText) -> int:

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
-import Stemmer
 from numpy.typing import NDArray
 
 from coil.texts.values import clean
@@ -54,7 +54,11 @@ class ListKeys:
     def __init__(self, profile: ScoringProfile, tokenizer: Tokenizer) -> None:
         self.profile = profile
         self._tokenizer = tokenizer
-        self._stemmer = Stemmer.Stemmer("english", 0)  # what it has found out is remembered here
+        self._stemmer: Any = None
+        if profile.list_key == "word":
+            import Stemmer  # not needed where texts come already numbered
+
+            self._stemmer = Stemmer.Stemmer("english", 0)  # what it has found out is remembered here
         self.of_word = lru_cache(_REMEMBERED)(self._key_of_word)
         self._of_token: list[str | None] | None = None
 

@@ -113,11 +113,16 @@ class Tokenizer:
     @property
     def unknown_id(self) -> int | None:
         """The id for what the vocabulary cannot spell, if the tokenizer has one."""
-        for name in ("[UNK]", "<unk>"):
-            found = self._rust.token_to_id(name)
-            if found is not None:
-                return int(found)
-        return None
+        return self._find("[UNK]", "<unk>")
+
+    @property
+    def mask_id(self) -> int | None:
+        """The id of a token left open, if the tokenizer has one."""
+        return self._find("[MASK]", "<mask>")
+
+    def _find(self, *names: str) -> int | None:
+        found = (self._rust.token_to_id(name) for name in names)
+        return next((int(token_id) for token_id in found if token_id is not None), None)
 
     def token(self, token_id: int) -> str:
         """The token with this id, as it stands in the vocabulary."""

@@ -11,7 +11,6 @@ from safetensors.torch import load_file, save_file
 
 from coil.errors import InputError, OptionMismatch
 from coil.training.options import TrainingOptions
-from coil.vectors.torch_model import CoilModel
 
 KEPT = 2
 
@@ -19,7 +18,7 @@ KEPT = 2
 def save_checkpoint(
     folder: Path,
     step: int,
-    model: CoilModel,
+    model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
     options: TrainingOptions,
     sources: str,
@@ -29,10 +28,9 @@ def save_checkpoint(
     partial = folder / f".partial-{step}"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    save_file(
-        {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()},
-        partial / "weights.safetensors",
-    )
+    # Copies: some models use one weight in two places, and a file holds each only by itself.
+    weights = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in model.state_dict().items()}
+    save_file(weights, partial / "weights.safetensors")
     moments: dict[str, torch.Tensor] = {}
     for number, state in optimizer.state_dict()["state"].items():
         for name, value in state.items():
@@ -54,7 +52,11 @@ def latest_checkpoint(folder: Path) -> Path | None:
 
 
 def load_checkpoint(
-    path: Path, model: CoilModel, optimizer: torch.optim.Optimizer, options: TrainingOptions, sources: str
+    path: Path,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    options: TrainingOptions,
+    sources: str,
 ) -> int:
     """Put weights and optimiser back; returns the step to go on from."""
     try:
@@ -65,7 +67,8 @@ def load_checkpoint(
         raise InputError(
             f"{path} is damaged: {error}", "delete this folder to resume from the previous checkpoint"
         ) from error
-    saved, now = state["options"], options.to_json()
+    # An option that is newer than the checkpoint was off then, as it is by default.
+    saved, now = {**TrainingOptions().to_json(), **state["options"]}, options.to_json()
     changed = sorted(name for name in now if saved.get(name) != now[name])
     if changed:
         shown = ", ".join(f"{name} was {saved.get(name)}, now {now[name]}" for name in changed)

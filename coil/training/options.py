@@ -9,9 +9,13 @@ from coil.errors import OptionMismatch
 from coil.tokens.profile import WORDS, GammaRule, ListKeyKind, ScoringProfile, Unlisted, Weight
 from coil.vectors.config import ModelConfig, Pooling, SentenceNorm
 
+Kind = Literal["coil", "colbert", "cross-encoder", "seq2seq"]
 Freeze = Literal["nothing", "embeddings", "backbone"]
 Init = Literal["random", "principal"]
 Teacher = Literal["none", "hybrid", "file"]
+
+
+_OF_COIL = ("keep", "keep_tokens", "token_only", "freeze_sentence", "non_negative")
 
 
 def _option(default: Any, help_text: str) -> Any:
@@ -23,6 +27,10 @@ class TrainingOptions:
     """The defaults are the paper's recipe; extensions are off."""
 
     # The model
+    kind: Kind = _option(
+        "coil",
+        "What is trained: COIL (and dense retrievers and term weights), or a system to compare it with.",
+    )
     n_t: int = _option(32, "Dimensions of the token vectors; 0 trains a dense retriever.")
     n_c: int = _option(768, "Dimensions of the sentence vector; 0 trains COIL-tok.")
     pooling: Pooling = _option("cls", "How the sentence vector is pooled.")
@@ -30,6 +38,7 @@ class TrainingOptions:
         "none",
         "LayerNorm after the sentence projection (layer), or unit length before it (unit).",
     )
+    non_negative: bool = _option(False, "Floor token vectors at 0; with --n-t 1 they are term weights.")
     list_key: ListKeyKind = _option("wordpiece", "Which tokens share an inverted list.")
     unlisted: Unlisted = _option("nothing", "Which tokens have no list.")
     floor: bool = _option(True, "Floor the contribution of each query token at 0.")
@@ -44,6 +53,9 @@ class TrainingOptions:
     )
     k1: float = _option(0.9, "BM25 constant for term frequency, with --weight bm25.")
     b: float = _option(0.4, "BM25 constant for passage length, with --weight bm25.")
+    fill: int = _option(
+        32, "With --kind colbert: tokens to which shorter queries are filled up with mask tokens; 0 does not."
+    )
     query_length: int = _option(16, "Maximum query length in tokens when the model is used.")
     document_length: int = _option(512, "Maximum document length in tokens when the model is used.")
     # The optimiser
@@ -129,6 +141,7 @@ class TrainingOptions:
             raise OptionMismatch(
                 "all loss weights are 0", "set --contrast or --token-only above 0, or use --teacher"
             )
+        self._check_kind()
         _ = self.config  # which has checks of its own
         if not ((self.n_t and self.beta) or self.alpha or (self.n_c and self.gamma)):
             raise OptionMismatch(
@@ -141,10 +154,35 @@ class TrainingOptions:
             raise OptionMismatch("--keep-tokens requires token vectors, but n_t is 0", "set --keep-tokens 0")
         if self.token_only and not ((self.n_t or self.alpha) and self.n_c):
             raise OptionMismatch("--token-only requires both parts of the score", "set --token-only 0")
+        if self.token_init == "principal" and self.non_negative:
+            raise OptionMismatch(
+                "principal directions point both ways, so half of what they give would be floored at 0",
+                "use --token-init random with --non-negative",
+            )
         if self.sentence_init == "principal" and self.sentence_norm == "layer":
             raise OptionMismatch(
                 "--sentence-norm layer would undo --sentence-init principal",
                 "use --sentence-norm unit or none",
+            )
+
+    def _check_kind(self) -> None:
+        """What belongs to COIL's vectors must not be asked of another kind of model."""
+        if self.kind == "coil":
+            return
+        asked = [name for name in _OF_COIL if getattr(self, name)]
+        asked += ["teacher"] if self.teacher == "hybrid" else []
+        asked += ["sentence_init"] if self.sentence_init == "principal" else []
+        if self.kind == "colbert":
+            asked += ["n_c"] if self.n_c else []
+        elif self.token_init == "principal":
+            asked.append("token_init")
+        if self.kind == "seq2seq" and self.teacher == "file":
+            asked.append("teacher")
+        if asked:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
+            raise OptionMismatch(
+                f"a model of the kind {self.kind!r} cannot be trained with {names}",
+                "take these options back: 0 for numbers, none, random or --no- for the others",
             )
 
     def _check_values(self) -> None:
@@ -172,6 +210,7 @@ class TrainingOptions:
             n_c=self.n_c,
             pooling=self.pooling,
             sentence_norm=self.sentence_norm,
+            non_negative=self.non_negative,
             profile=ScoringProfile(
                 floor=self.floor,
                 list_key=self.list_key,

@@ -10,6 +10,7 @@ from coil.errors import OptionMismatch
 from coil.tokens.tokenizer import Tokenizer
 from coil.training.batches import wrap
 from coil.training.grad_cache import CachedTexts, Forward, lay_out
+from coil.training.matching import EncodingModel
 from coil.training.options import TrainingOptions
 from coil.training.pair_data import PairData
 from coil.vectors.torch_model import CoilModel
@@ -20,7 +21,7 @@ _AT_ONCE = 256  # texts whose states are held at a time
 
 @torch.no_grad()
 def start_at_principal_directions(
-    model: CoilModel, data: PairData, options: TrainingOptions, tokenizer: Tokenizer, device: torch.device
+    model: EncodingModel, data: PairData, options: TrainingOptions, tokenizer: Tokenizer, device: torch.device
 ) -> None:
     """Set the projections where the options say so, from a sample of the texts.
 
@@ -40,10 +41,10 @@ def start_at_principal_directions(
             layout = lay_out(texts)
             states = CachedTexts(texts, layout, _states(model), options.micro_batch_tokens, device)
             assert states.vectors is not None
-            assert states.sentences is not None
-            pooled.add(states.sentences, 1.0 / len(chosen))
+            if states.sentences is not None:
+                pooled.add(states.sentences, 1.0 / len(chosen))
             words.add(states.vectors)
-    if model.cls_proj is not None and options.sentence_init == "principal":
+    if isinstance(model, CoilModel) and model.cls_proj is not None and options.sentence_init == "principal":
         directions = _leading(pooled.moment, options.n_c, "n-c")
         _set(model.cls_proj, directions, torch.zeros(options.n_c))
     if model.tok_proj is not None and options.token_init == "principal":
@@ -53,12 +54,12 @@ def start_at_principal_directions(
         _set(model.tok_proj, directions, -directions @ words.mean())
 
 
-def _states(model: CoilModel) -> Forward:
+def _states(model: EncodingModel) -> Forward:
     """The language model's own states in place of token vectors, and its pooled vector."""
 
-    def run(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def run(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
         hidden = model.backbone(input_ids=ids, attention_mask=mask).last_hidden_state
-        return hidden, model.pool(hidden, mask)
+        return hidden, model.pool(hidden, mask) if isinstance(model, CoilModel) else None
 
     return run
 

@@ -57,6 +57,10 @@ class Processes:
                 parameter.grad = torch.zeros_like(parameter)
             parameter.grad = self._accelerator.reduce(parameter.grad, reduction="sum")
 
+    def sum(self, value: Tensor) -> Tensor:
+        """A number added up over all processes."""
+        return value if self.count == 1 else self._accelerator.reduce(value, reduction="sum")
+
     def start_equal(self, model: nn.Module) -> None:
         """Give every process the first one's weights: GPUs may have rounded differently on the way here."""
         if self.count > 1:

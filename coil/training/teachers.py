@@ -28,8 +28,7 @@ class StartingModel(nn.Module):
         hidden = self._model.backbone(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         pooled = self._model.pool(hidden, attention_mask)
         sentence = self._model.sentence(pooled) if self._model.cls_proj is not None else pooled[:, :0]
-        tokens = self._model.tok_proj(hidden) if self._model.tok_proj is not None else None
-        return tokens, functional.normalize(pooled, dim=-1), sentence
+        return self._model.token_vectors(hidden), functional.normalize(pooled, dim=-1), sentence
 
 
 def z_scores(scores: Tensor, excluded: Tensor) -> Tensor:

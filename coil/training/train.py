@@ -9,7 +9,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -18,28 +18,33 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from tqdm.auto import tqdm
 
-from coil.errors import OptionMismatch, OutputError, TrainingDiverged, require
+from coil.errors import OptionMismatch, OutputError, TrainingDiverged
 from coil.tokens.list_keys import ListKeys
 from coil.tokens.tokenizer import Tokenizer
 from coil.training.batches import BatchPlan
+from coil.training.bi_encoding import BiEncoding
 from coil.training.checkpoints import latest_checkpoint, load_checkpoint, save_checkpoint
+from coil.training.cross_encoding import CrossEncoding
+from coil.training.learner import Learner, Setting
+from coil.training.metrics_file import Metrics, open_metrics
 from coil.training.options import TrainingOptions
 from coil.training.outcome import Outcome
 from coil.training.pair_data import PairData, load_pairs
-from coil.training.principal_directions import start_at_principal_directions
+from coil.training.prepared_pairs import prepare_pairs
 from coil.training.processes import Processes
+from coil.training.query_writing import QueryWriting
 from coil.training.starting_point import load_tokenizer, set_training, starting_model
-from coil.training.step import Step
-from coil.training.teachers import StartingModel
-from coil.training.validation import Validation
-from coil.vectors.config import CONFIG_FILE
+from coil.vectors.backbone import BackboneModel
+from coil.vectors.cross_encoder import CrossEncoder
+from coil.vectors.late_interaction import LateInteractionModel
 from coil.vectors.model_files import BACKBONE_FILE, TOKENIZER_FILE, resolve_weights
+from coil.vectors.query_writer import QueryWriter
 from coil.vectors.torch_model import CoilModel
 
 LOG_EVERY = 10
+RECIPE_FILE, FACTS_FILE = "recipe.json", "training.json"
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ class TrainingFiles:
     negatives: Sequence[Path] = ()
     teacher: Path | None = None
     corpus: str | None = None
+    prepared: Path | None = None  # where tokenized pairs are kept for other runs
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,6 @@ def train(
     say: Callable[[str], object] = lambda text: None,
 ) -> TrainingReport:
     """Train a model. `say` hears what is going on; metrics go to OUT/metrics.jsonl."""
-    started = time.monotonic()
     if options.teacher == "file" and files.teacher is None:
         raise OptionMismatch("--teacher file requires a file of scores", "add --teacher-scores FILE")
     processes = Processes(device)
@@ -88,27 +93,22 @@ def train(
     if processes.first:
         _prepare(files.out, resume)
     processes.wait()
+    started = time.monotonic() - _spent(files.out)
     tell = say if processes.first else lambda text: None
     tell("loading the model and tokenizing the pairs")
     tokenizer = load_tokenizer(base)
     model = starting_model(base, options, tokenizer)
     data_folder = files.out / f"tokens-{processes.rank}"
     try:
-        data = load_pairs(
-            data_folder, files.pairs, tokenizer, ListKeys(model.config.profile, tokenizer), options.lengths,
-            options.validation_queries, options.seed, files.negatives, files.teacher, files.corpus,
-        )  # fmt: skip
-        tell(f"{len(data.training):,} training pairs, {len(data.held_out):,} queries held out for validation")
+        data = _load(files, base, tokenizer, options, processes, data_folder)
+        tell(f"{len(data.training):,} training pairs, {len(data.held_out):,} held out for validation")
         model.to(processes.device)
         before = model.backbone_weights() if options.average else {}
-        second_round = (base / CONFIG_FILE).is_file()
-        if "principal" in (options.sentence_init, options.token_init) and not second_round:
-            tell("computing the principal directions of texts and words")
-            start_at_principal_directions(model, data, options, tokenizer, processes.device)
-        processes.start_equal(model)
+        setting = Setting(options, processes, tokenizer, data, base, tell)
+        learner = make_learner(setting, model)
         sources = input_digest(base, files, data)
-        with _metrics(files.out, processes.first, tensorboard) as metrics:
-            run = _Run(files.out, options, processes, tokenizer, data, model, metrics, sources, tell)
+        with open_metrics(files.out, processes.first, tensorboard) as metrics:
+            run = _Run(files.out, setting, learner, metrics, sources, tell)
             report = run.go(resume, started)
             if options.average and not report.interrupted:
                 tell(f"averaging the language model with its starting weights ({options.average:g} of them)")
@@ -120,9 +120,69 @@ def train(
         processes.wait()
     finally:
         shutil.rmtree(data_folder, ignore_errors=True)
-    if processes.first and not report.interrupted:
-        save_model(files.out, model, base, tokenizer, options)
+    if processes.first:
+        _note(report, str(processes.device))
+        if not report.interrupted:
+            save_model(files.out, learner, setting)
     return report
+
+
+def _spent(out: Path) -> float:
+    """The seconds of earlier calls that were interrupted."""
+    try:
+        return float(json.loads((out / FACTS_FILE).read_text(encoding="utf-8"))["seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0.0
+
+
+def _note(report: TrainingReport, device: str) -> None:
+    """Write what a run took and whether it helped beside its model."""
+    outcome = report.outcome
+    facts = {
+        "steps": report.steps,
+        "interrupted": report.interrupted,
+        "seconds": round(report.seconds, 2),
+        "pairs": report.pairs,
+        "device": device,
+        "mrr_at_10_before": None if outcome is None else float(outcome.start.mean()),
+        "mrr_at_10_after": None if outcome is None else float(outcome.end.mean()),
+    }
+    (report.out / FACTS_FILE).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+
+
+def _load(
+    files: TrainingFiles,
+    base: Path,
+    tokenizer: Tokenizer,
+    options: TrainingOptions,
+    processes: Processes,
+    folder: Path,
+) -> PairData:
+    if files.prepared is None:
+        keys = ListKeys(options.config.profile, tokenizer)
+        return load_pairs(
+            folder, files.pairs, tokenizer, keys, options.lengths, options.validation_queries, options.seed,
+            files.negatives, files.teacher, files.corpus,
+        )  # fmt: skip
+    if files.corpus is not None:
+        raise OptionMismatch("prepared pairs have no documents of a corpus", "leave --prepared out")
+    if not processes.first:  # the first process prepares, the others then find it
+        processes.wait()
+    given = files.prepared, files.pairs, files.negatives, base, tokenizer, options
+    data = prepare_pairs(*given)
+    if processes.first:
+        processes.wait()
+    return data
+
+
+def make_learner(setting: Setting, model: BackboneModel) -> Learner:
+    """The learner for a model, with the model as it starts in every process."""
+    if isinstance(model, CoilModel | LateInteractionModel):
+        return BiEncoding(setting, model)
+    if isinstance(model, CrossEncoder):
+        return CrossEncoding(setting, model)
+    assert isinstance(model, QueryWriter)
+    return QueryWriting(setting, model)
 
 
 def input_digest(base: Path, files: TrainingFiles, data: PairData) -> str:
@@ -133,16 +193,15 @@ def input_digest(base: Path, files: TrainingFiles, data: PairData) -> str:
     return digest.hexdigest()
 
 
-def save_model(
-    out: Path, model: CoilModel, base: Path, tokenizer: Tokenizer, options: TrainingOptions
-) -> None:
+def save_model(out: Path, learner: Learner, setting: Setting) -> None:
     """Write the finished model and the recipe that made it."""
-    model.save_pretrained(out, torch.float16 if options.half else torch.float32)
-    if (base / TOKENIZER_FILE).is_file():
-        shutil.copy(base / TOKENIZER_FILE, out / TOKENIZER_FILE)
+    learner.save(out)
+    if (setting.base / TOKENIZER_FILE).is_file():
+        shutil.copy(setting.base / TOKENIZER_FILE, out / TOKENIZER_FILE)
     else:
-        tokenizer.save(out / TOKENIZER_FILE)
-    (out / "recipe.json").write_text(json.dumps(options.to_json(), indent=2) + "\n", encoding="utf-8")
+        setting.tokenizer.save(out / TOKENIZER_FILE)
+    recipe = json.dumps(setting.options.to_json(), indent=2) + "\n"
+    (out / RECIPE_FILE).write_text(recipe, encoding="utf-8")
 
 
 def _prepare(out: Path, resume: bool) -> None:
@@ -168,25 +227,19 @@ class _Run:
     def __init__(
         self,
         out: Path,
-        options: TrainingOptions,
-        processes: Processes,
-        tokenizer: Tokenizer,
-        data: PairData,
-        model: CoilModel,
-        metrics: _Metrics,
+        setting: Setting,
+        learner: Learner,
+        metrics: Metrics,
         sources: str,
         tell: Callable[[str], object],
     ) -> None:
-        self._out, self._options, self._processes = out, options, processes
+        self._out, self._options, self._processes = out, setting.options, setting.processes
         self._sources, self._tell = sources, tell
-        self._model, self._metrics, self._data = model, metrics, data
-        self._plan = BatchPlan(data, options, tokenizer)
-        self._validation = Validation(data, options, tokenizer)
-        remembered = options.teacher == "hybrid" or options.keep or options.keep_tokens
-        start = StartingModel(model) if remembered else None
-        self._step = Step(model, data.statistics, options, processes, start)
-        self._trained = [p for p in model.parameters() if p.requires_grad]
-        self._optimizer = torch.optim.AdamW(_groups(model, options), lr=options.lr)
+        self._learner, self._metrics, self._data = learner, metrics, setting.data
+        self._model = learner.model
+        self._plan = BatchPlan(setting.data, setting.options, setting.tokenizer)
+        self._trained = [p for p in self._model.parameters() if p.requires_grad]
+        self._optimizer = torch.optim.AdamW(_groups(self._model, setting.options), lr=setting.options.lr)
 
     def go(self, resume: bool, started: float) -> TrainingReport:
         """Train to the end, or to an interruption that leaves a checkpoint."""
@@ -202,7 +255,7 @@ class _Run:
                 if (step + 1) % LOG_EVERY == 0 or step + 1 == steps:
                     share = _rate(step, steps, self._options.warmup)
                     self._metrics.write(
-                        {"step": step + 1, "rate_share": share, **parts, **_factors(self._model)}
+                        {"step": step + 1, "rate_share": share, **parts, **self._learner.watched()}
                     )
                     bar.set_postfix(loss=f"{parts['loss']:.3f}", refresh=False)
                 bar.update()
@@ -228,7 +281,7 @@ class _Run:
         batch = self._plan.batch(step)
         for group in self._optimizer.param_groups:
             group["lr"] = group["peak"] * _rate(step, steps, self._options.warmup)
-        parts = self._step(batch)
+        parts = self._learner.learn(batch)
         if not math.isfinite(parts["loss"]):
             raise TrainingDiverged(
                 f"the loss of step {step + 1} is {parts['loss']}",
@@ -243,15 +296,10 @@ class _Run:
 
     def validate(self, step: int) -> NDArray[np.float64] | None:
         """The reciprocal ranks of the held-out queries with the model as it is now; None without any."""
-        if not len(self._validation):
+        if not len(self._data.held_out):
             return None
-        self._tell(f"validating on {len(self._validation):,} held-out queries")
-
-        def forward(ids: Tensor, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
-            tokens, sentence = self._model(ids, mask)
-            return tokens, sentence
-
-        ranks = self._validation.reciprocal_ranks(self._model, forward, self._processes.device)
+        self._tell("validating on the held-out queries")
+        ranks = self._learner.reciprocal_ranks()
         set_training(self._model, self._options)
         self._metrics.write({"step": step, "validation_mrr_at_10": float(ranks.mean())})
         return ranks
@@ -273,19 +321,13 @@ class _Run:
         return tqdm(total=steps, initial=first, desc="training", unit="step", disable=hidden)
 
 
-def _factors(model: CoilModel) -> dict[str, float]:
-    """α, β and γ as they are now, where they are learned."""
-    factors = model.factors()
-    return {} if factors is None else dict(zip(("alpha", "beta", "gamma"), factors.tolist(), strict=True))
-
-
-def _groups(model: CoilModel, options: TrainingOptions) -> list[dict[str, Any]]:
+def _groups(model: BackboneModel, options: TrainingOptions) -> list[dict[str, Any]]:
     """The weights by learning rate, each with and without weight decay."""
     of_heads = options.head_lr or options.lr
     groups: dict[tuple[float, bool], list[torch.nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            peak = options.lr if name.startswith("backbone.") else of_heads
+            peak = of_heads if model.is_new(name) else options.lr
             if name == "log_factors":
                 peak = options.factor_lr or of_heads
             groups.setdefault((peak, parameter.ndim > 1), []).append(parameter)
@@ -326,48 +368,3 @@ def _interruptible() -> Iterator[Any]:
         yield lambda: bool(asked)
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-class _Metrics:
-    """metrics.jsonl, and TensorBoard events where asked for."""
-
-    def __init__(self, path: Path | None, board: Any) -> None:
-        self._path, self._board = path, board
-
-    def forget_after(self, step: int) -> None:
-        """Drop lines of steps that a resumed run does again, and its second line about the start."""
-        if self._path is None or not self._path.is_file():
-            return
-        kept = []
-        for line in self._path.read_text(encoding="utf-8").splitlines():
-            with suppress(ValueError):  # a kill may have cut the last line off
-                if json.loads(line)["step"] <= step and line + "\n" not in kept:
-                    kept.append(line + "\n")
-        partial = self._path.with_name(".metrics.partial")
-        partial.write_text("".join(kept), encoding="utf-8")
-        partial.replace(self._path)
-
-    def write(self, values: dict[str, Any]) -> None:
-        """Add one line."""
-        if self._path is not None:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(values) + "\n")
-        if self._board is not None:
-            for name, value in values.items():
-                if name != "step":
-                    self._board.add_scalar(name, value, values["step"])
-
-
-@contextmanager
-def _metrics(out: Path, first: bool, tensorboard: bool) -> Iterator[_Metrics]:
-    board = None
-    if first and tensorboard:
-        require("tensorboard", "train")
-        from torch.utils.tensorboard import SummaryWriter
-
-        board = SummaryWriter(str(out / "tensorboard"))
-    try:
-        yield _Metrics(out / "metrics.jsonl" if first else None, board)
-    finally:
-        if board is not None:
-            board.close()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from coil.errors import MissingModelFile, OptionMismatch
 from coil.tokens.model_json import COPY, read_json
@@ -15,6 +15,7 @@ CONFIG_FILE = "coil.json"
 FORMAT = 1
 WIDEST = 1 << 16  # dimensions of a vector
 
+Shape = TypeVar("Shape")
 Pooling = Literal["cls", "mean"]
 SentenceNorm = Literal["none", "layer", "unit"]
 
@@ -26,7 +27,8 @@ class ModelConfig:
     `n_t`: dimensions of the token vectors, 0 for a dense retriever. `n_c`: dimensions of the sentence vector,
     0 for COIL-tok. `pooling`: the sentence vector comes from the first token ("cls", the paper) or from the
     mean of all tokens. `sentence_norm`: "layer" applies a LayerNorm to the sentence vector ("when useful",
-    section 4), "unit" scales the pooled vector to length 1 before its projection.
+    section 4), "unit" scales the pooled vector to length 1 before its projection. `non_negative`:
+    token vectors are floored at 0; with n_t = 1 they are term weights.
     """
 
     n_t: int = 32
@@ -34,6 +36,7 @@ class ModelConfig:
     pooling: Pooling = "cls"
     sentence_norm: SentenceNorm = "none"
     profile: ScoringProfile = ScoringProfile()
+    non_negative: bool = False
 
     def __post_init__(self) -> None:
         if self.n_t < 0 or self.n_c < 0 or self.n_t + self.n_c == 0:
@@ -42,6 +45,10 @@ class ModelConfig:
             )
         if max(self.n_t, self.n_c) > WIDEST:
             raise OptionMismatch(f"n_t is {self.n_t} and n_c is {self.n_c}; the limit is {WIDEST:,}")
+        if self.non_negative and not self.n_t:
+            raise OptionMismatch(
+                "non_negative is about token vectors, but n_t is 0", "set n_t to 1 for term weights"
+            )
         for name, allowed in (("pooling", get_args(Pooling)), ("sentence_norm", get_args(SentenceNorm))):
             if getattr(self, name) not in allowed:
                 raise OptionMismatch(
@@ -64,6 +71,7 @@ class ModelConfig:
             "pooling": self.pooling,
             "sentence_norm": self.sentence_norm,
             "profile": self.profile.to_json(),
+            **({"non_negative": True} if self.non_negative else {}),  # older models do not have the key
         }
 
     def save(self, folder: Path) -> None:
@@ -81,9 +89,9 @@ class ModelConfig:
             )
         value = read_json(path)
         expected = {"format", "n_t", "n_c", "pooling", "sentence_norm", "profile"}
-        if set(value) != expected:
+        if set(value) - {"non_negative"} != expected:
             raise OptionMismatch(
-                f"{path} must have exactly the keys {', '.join(sorted(expected))}; "
+                f"{path} must have the keys {', '.join(sorted(expected))} and may have non_negative; "
                 f"found {', '.join(sorted(value))[:200]}",
                 COPY,
             )
@@ -92,7 +100,42 @@ class ModelConfig:
         profile = ScoringProfile.from_json(value.pop("profile"), str(path))
         if type(value["n_t"]) is not int or type(value["n_c"]) is not int:
             raise OptionMismatch(f"{path}: n_t and n_c must be whole numbers", COPY)
+        if type(value.get("non_negative", False)) is not bool:
+            raise OptionMismatch(f"{path}: non_negative must be true or false", COPY)
         try:
             return cls(profile=profile, **value)
         except OptionMismatch as error:
             raise OptionMismatch(f"{path}: {error.reason}", error.remedy or COPY) from error
+
+
+def save_shape(shape: Any, path: Path) -> None:
+    """Write the shape of a model that is not COIL's: a dataclass of whole numbers and choices."""
+    path.write_text(json.dumps({"format": FORMAT, **asdict(shape)}, indent=2) + "\n", encoding="utf-8")
+
+
+def load_shape(kind: type[Shape], path: Path, what: str) -> Shape:
+    """Read what `save_shape` wrote; anything missing, unknown or of another type is an error."""
+    if not (path.exists() or path.is_symlink()):
+        raise MissingModelFile(
+            f"{path} is missing: {path.parent} is not {what}", f"train {what} with `coil train --kind`"
+        )
+    value = read_json(path)
+    kinds = get_type_hints(kind)
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    if set(value) != {"format", *names}:
+        raise OptionMismatch(
+            f"{path} must have exactly the keys format, {', '.join(names)}; "
+            f"found {', '.join(sorted(value))[:200]}",
+            COPY,
+        )
+    if value.pop("format") != FORMAT:
+        raise OptionMismatch(f"{path} does not have the format {FORMAT}", "upgrade coil-ir")
+    for name in names:
+        choices = get_args(kinds[name])
+        if value[name] not in choices if choices else type(value[name]) is not kinds[name]:
+            expected = f"one of {', '.join(choices)}" if choices else f"of type {kinds[name].__name__}"
+            raise OptionMismatch(f"{path}: {name} is {str(value[name])[:40]}; it must be {expected}", COPY)
+    try:
+        return kind(**value)
+    except OptionMismatch as error:
+        raise OptionMismatch(f"{path}: {error.reason}", error.remedy or COPY) from error

@@ -8,9 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-import logging
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +22,7 @@ from coil.tokens.tokenizer import Tokens
 from coil.vectors.encoder import pad
 from coil.vectors.model_files import ONNX_FILES, ModelFiles
 from coil.vectors.onnx_encoder import HIDDEN, Precision, load_onnxruntime, open_session
+from coil.vectors.quiet import quiet
 
 for _package in ("torch", "transformers", "onnx"):
     require(_package, "train")
@@ -138,7 +137,7 @@ def trace(model: CoilModel, files: ModelFiles) -> Any:
 
     ids, mask = pad(files.tokenizer.cut(SAMPLES[:3], 16), 16)
     buffer = io.BytesIO()
-    with _quiet():
+    with quiet():
         torch.onnx.export(
             Present().eval(),
             (torch.from_numpy(ids), torch.from_numpy(mask)),
@@ -177,7 +176,7 @@ def fuse(graph: Any, model: CoilModel) -> Any:
     options.enable_skip_layer_norm = False
     options.enable_bias_skip_layer_norm = False
     shape: Any = model.backbone.config
-    with _quiet():
+    with quiet():
         fused = optimize_by_fusion(
             graph,
             model_type="bert",
@@ -385,9 +384,12 @@ def _real_tokens(batch: list[Tokens], files: ModelFiles, width: int) -> NDArray[
 
 
 def _cosines(a: NDArray[np.float32], b: NDArray[np.float32]) -> list[float]:
-    """Row by row."""
+    """Row by row; of term weights, which have no direction, one over all of them."""
+    if a.shape[-1] == 1:
+        a, b = a.reshape(1, -1), b.reshape(1, -1)
+    zero = ~a.any(axis=-1) & ~b.any(axis=-1)  # equal, though without a direction
     norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
-    return list(((a * b).sum(axis=-1) / np.maximum(norms, 1e-12)).tolist())
+    return list(np.where(zero, 1.0, (a * b).sum(axis=-1) / np.maximum(norms, 1e-12)).tolist())
 
 
 @contextlib.contextmanager
@@ -406,19 +408,3 @@ def _written(path: Path, data: bytes) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             unfinished.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Hide the remarks of the exporter and the fusion; what matters is checked on the result."""
-    loggers = [logging.getLogger(name) for name in ("onnxruntime", "torch.onnx", "transformers")]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)

@@ -118,17 +118,22 @@ def check_backbone(folder: Path, tokenizer: Tokenizer, profile: ScoringProfile) 
             f"{vocabulary}",
             "restore the tokenizer that the model was trained with",
         )
-    room = value.get("max_position_embeddings")
+    room = longest_input(folder)
     if room is None:
         return
-    if value.get("model_type") in OFFSET_POSITIONS:
-        room -= OFFSET_POSITIONS[value["model_type"]]
     longest = max(profile.query_length, profile.document_length)
     if longest > room:
         raise OptionMismatch(
             f"the scoring profile allows {longest} tokens, but the model in {path} supports only {room}",
             f"set query_length and document_length to at most {room}",
         )
+
+
+def longest_input(folder: Path) -> int | None:
+    """How many tokens the language model described by config.json takes; None where that is not limited."""
+    value = read_json(folder / "config.json")
+    room = value.get("max_position_embeddings")
+    return None if room is None else int(room) - OFFSET_POSITIONS.get(value.get("model_type", ""), 0)
 
 
 def bundled_model() -> Path:

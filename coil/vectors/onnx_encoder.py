@@ -11,7 +11,7 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.compiled import compiled_code
+from coil.compiled import compiled_code, import_undisturbed
 from coil.errors import MissingModelFile, ModelError, OptionMismatch, WrongShape
 from coil.forks import cached, make_lock
 from coil.vectors.encoder import BatchEncoder
@@ -132,8 +132,7 @@ def load_onnxruntime() -> Any:
     that.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    import onnxruntime
-
+    onnxruntime: Any = import_undisturbed("onnxruntime")
     onnxruntime.disable_telemetry_events()
     return onnxruntime
 

@@ -1,4 +1,4 @@
-// One query word across all hits: the same word, and how well it fits in each.
+// One query word across all hits, and how well it fits in each.
 
 import { make, number, plural, unseen } from "./dom.js";
 import { nameOf } from "./hits.js";
@@ -9,7 +9,7 @@ import { hueClass } from "./tokens.js";
 
 const AROUND = 70;
 
-/** The best mention of a word in each hit, the one that fits best first; then the hits that do not have it. */
+/** The best mention of a word in each hit, best fit first; then the hits that do not contain it. */
 export function acrossHits(token, view, back) {
   const found = [];
   const without = [];
@@ -22,7 +22,7 @@ export function acrossHits(token, view, back) {
   const value = (match) => (fit ? fitOf(match, fit) : match.contribution);
   found.sort((a, b) => value(b.match) - value(a.match));
   const most = Math.max(...found.map(({ match }) => value(match)), 1e-9);
-  const first = fit ? "the one that fits best first" : "the one that adds most first";
+  const first = fit ? "best fit first" : "largest contribution first";
   return make(
     "div",
     { class: `across ${hueClass(token)}` },
@@ -30,14 +30,14 @@ export function acrossHits(token, view, back) {
       "header",
       {},
       make("h2", {}, make("span", { class: "dot", "aria-hidden": "true" }), `“${token.text}” in the hits`),
-      make("button", { type: "button", class: "quiet", id: "across-back", on: { click: back } }, "All of the query"),
+      make("button", { type: "button", class: "quiet", id: "across-back", on: { click: back } }, "Back to all hits"),
     ),
     make(
       "p",
       { class: "aside" },
       found.length
-        ? `Its best mention in each of ${plural(found.length, "hit")}, ${first}. The figure is ${fit ? `its ${fit}` : "what it adds"}.`
-        : "None of the hits has this word; they were found otherwise.",
+        ? `Its best mention in each of ${plural(found.length, "hit")}, ${first}. The number is ${fit ? `its ${fit}` : "what it adds"}.`
+        : "None of the hits contains this word; they were found in other ways.",
     ),
     make(
       "ol",

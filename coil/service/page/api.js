@@ -1,6 +1,6 @@
-// The questions that the page asks the server.
+// The requests of the page to the server.
 
-/** What went wrong, in the server's words: what, why, and what to do about it. */
+/** An error as reported by the server: what, why, and what to do about it. */
 export class Problem extends Error {
   constructor({ title, detail, remedy, request_id: requestId, status }) {
     super(detail || title);
@@ -21,9 +21,9 @@ async function ask(path, parameters, signal) {
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem({
-      title: "The server does not answer",
-      detail: "No connection could be made.",
-      remedy: "See whether coil serve still runs, then try again.",
+      title: "The server is not responding",
+      detail: "The connection failed.",
+      remedy: "Check that coil serve is running, then try again.",
     });
   }
   let body = null;
@@ -34,7 +34,7 @@ async function ask(path, parameters, signal) {
   }
   if (response.ok && body !== null) return body;
   throw new Problem({
-    title: response.ok ? "The server's answer cannot be read" : `The server answers ${response.status}`,
+    title: response.ok ? "The server’s response cannot be read" : `The server returned ${response.status}`,
     status: response.status,
     ...(body ?? {}),
   });
@@ -45,7 +45,7 @@ const of = (index) => `v1/indexes/${encodeURIComponent(index)}`;
 export const listIndexes = (signal) => ask("v1/indexes", {}, signal);
 export const describeIndex = (index, signal) => ask(of(index), {}, signal);
 
-/** What a system finds; `by` is its name, `offset` how many of its hits are known already. */
+/** Search with a system; `by` is its name, `offset` the number of its hits that are already loaded. */
 export const search = (state, by, signal, offset = 0) =>
   ask(
     `${of(state.index)}/search`,
@@ -56,7 +56,8 @@ export const search = (state, by, signal, offset = 0) =>
       by,
       offset: offset || null,
       suggest: !offset,
-      fold_duplicates: true,
+      sort: state.sort,
+      fold_duplicates: state.fold,
       stats: true,
       matches: true,
     },
@@ -66,14 +67,14 @@ export const search = (state, by, signal, offset = 0) =>
 export const explain = (state, by, docId, versus, signal) =>
   ask(`${of(state.index)}/explain`, { q: state.q, doc_id: docId, versus, by }, signal);
 
-// Not as a part of the path, where a browser takes ".." for the folder above.
+// Not as a part of the path, where a browser resolves "..".
 export const readDocument = (index, docId, signal) =>
   ask(`${of(index)}/documents`, { doc_id: docId }, signal);
 
-/** Add documents, a file of JSON lines. `sent` is told which share of it the server has. */
+/** Upload a file of JSON lines. `sent` is called with the share sent so far. */
 export function sendDocuments(index, file, token, sent) {
   return new Promise((resolve, reject) => {
-    const request = new XMLHttpRequest(); // fetch does not tell how far it is
+    const request = new XMLHttpRequest(); // fetch does not report upload progress
     request.open("POST", new URL(`${of(index)}/documents`, document.baseURI));
     request.responseType = "json";
     // Headers are bytes.
@@ -83,10 +84,10 @@ export function sendDocuments(index, file, token, sent) {
     request.addEventListener("load", () => {
       const { status, response } = request;
       if (status >= 200 && status < 300 && response) resolve(response);
-      else reject(new Problem({ title: `The server answers ${status}`, status, ...(response ?? {}) }));
+      else reject(new Problem({ title: `The server returned ${status}`, status, ...(response ?? {}) }));
     });
     request.addEventListener("error", () =>
-      reject(new Problem({ detail: "The connection broke", remedy: "the file may exceed what the server accepts, or the server has stopped" })),
+      reject(new Problem({ detail: "The connection was lost", remedy: "the file may exceed the server’s limit, or the server has stopped" })),
     );
     request.send(file);
   });

@@ -1,4 +1,4 @@
-// Two systems side by side over the same index: who found what, and what moved.
+// Two systems side by side over the same index: which found what, and what moved.
 
 import { make, plural, unseen } from "./dom.js";
 import { hitCard } from "./hits.js";
@@ -46,11 +46,11 @@ function badge(hit, otherRank, name, rival) {
     "span",
     { class: `badge ${moved > 0 ? "up" : "down"}`, title: `Number ${otherRank} with ${rival}` },
     moved > 0 ? `↑ ${moved}` : `↓ ${-moved}`,
-    unseen(` against number ${otherRank} with ${rival}`),
+    unseen(` compared with number ${otherRank} with ${rival}`),
   );
 }
 
-/** Whoever is at a hit sees where the other system has it. */
+/** Highlight the same hit in the other column. */
 function showTwins(compared) {
   const mark = (target) => {
     const at = target?.closest?.(".hit");

@@ -1,4 +1,4 @@
-// Elements from values. Texts go in as text nodes and nowhere as HTML: documents may hold anything.
+// Creates elements from values. Texts become text nodes, never HTML: documents may contain anything.
 
 /** Make an element: `make("p", { class: "note", title: "…", on: { click } }, "text", child)`. */
 export function make(tag, options = {}, ...children) {
@@ -21,7 +21,7 @@ export function make(tag, options = {}, ...children) {
 /** The element with this id. */
 export const byId = (id) => document.getElementById(id);
 
-/** Words for ears only. */
+/** Text for screen readers only. */
 export const unseen = (text) => make("span", { class: "unseen" }, text);
 
 const whole = new Intl.NumberFormat("en-GB");
@@ -29,15 +29,15 @@ const percent = new Intl.NumberFormat("en-GB", { style: "percent", maximumFracti
 const smallPercent = new Intl.NumberFormat("en-GB", { style: "percent", maximumSignificantDigits: 2 });
 
 export const count = (number) => whole.format(number);
-/** Per cent without digits that say nothing; below one per cent it keeps two. */
+/** Per cent without decimals; below one per cent, with two significant digits. */
 export const share = (part) => (part !== 0 && Math.abs(part) < 0.01 ? smallPercent : percent).format(part);
-/** A score: two digits, and a real minus sign. */
+/** A score: two decimals and a real minus sign. */
 export const number = (value) => value.toFixed(2).replace(/^-(?=0\.00$)/, "").replace("-", "−");
 /** A difference, always with its sign. */
 export const signed = (value) => (value >= 0.005 ? `+${number(value)}` : number(value));
 export const milliseconds = (value) => `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
-/** Bytes in the unit that people would say. */
+/** Bytes in a readable unit. */
 export function bytes(value) {
   const units = ["B", "kB", "MB", "GB", "TB"];
   let at = 0;

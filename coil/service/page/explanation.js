@@ -1,8 +1,8 @@
-// The sheet that answers "why": every part of a score, every mention behind it, and why above the next one.
+// The sheet that explains a hit: every part of its score, every mention behind it, and why it ranks above the next hit.
 
 import * as api from "./api.js";
 import { byId, count, make, number, plural, share, unseen } from "./dom.js";
-import { OF_OWN, legend, nameOf, partsOf, scoreBar } from "./hits.js";
+import { OF_OWN, legend, nameOf, partsOf, scoreBar, trail } from "./hits.js";
 import { markedText, ofTexts, rove, unmarked } from "./marks.js";
 import { problemCard, waiting } from "./states.js";
 import { figuresOf, fitOf, nameOfSystem } from "./systems.js";
@@ -10,14 +10,14 @@ import { Text, WHOLE, mentionSnippet, placesOf } from "./text.js";
 import { hueClass } from "./tokens.js";
 import { versus } from "./versus.js";
 
-const SENTENCES = 8; // that are listed; what the others add is summed
+const SENTENCES = 8; // that are listed; the others are summed up
 
 let asked = null;
 
 /**
- * Show why a document scores what it scores. A hit came with its words, and the server is asked for its sentences; what
- * is no hit (of a shared address) is asked for as a whole. `view` is that of the hits of one system. With `jump`, the
- * sheet opens at the best match in the text.
+ * Explain the score of a document. A hit already has its words, so only its sentences are requested; a document that is
+ * not a hit (from a shared link) is requested completely. `view` has the hits of one system. With `jump`, the sheet
+ * opens at the best match in the text.
  */
 export async function showExplanation(state, view, close, go, jump = false) {
   const sheet = byId("explanation");
@@ -33,13 +33,13 @@ export async function showExplanation(state, view, close, go, jump = false) {
     const same = held && top.querySelector(`[aria-label="${held}"]:not(:disabled)`);
     if (sheet.open) (same || top.querySelector("h2")).focus();
   };
-  // Against the next one; the last hit has only one before it, and what is no hit stands below them all.
-  const folded = hits.some((hit) => hit.duplicates?.includes(state.doc)); // it scores what its original scores
+  // Compared with the next hit; the last one with the previous hit, and a document that is not a hit with the last one.
+  const folded = hits.some((hit) => hit.duplicates?.includes(state.doc)); // it has the same score as its original
   const rival = folded ? null : ((at >= 0 ? (hits[at + 1] ?? hits[at - 1]) : hits.at(-1)) ?? null);
   const opened = !sheet.open;
   const unknown = { doc_id: state.doc };
   if (at >= 0) fill(hits[at], content(hits[at], hits[at], rival, view));
-  else fill(unknown, waiting("Taking the score apart"));
+  else fill(unknown, waiting("Loading the explanation"));
   if (opened) sheet.showModal();
   sheet.querySelector(".sheet-body")?.scrollTo(0, 0);
   if (jump) goToBest(sheet);
@@ -49,7 +49,7 @@ export async function showExplanation(state, view, close, go, jump = false) {
       const told = await api.explain(state, view.by, state.doc, null, signal);
       const there = jump && sheet.querySelector(".whole")?.contains(document.activeElement);
       showSentences(sheet, told, hits[at], view);
-      if (there) goToBest(sheet); // the sentences take room above it
+      if (there) goToBest(sheet); // the sentences were inserted above it
       return;
     }
     const [told, read] = await Promise.all([
@@ -57,7 +57,7 @@ export async function showExplanation(state, view, close, go, jump = false) {
       api.readDocument(state.index, state.doc, signal),
     ]);
     const mine = told.first ?? told;
-    const hit = { ...read, chunk: mine.chunk, rank: null };
+    const hit = { ...read, chunk: mine.chunk, context: mine.context, rank: null };
     fill(hit, content(mine, hit, told.second ? { ...rival, ...told.second } : null, view));
     showSentences(sheet, mine, hit, view);
   } catch (error) {
@@ -68,7 +68,7 @@ export async function showExplanation(state, view, close, go, jump = false) {
   }
 }
 
-/** Close the sheet, and stop asking. */
+/** Close the sheet and cancel its requests. */
 export function hideExplanation() {
   asked?.abort();
   const sheet = byId("explanation");
@@ -100,27 +100,31 @@ function head(hit, view, close, go, at) {
       make(
         "p",
         { class: "over" },
-        at >= 0 ? `Why is this hit number ${at + 1} by ${system}?` : notAmong(hit.doc_id, hits, system),
+        at >= 0 ? placeOf(at + 1, system, view.sorted) : notAmong(hit.doc_id, hits, system),
       ),
       make("h2", { id: "explanation-title", tabindex: -1, autofocus: true }, nameOf(hit)),
+      trail(hit),
     ),
     make(
       "div",
       { class: "sheet-tools" },
-      step(at - 1, "The hit before", "↑"),
-      step(at + 1, "The next hit", "↓"),
+      step(at - 1, "Previous hit", "↑"),
+      step(at + 1, "Next hit", "↓"),
       make("button", { type: "button", class: "quiet icon", "aria-label": "Close", on: { click: close } }, "✕"),
     ),
   );
 }
 
-/** What a document that is no hit is: the duplicate of one, or something else. */
+const placeOf = (number, system, sorted) =>
+  sorted ? `Hit number ${number}. Why does it have this score with ${system}?` : `Why does ${system} rank this number ${number}?`;
+
+/** Describe a document that is not a hit: the duplicate of one, or another document. */
 function notAmong(id, hits, system) {
   const original = hits.find((hit) => hit.duplicates?.includes(id));
-  return original ? `A duplicate of hit number ${original.rank}` : `Not among the hits by ${system}. Why?`;
+  return original ? `A duplicate of hit number ${original.rank}` : `Not among the hits of ${system}. Why?`;
 }
 
-/** `mine` and `rival` have the parts of two scores; `hit` is what is known of the document. */
+/** `mine` and `rival` have the parts of two scores; `hit` has what is known about the document. */
 function content(mine, hit, rival, view) {
   const parts = partsOf(mine, view.tokens);
   const { own } = view;
@@ -153,7 +157,7 @@ const jumpButton = () =>
     "Go to the best match in the text",
   );
 
-/** To the word in the text that adds most; without words, to the sentence that does, or to what was scored. */
+/** Go to the word in the text that adds most; without words, to the sentence that does, or to the scored chunk. */
 function goToBest(sheet) {
   const strongest = (which, value) => [...sheet.querySelectorAll(`.whole ${which}`)].sort((a, b) => value(b) - value(a))[0];
   const target =
@@ -169,11 +173,11 @@ function goToBest(sheet) {
   body.scrollTop += place.top - room.top - Math.max(0, (room.height - Math.min(place.height, room.height)) / 2);
 }
 
-/** What each word found, and the numbers behind what it adds; a column that says nothing is left out. */
+/** The match of each word, with the numbers behind its contribution; columns without information are omitted. */
 function mentionsTable(mine, hit, view) {
   const whole = typeof mine.sentence === "number";
   if (!mine.matches.length && !whole) {
-    return make("p", { class: "aside how" }, "The document has no word of the query.");
+    return make("p", { class: "aside how" }, "The document contains no word of the query.");
   }
   const text = new Text(hit.text);
   const figures = figuresOf(mine.matches, view.by);
@@ -206,18 +210,18 @@ function mentionsTable(mine, hit, view) {
       make(
         "p",
         { class: "aside how" },
-        `What a word adds grows with how rare it is and how often it is here${figures.fit ? ", and with how well its context fits: below 1 it counts less, above 1 more" : ""}.`,
+        `A word adds more the rarer it is and the more often it occurs here${figures.fit ? ", and the better its context fits: below 1 it counts less, above 1 more" : ""}.`,
       ),
   );
 }
 
-/** What the texts add as a whole; it has none of the numbers of words. */
+/** The contribution of the texts as a whole, which has none of the numbers of words. */
 const wholeRow = (value, columns, gain) =>
   make(
     "tr",
     { class: "sentence" },
     make("th", { scope: "row" }, make("span", { class: "dot", "aria-hidden": "true" }), "sentence"),
-    make("td", { class: "context", colspan: columns - 2 }, make("span", { class: "aside" }, "what both texts say as a whole")),
+    make("td", { class: "context", colspan: columns - 2 }, make("span", { class: "aside" }, "the similarity of both texts as a whole")),
     addsCell(value, false, gain),
   );
 
@@ -269,7 +273,7 @@ function runnerUps(match, token, text, figures, columns) {
   );
 }
 
-/** The sentences that the sentence part comes from, as a list and as shades in the text. */
+/** The contributions of the sentences, as a list and as shades in the text. */
 function showSentences(sheet, told, hit, view) {
   const place = sheet.querySelector(".sentences");
   const parts = told.sentence_parts ?? [];
@@ -296,17 +300,17 @@ function showSentences(sheet, told, hit, view) {
     );
   const rest = [
     spoken.length > SENTENCES && plural(spoken.length - SENTENCES, "more sentence"),
-    ...parts.filter((part) => !part.span).map((part) => (part.text === "start and end" ? "the marks at both ends" : part.text)),
+    ...parts.filter((part) => !part.span).map((part) => (part.text === "start and end" ? "start and end markers" : part.text)),
   ].filter(Boolean);
   place.replaceChildren(
-    make("h3", {}, "Which sentences speak for it"),
+    make("h3", {}, "Which sentences contribute"),
     make(
       "ol",
       { class: "sentence-list" },
       listed.map((part) => line(part.text, part.contribution)),
       left.length > 0 && line(rest.join(", "), left.reduce((sum, part) => sum + part.contribution, 0), true),
     ),
-    make("p", { class: "aside how" }, `Together ${number(told.sentence)}, what the text adds as a whole. In the text below, a sentence is the darker the more it adds.`),
+    make("p", { class: "aside how" }, `Total: ${number(told.sentence)}, the contribution of the text as a whole. In the text below, sentences that add more are darker.`),
   );
   sheet.querySelector(".whole-text")?.replaceWith(wholeText(hit, told, view, spoken));
   return undefined;
@@ -325,7 +329,7 @@ function snippet(context, token, pale = false) {
 function leftOver(mine) {
   const lines = [
     ["Not in this document", mine.unmatched],
-    ["Never looked up, they have no list", mine.without_list],
+    ["Not looked up (no list)", mine.without_list],
   ].filter(([, tokens]) => tokens.length);
   if (!lines.length) return null;
   return make(
@@ -338,7 +342,7 @@ function leftOver(mine) {
   );
 }
 
-/** All of the text; `sentences` are shaded by what they add. */
+/** The full text; `sentences` are shaded by their contribution. */
 function wholeText(hit, mine, view, sentences = []) {
   const text = new Text(hit.text);
   const places = placesOf(mine.matches, view.tokens);
@@ -373,5 +377,5 @@ function wholeText(hit, mine, view, sentences = []) {
     end < text.length && make("span", { class: "outside" }, unmarked(text, end, text.length)),
   );
   rove(paragraph);
-  return make("section", { class: "whole-text" }, make("h3", {}, "The text"), paragraph);
+  return make("section", { class: "whole-text" }, make("h3", {}, "Full text"), paragraph);
 }

@@ -1,11 +1,11 @@
-// The hits shown as a file, made in the browser, and the address of what is shown.
+// The displayed hits as a file, created in the browser; and copying the link.
 
 import { byId, make } from "./dom.js";
 
-/** What a file has of each hit; with two systems, the hits of one after those of the other. */
+/** The exported properties of each hit; with two systems, the hits of the second follow those of the first. */
 const hitsOf = ({ views }) =>
   views.flatMap(({ by, answer }) =>
-    answer.hits.map(({ rank, doc_id, score, share, text, fields, chunk, duplicates }) => ({
+    answer.hits.map(({ rank, doc_id, score, share, text, fields, chunk, context, duplicates }) => ({
       by,
       rank,
       doc_id,
@@ -14,14 +14,16 @@ const hitsOf = ({ views }) =>
       text,
       fields,
       chunk,
+      context,
       duplicates,
     })),
   );
 
-/** The hits with what they are an answer to. */
+/** The hits with their query. */
 export function asJson(shown) {
-  const { index, q: query, filter } = shown.state;
-  return `${JSON.stringify({ index, query, filter: filter || null, hits: hitsOf(shown) }, null, 2)}\n`;
+  const { index, q: query, filter, sort } = shown.state;
+  const search = { index, query, filter: filter || null, sort: sort || null };
+  return `${JSON.stringify({ ...search, hits: hitsOf(shown) }, null, 2)}\n`;
 }
 
 /** A table with a column for every field. */
@@ -34,7 +36,7 @@ export function asCsv(shown) {
   return [header, ...rows].map((row) => `${row.map(cell).join(",")}\r\n`).join("");
 }
 
-/** A cell as RFC 4180 has it. A text that a spreadsheet would take for a formula gets an apostrophe in front. */
+/** A cell according to RFC 4180. A text that a spreadsheet would treat as a formula is prefixed with an apostrophe. */
 function cell(value) {
   if (value === null || value === undefined) return "";
   if (typeof value === "number" || typeof value === "boolean") return String(value);
@@ -56,7 +58,7 @@ export const fileName = ({ state }, ending) => {
   return `${["coil", ...words].join("-").slice(0, 60)}.${ending}`;
 };
 
-/** Copy a text; where the browser allows no clipboard (a page without TLS from elsewhere), by way of a field. */
+/** Copy a text; if the browser does not allow clipboard access (no TLS), through a text field. */
 async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -72,12 +74,12 @@ async function copyText(text) {
   }
 }
 
-/** Copy the address of what is shown, and say so. */
+/** Copy the URL of the current view, and confirm it. */
 export async function copyLink() {
   const button = byId("copy-link");
   const done = await copyText(location.href);
   button.focus();
-  byId("status").textContent = done ? "Link copied" : "The browser does not allow copying; take the address from its bar";
+  byId("status").textContent = done ? "Link copied" : "The browser does not allow copying; copy the URL from the address bar";
   button.textContent = done ? "Link copied" : "Cannot copy";
   setTimeout(() => (button.textContent = "Copy link"), 2000);
 }

@@ -1,4 +1,4 @@
-// Fields with few values among the hits shown: how many hits have each, and a click keeps only those.
+// Facets: fields with few values among the displayed hits, with counts; a click narrows to one value.
 
 import { byId, make } from "./dom.js";
 import { condition } from "./hits.js";
@@ -45,7 +45,7 @@ export function showFacets(hits, narrow) {
             {
               type: "button",
               class: "field facet",
-              title: `Only ${written}: ${n} of the hits shown`,
+              title: `Only ${written} (${n} of the displayed hits)`,
               on: { click: () => narrow(written) },
             },
             `${value} `,

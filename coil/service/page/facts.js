@@ -1,9 +1,9 @@
-// What a search cost, and what the index and its model are.
+// The cost of a search, and facts about the index and its model.
 
 import { byId, bytes, count, make, milliseconds, number, plural, share } from "./dom.js";
 import { uploadForm } from "./upload.js";
 
-/** What a search cost, folded below the hits: time by part, mentions scored and skipped. */
+/** The cost of a search, collapsed below the hits: time by part, mentions scored and skipped. */
 export function costStrip(stats, hits, own, facts) {
   const named = [
     ["encode", stats.encode_ms],
@@ -35,7 +35,7 @@ export function costStrip(stats, hits, own, facts) {
         ),
       ),
     ),
-    own && make("p", { title: "A document that says what the query says, in its words, comes near" }, `100% = your query’s own text, ${number(own)}`),
+    own && make("p", { title: "A document that says what the query says, in the same words, comes close" }, `100% = your query’s own text, ${number(own)}`),
     make(
       "p",
       {},
@@ -51,7 +51,7 @@ const NAMES = {
   documents: "Documents",
   rows: "Texts (documents, or chunks of long ones)",
   deleted_rows: "Deleted, not yet compacted",
-  truncated_documents: "Documents cut at the model’s length",
+  truncated_documents: "Truncated documents",
   mentions: "Mentions",
   lists: "Inverted lists",
   segments: "Segments",
@@ -59,10 +59,10 @@ const NAMES = {
   long: "Long documents",
   bytes_documents: "Documents on disk",
   bytes_lists: "Lists on disk",
-  bytes_a_mention: "Bytes a mention",
+  bytes_a_mention: "Bytes per mention",
 };
 
-/** The sheet with the facts of an index; where it can be changed, with a form for more documents. */
+/** The sheet with the facts of an index and, if it can be changed, an upload form. */
 export function showAbout(name, facts, close, added) {
   const sheet = byId("about");
   const model = facts.model ?? {};

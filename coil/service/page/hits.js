@@ -1,4 +1,4 @@
-// Hits as cards: the text with its matches, and a bar that takes the score apart.
+// Hits as cards: the text with its matches, and a bar with the parts of the score.
 
 import { make, number, plural, share, unseen } from "./dom.js";
 import { hrefOf, linkTo } from "./links.js";
@@ -6,7 +6,7 @@ import { markedText, rove } from "./marks.js";
 import { Text, WHOLE, excerpt, flowing, placesOf } from "./text.js";
 import { hueClass } from "./tokens.js";
 
-/** The parts that a score is the sum of: the query's tokens in order, then the sentence. */
+/** The parts that add up to a score: the query's tokens in order, then the sentence. */
 export function partsOf(hit, tokens) {
   const parts = (hit.matches ?? []).map((match) => ({
     token: tokens.at(match.query_span),
@@ -19,7 +19,7 @@ export function partsOf(hit, tokens) {
   return parts;
 }
 
-/** A bar as long as the share of what the query's own text would score, split into parts; what takes away is hatched. */
+/** A bar whose length is the share of the own score, split into parts; negative parts are hatched. */
 export function scoreBar(parts, whole, ofOwn = null) {
   const width = (value) => `${Math.min(100, (100 * value) / whole).toFixed(2)}%`;
   const gains = parts.filter((part) => part.value > 0);
@@ -32,8 +32,8 @@ export function scoreBar(parts, whole, ofOwn = null) {
     {
       class: "bar",
       role: "img",
-      "aria-label": `${ofOwn === null ? "" : `${share(ofOwn)} ${OF_OWN}. `}The score is made of ${told || "nothing"}`,
-      title: ofOwn === null ? null : `The whole bar: ${number(whole)}, what your query’s own text would score`,
+      "aria-label": `${ofOwn === null ? "" : `${share(ofOwn)} ${OF_OWN}. `}The score consists of ${told || "nothing"}`,
+      title: ofOwn === null ? null : `Full bar: ${number(whole)}, the score of your query’s own text`,
     },
     gains.map((part) =>
       make("span", {
@@ -51,9 +51,9 @@ export function scoreBar(parts, whole, ofOwn = null) {
   );
 }
 
-export const OF_OWN = "of what the query’s own text would score";
+export const OF_OWN = "of the score of the query’s own text";
 
-/** The names and numbers of the bar's parts, in its order. */
+/** The names and values of the bar's parts, in order. */
 export function legend(parts) {
   const items = parts.map((part) =>
     make(
@@ -68,15 +68,25 @@ export function legend(parts) {
   return make("ul", { class: "legend", "aria-hidden": "true" }, items);
 }
 
-/** What a hit is called: its title where it has one, else its id. */
+/** The name of a hit: its title if it has one, otherwise its id. */
 export function nameOf(hit) {
   const title = hit.fields?.title;
   return typeof title === "string" && title.trim() ? title.trim() : hit.doc_id;
 }
 
+const SEPARATOR = " › ";
+
+/** Where in its document a hit is: its headings, without what the card shows already (the title, and the path as the id). */
+export function trail(hit) {
+  const [name, id] = [nameOf(hit), hit.doc_id];
+  const isPath = (part) => id.startsWith(part) && /^(?:\.\w+)+$/.test(id.slice(part.length));
+  const parts = (hit.context ?? "").split(SEPARATOR).filter((part) => part && part !== name && !isPath(part));
+  return parts.length ? make("p", { class: "trail" }, unseen("In: "), parts.join(SEPARATOR)) : null;
+}
+
 /**
- * One hit. `view` says how: `by` (the system), `tokens`, `strongest` (the largest contribution of all hits), `whole`
- * (the score that fills the bar), `choose` (a word), `open` (the explanation), `narrow` (a filter), perhaps `note`, a badge.
+ * One hit. `view` has: `by` (the system), `tokens`, `strongest` (the largest contribution of all hits), `whole`
+ * (the score that fills the bar), `choose` (a word), `open` (the explanation), `narrow` (a filter), and optionally `note`, a badge.
  */
 export function hitCard(hit, view) {
   const parts = partsOf(hit, view.tokens);
@@ -113,6 +123,7 @@ export function hitCard(hit, view) {
           make("span", { class: hasShare ? "raw" : "raw alone" }, unseen("score "), number(hit.score)),
         ),
       ),
+      trail(hit),
       parts.length > 0 && scoreBar(parts, view.whole, hasShare ? Math.max(0, hit.share) : null),
       parts.length > 0 && legend(parts),
       body(hit, view),
@@ -157,7 +168,7 @@ function body(hit, view) {
   return holder;
 }
 
-/** Documents with the same text, which are no hits of their own; their ids on demand. */
+/** Documents with the same text, which are not listed as hits; their ids on demand. */
 function duplicates(hit, view) {
   const ids = hit.duplicates ?? [];
   if (!ids.length) return null;
@@ -192,20 +203,20 @@ function foot(hit, view, name) {
     partly &&
       make(
         "button",
-        { type: "button", class: "where", title: "Show it in the whole text", on: { click: () => view.open(hit.doc_id, true) } },
+        { type: "button", class: "where", title: "Show in the full text", on: { click: () => view.open(hit.doc_id, true) } },
         `characters ${start}–${end} scored`,
       ),
   ].filter(Boolean);
   return items.length ? make("footer", {}, items) : null;
 }
 
-/** An address without what goes without saying, cut where it is long. */
+/** A URL without scheme and trailing slash, truncated if it is long. */
 function shortAddress(address) {
   const short = address.trim().replace(/^https?:\/\/(?:www\.)?/i, "").replace(/\/$/, "");
   return short.length > 48 ? `${short.slice(0, 47)}…` : short;
 }
 
-/** A field as a filter, where it is short enough to be a choice; null where it is not. */
+/** A field as a filter, if it is short enough to be a choice; otherwise null. */
 export function condition(field, value) {
   if (!/^[^\W\d][\w.-]*$/u.test(field) || field === "title") return null;
   if (typeof value === "number" || typeof value === "boolean") return `${field} = ${value}`;

@@ -1,8 +1,8 @@
-// Keys: to the search box, from hit to hit, and back to the whole query.
+// Keyboard: to the search box, from hit to hit, and back to all hits.
 
 import { byId } from "./dom.js";
 
-/** `back` goes from one word to the whole query, and says whether there was a word. */
+/** `back` goes from one word back to all hits; it returns whether a word was selected. */
 export function watchKeys(back) {
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;

@@ -1,8 +1,8 @@
-// The button for light or dark; theme.js sets what was chosen before.
+// The button for light and dark mode; theme.js applies the previous choice.
 
 import { byId } from "./dom.js";
 
-/** Let the button choose, and remember it. */
+/** Listen to the button, and remember the choice. */
 export function listenToTheme() {
   const button = byId("theme");
   const system = matchMedia("(prefers-color-scheme: dark)");
@@ -17,7 +17,7 @@ export function listenToTheme() {
     try {
       localStorage.setItem("coil-theme", next);
     } catch {
-      // Where storage is forbidden the choice lasts as long as the page.
+      // Without storage, the choice lasts as long as the page.
     }
     tell();
   });

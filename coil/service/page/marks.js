@@ -1,14 +1,14 @@
-// A document's text with the matched words shaded by what they add, and the tip that tells the figures.
+// A document's text with the matched words shaded by their contribution, and the tooltip with the figures.
 
 import { byId, count, make, number } from "./dom.js";
 import { linkTo } from "./links.js";
 import { figuresOf, fitOf } from "./systems.js";
 import { hueClass } from "./tokens.js";
 
-/** Shades run from 0 to 1; squared, so that one word in two meanings looks like two meanings. */
+/** Shades run from 0 to 1; squared, so that a word in two contexts has visibly different shades. */
 const strength = (value, strongest) => (strongest > 0 ? Math.min(1, Math.max(0, value / strongest)) ** 2 : 0);
 
-/** A run of text as nodes, the matched places marked. `shown` is the span to show. */
+/** A span of text as nodes, with the matches marked. `shown` is the span to show. */
 export function markedText(text, places, shown, { strongest, choose, by, rows, live = true, gaps = true }) {
   const nodes = [];
   let at = shown[0];
@@ -17,7 +17,7 @@ export function markedText(text, places, shown, { strongest, choose, by, rows, l
     if (start < at || end > shown[1]) continue;
     if (start > at) nodes.push(...unmarked(text, at, start, gaps));
     const word = text.slice(start, end);
-    // A piece of a word: a figure after it would tear the word apart.
+    // A word piece: a figure after it would split the word.
     const piece = /[\p{L}\p{N}]{2}/u.test(text.around(start)) || /[\p{L}\p{N}]{2}/u.test(text.around(end));
     nodes.push(mark(word, place.mentions, { strongest, choose, live, piece, by, rows }));
     at = end;
@@ -26,7 +26,7 @@ export function markedText(text, places, shown, { strongest, choose, by, rows, l
   return nodes;
 }
 
-/** Text between marks, with its links. A mark may stand in the middle of an address: both its sides are the link. */
+/** Text between marks, with its links. A mark may be in the middle of a URL: both sides of it are the link. */
 export function unmarked(text, from, to, gaps = false) {
   const nodes = [];
   let at = from;
@@ -41,7 +41,7 @@ export function unmarked(text, from, to, gaps = false) {
   return nodes;
 }
 
-/** Blank lines become small gaps where there is little room. */
+/** Blank lines become small gaps if there is little space. */
 const flow = (words, gaps) =>
   gaps ? words.split(/\n(?:[^\S\n]*\n)+/).flatMap((part, at) => (at ? [make("span", { class: "gap" }), part] : [part])) : [words];
 
@@ -72,7 +72,7 @@ function mark(word, mentions, { strongest, choose, live, piece, by, rows }) {
   return element;
 }
 
-/** One tab stop a text; the arrows go from match to match. */
+/** One tab stop per text; the arrow keys go from match to match. */
 export function rove(container) {
   const stops = () => [...container.querySelectorAll(".mark[role=button]")];
   const [first] = stops();
@@ -89,7 +89,7 @@ export function rove(container) {
   });
 }
 
-/** Hovering or focusing a mark shows its tip, anywhere on the page. */
+/** Hovering over or focusing a mark shows its tooltip, anywhere on the page. */
 export function watchMarks() {
   const tip = byId("tip");
   const show = (target) => {
@@ -121,9 +121,9 @@ function tipLine({ token, match, mention, adds, best }, by, rows) {
   const { fit, rarity } = figuresOf([match], by);
   const fits = fit ? `${fit} ${number(fitOf(mention, fit))}` : "";
   const parts = !best
-    ? [fits, fit ? "a mention that is not the best" : "another mention"]
+    ? [fits, fit ? "not the best mention" : "another mention"]
     : [
-        match.floored ? "does not fit, so it adds nothing" : `adds ${number(adds)}`,
+        match.floored ? "does not fit and adds nothing" : `adds ${number(adds)}`,
         rarity && `in ${ofTexts(match, rows)}`,
         rarity && `${count(match.count)}× here`,
         fits,

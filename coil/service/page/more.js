@@ -1,15 +1,15 @@
-// Below the hits: the next ones.
+// Below the hits: the button for more.
 
 import * as api from "./api.js";
 import { byId, plural } from "./dom.js";
 
-/** Whether a system may have more hits: its last page was full, and there are documents that it has not shown. */
+/** Whether a system may have more hits: its last page was full, and some documents are not displayed yet. */
 function mayHaveMore(view, { state, facts }) {
   const seen = view.answer.hits.reduce((sum, hit) => sum + 1 + (hit.duplicates?.length ?? 0), 0);
   return view.lastPage >= state.k && (!facts || seen < facts.documents);
 }
 
-/** Show or hide the button, as there are more hits or not; `listed` says whether hits are listed at all. */
+/** Show the button if there are more hits; `listed` says whether hits are listed at all. */
 export function offerMore(shown, listed) {
   const button = byId("more");
   button.hidden = !listed || !shown.views.some((view) => mayHaveMore(view, shown));
@@ -18,7 +18,7 @@ export function offerMore(shown, listed) {
   byId("more-problem").hidden = true;
 }
 
-/** Ask every system that may have more for its next hits, and add them to those shown. Returns how many came. */
+/** Fetch the next hits of every system that may have more, and append them. Returns how many were added. */
 export async function fetchMore(shown) {
   shown.more = new AbortController();
   offerMore(shown, true);
@@ -32,7 +32,7 @@ export async function fetchMore(shown) {
   }
 }
 
-/** An index that has changed since may send a document again; it stays where it is. */
+/** If the index has changed in the meantime, a document may be sent again; it stays where it is. */
 function append(view, hits) {
   const known = new Set(view.answer.hits.map((hit) => hit.doc_id));
   const fresh = hits.filter((hit) => !known.has(hit.doc_id));
@@ -43,9 +43,9 @@ function append(view, hits) {
   return fresh.length;
 }
 
-/** What was added, in words. */
+/** A message about the added hits. */
 export function toldMore(added, shown) {
   if (!added) return "No more hits.";
   const all = shown.views.reduce((sum, view) => sum + view.answer.hits.length, 0);
-  return `${plural(added, "more hit")}, ${all} in all`;
+  return `${plural(added, "more hit")}, ${all} in total`;
 }

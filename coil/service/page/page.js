@@ -1,8 +1,9 @@
-// The page: a state, kept in the address; what the server says about it; and what is shown of that.
+// The page: a state, kept in the URL; the answers of the server; and how they are shown.
 
 import { acrossHits } from "./across.js";
 import * as api from "./api.js";
 import { sideBySide } from "./compare.js";
+import { fields, fillControls, fillSorts, fillSystems, listenToControls, openFilter } from "./controls.js";
 import { byId, make, milliseconds, plural } from "./dom.js";
 import { hideExplanation, showExplanation } from "./explanation.js";
 import { asCsv, asJson, copyLink, download, fileName } from "./export.js";
@@ -14,33 +15,32 @@ import { listenToTheme } from "./light.js";
 import { watchMarks } from "./marks.js";
 import { hideMeant, showMeant } from "./meant.js";
 import { fetchMore, offerMore, toldMore } from "./more.js";
-import { isAboutFilter, isAboutQuery, problemInFilter, problemInQuery } from "./problems.js";
-import { CHOICES_OF_K, addressOf, readState, sameSearch } from "./state.js";
+import { isAboutFilter, isAboutQuery, isAboutSort, problemInFilter, problemInQuery } from "./problems.js";
+import { addressOf, readState, sameSearch, searchOf } from "./state.js";
 import { emptyIndex, findExamples, nothingFound, problemCard, waiting, welcome } from "./states.js";
-import { SYSTEMS, canAnswer, readsWords } from "./systems.js";
+import { readsWords } from "./systems.js";
 import { Tokens, showTokens } from "./tokens.js";
 
-const TYPING_MS = 160; // how long to wait for the next letter
-const SETTLED_MS = 2500; // after that long without a letter, the back button returns to what stands there
+const TYPING_MS = 160; // to wait for the next letter
+const SETTLED_MS = 2500; // without a letter, until the query becomes an entry of the history
 
 let state = readState(location.search);
-let shown = null; // the last answer: { state, facts, views }, a view for each system that answered
-let drawn = { shown: null, token: null }; // what stands on the page
-let jump = false; // whether the explanation is to open at the best match in the text
-let running = null; // the AbortController of the search under way
-let typing = 0; // the timer that runs while someone types, else 0
+let shown = null; // the last answer: { state, facts, views }, one view per system
+let drawn = { shown: null, token: null }; // what is displayed
+let jump = false; // whether the explanation opens at the best match in the text
+let running = null; // the AbortController of the running search
+let typing = 0; // the timer that runs while someone types, otherwise 0
 let settling = 0;
 let drafting = false; // letters of one query share one entry in the history
 let indexes = [];
 const factsOf = new Map();
 const examplesOf = new Map();
 
-const fields = { q: byId("q"), k: byId("k"), filter: byId("filter"), by: byId("by"), beside: byId("beside") };
 const results = byId("results");
 
 // ---- the state
 
-/** Change the state: into the address, onto the page, and to the server if it is another question. */
+/** Change the state: update the URL and the page, and search if the search has changed. */
 function change(changes, { replace = false, overlay = false } = {}) {
   const before = state;
   state = { ...state, ...changes };
@@ -53,7 +53,7 @@ function change(changes, { replace = false, overlay = false } = {}) {
   follow(before);
 }
 
-/** Bring the page in line with a state that has just changed. */
+/** Update the page after a change of the state. */
 function follow(before) {
   fill();
   if (state.doc === null) hideExplanation();
@@ -62,35 +62,12 @@ function follow(before) {
   return undefined;
 }
 
-/** The controls say what the state says; what someone is typing is left alone. */
-function fill() {
-  if (!typing && !(drafting && document.activeElement === fields.q)) fields.q.value = state.q;
-  fields.filter.value = state.filter;
-  if (![...fields.k.options].some((option) => option.value === String(state.k))) {
-    fields.k.append(make("option", { value: state.k }, String(state.k)));
-  }
-  fields.k.value = String(state.k);
-  fillSystems();
-  byId("index").value = state.index;
-  if (state.filter) openFilter(true);
-  byId("filter-open").classList.toggle("active", Boolean(state.filter));
-  document.title = state.q.trim() ? `${state.q.trim()} · COIL` : "COIL";
-}
-
-/** The systems that the model of this index can answer as; nothing stands beside itself. */
-async function fillSystems() {
+/** Show the state in the controls; a query that is being typed is left alone. */
+async function fill() {
+  fillControls(state, Boolean(typing) || (drafting && document.activeElement === fields.q));
   const { index } = state;
-  const options = (facts) => {
-    const option = ({ by, name, what }) => make("option", { value: by, title: what, disabled: !canAnswer(by, facts) }, name);
-    fields.by.replaceChildren(...SYSTEMS.map(option));
-    const others = SYSTEMS.filter(({ by }) => by !== state.by);
-    fields.beside.replaceChildren(make("option", { value: "" }, "nothing"), ...others.map(option));
-    fields.by.value = state.by;
-    fields.beside.value = state.beside ?? "";
-  };
-  options(null);
   const facts = index ? await knowIndex(index).catch(() => null) : null;
-  if (facts && state.index === index) options(facts);
+  if (facts && state.index === index) fillSystems(state, facts);
 }
 
 const draft = (changes) => {
@@ -112,7 +89,7 @@ const settle = () => {
 // ---- searching
 
 async function search() {
-  if (!indexes.length) return; // the page has just begun; `start` will search
+  if (!indexes.length) return; // the page is still loading; `start` will search
   running?.abort();
   shown?.more?.abort();
   const mine = new AbortController();
@@ -146,7 +123,7 @@ async function search() {
   }
 }
 
-/** What the hits of a system have in common: the query's words, the strongest match, the score that fills a bar. */
+/** What the hits of a system share: the query words, the strongest match, the score of a full bar. */
 function viewOf(answer, tokens, facts) {
   const matches = answer.hits.flatMap((hit) => hit.matches ?? []);
   const own = answer.own_score > 0 ? answer.own_score : null;
@@ -154,6 +131,7 @@ function viewOf(answer, tokens, facts) {
     answer,
     by: answer.by,
     rows: facts?.rows ?? null,
+    sorted: Boolean(state.sort),
     tokens,
     offset: answer.hits.length, // where the next page begins
     lastPage: answer.hits.length, // how many hits the last page had
@@ -169,17 +147,16 @@ function viewOf(answer, tokens, facts) {
   };
 }
 
-/** What the hits on the page are an answer to, which need not be what is in the box: a query with a mistake has no hits. */
+/** The search that the displayed hits belong to. It may differ from the search box: an invalid query has no hits. */
 function ofHits() {
   if (!shown || sameSearch(shown.state, state)) return {};
-  const { index, q, k, filter, by, beside } = shown.state;
-  return { index, q, k, filter, by, beside };
+  return searchOf(shown.state);
 }
 
 const narrower = (filter, written) =>
   !filter.trim() ? written : filter.includes(written) ? filter : `(${filter.trim()}) and ${written}`;
 
-/** The next hits, after those shown. Whoever reads goes on at the first of them. */
+/** Load the next hits, and move the focus to the first of them. */
 async function more() {
   const mine = shown;
   if (!mine || mine.more) return;
@@ -231,7 +208,7 @@ function show() {
   jump = false;
 }
 
-/** The query, the cost and the results, anew. Not for every change: whoever is at a hit stays there. */
+/** Redraw the query, the cost and the results. Not for every change, so that the focus stays at its hit. */
 function draw() {
   const { facts, views } = shown;
   const [view, beside] = views;
@@ -253,9 +230,10 @@ function draw() {
   else if (!answer.hits.length) results.replaceChildren(nothingFound(state, change));
   else results.replaceChildren(make("ol", { class: "hits" }, answer.hits.map((hit) => hitCard(hit, view))));
   showFacets(token?.compared || beside ? [] : answer.hits, view.narrow);
+  fillSorts(state, views.flatMap((one) => one.answer.hits));
   byId("after").hidden = Boolean(token?.compared) || !views.some((one) => one.answer.hits.length);
   offerMore(shown, !token?.compared);
-  // Whoever works with the keyboard goes on near the place where they were.
+  // Keyboard users continue near the place where they were.
   const chip = atChip ?? (atResults && drawn.shown === shown ? drawn.token : null);
   if (token && atResults) byId("across-back")?.focus();
   else if (chip !== null) chips.querySelector(`[data-token="${chip}"]`)?.focus();
@@ -264,7 +242,7 @@ function draw() {
   drawMeant();
 }
 
-/** The hits after the first `before` of each system; the cards of one system's earlier hits stay as they are. */
+/** Add the hits after the first `before`; with one system, the earlier cards stay as they are. */
 function drawMore([before]) {
   const [view, beside] = shown.views;
   if (beside) return void draw();
@@ -288,7 +266,7 @@ function drawMeant() {
 }
 
 function closeSheet() {
-  // Opening the sheet made an entry in the history; closing it goes back to the one before.
+  // Opening the sheet added an entry to the history; closing it goes back.
   if (history.state?.overlay) history.back();
   else change({ doc: null }, { replace: true });
 }
@@ -308,10 +286,11 @@ function showProblem(problem, asked) {
   problemInFilter(isAboutFilter(problem, asked) ? problem : null);
   problemInQuery(null);
   byId("status").textContent = "";
-  results.replaceChildren(problemCard(problem, () => (indexes.length ? search() : start())));
+  const again = () => (indexes.length ? search() : start());
+  results.replaceChildren(isAboutSort(problem, asked) ? problemCard(problem, () => change({ sort: "" }), "Sort by score") : problemCard(problem, again));
 }
 
-/** Beside the box and nowhere else: somebody may still be writing, so the hits of the query before stay. */
+/** Only next to the search box: someone may still be typing, so the hits of the previous query stay. */
 function showQueryProblem(problem) {
   problemInFilter(null);
   problemInQuery(problem, shown?.state.q.trim());
@@ -351,17 +330,7 @@ async function showWelcome(mine) {
   }
 }
 
-// ---- hands
-
-function openFilter(open) {
-  byId("filter-box").hidden = !open;
-  byId("filter-open").setAttribute("aria-expanded", String(open));
-}
-
-function openHelp(open) {
-  byId("help").hidden = !open;
-  byId("help-open").setAttribute("aria-expanded", String(open));
-}
+// ---- events
 
 function listen() {
   fields.q.addEventListener("input", () => {
@@ -371,7 +340,6 @@ function listen() {
       draft({ q: fields.q.value });
     }, TYPING_MS);
   });
-  fields.filter.addEventListener("change", () => change({ filter: fields.filter.value.trim() }));
   byId("search").addEventListener("submit", (event) => {
     event.preventDefault();
     stopTyping();
@@ -382,29 +350,14 @@ function listen() {
     settle();
   });
   fields.q.addEventListener("blur", settle);
-  fields.k.addEventListener("change", () => change({ k: Number(fields.k.value) }));
-  fields.by.addEventListener("change", () => change({ by: fields.by.value }));
-  fields.beside.addEventListener("change", () => change({ beside: fields.beside.value || null }));
-  byId("index").addEventListener("change", (event) => change({ index: event.target.value }));
   byId("more").addEventListener("click", more);
   byId("copy-link").addEventListener("click", copyLink);
   byId("export-json").addEventListener("click", () => download(asJson(shown), fileName(shown, "json"), "application/json"));
   byId("export-csv").addEventListener("click", () => download(asCsv(shown), fileName(shown, "csv"), "text/csv"));
-  byId("help-open").addEventListener("click", () => openHelp(byId("help").hidden));
-  byId("filter-open").addEventListener("click", () => {
-    openFilter(byId("filter-box").hidden);
-    if (!byId("filter-box").hidden) fields.filter.focus();
-  });
-  byId("filter-clear").addEventListener("click", () => {
-    fields.filter.value = "";
-    change({ filter: "" });
-    openFilter(false);
-    byId("filter-open").focus();
-  });
   byId("home").addEventListener("click", (event) => {
     event.preventDefault();
     fields.q.value = "";
-    change({ q: "", filter: "" });
+    change({ q: "", filter: "", sort: "" });
     openFilter(false);
     fields.q.focus();
   });
@@ -425,7 +378,7 @@ function listen() {
     closeSheet();
   });
   for (const sheet of document.querySelectorAll("dialog")) {
-    // A click beside the sheet lands on the dialog itself.
+    // A click outside the sheet hits the dialog itself.
     sheet.addEventListener("click", (event) => {
       if (event.target === sheet) sheet.dispatchEvent(new Event("cancel", { cancelable: true })) && sheet.close();
     });
@@ -446,7 +399,7 @@ function listen() {
   listenToTheme();
 }
 
-// ---- the beginning
+// ---- start
 
 async function start() {
   results.replaceChildren(waiting("Opening the index"));
@@ -465,7 +418,7 @@ async function start() {
   return search();
 }
 
-for (const k of CHOICES_OF_K) fields.k.append(make("option", { value: k }, String(k)));
 watchMarks();
+listenToControls(change);
 listen();
 start();

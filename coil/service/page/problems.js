@@ -1,4 +1,4 @@
-// Problems that belong to a field: they are told beside it.
+// Problems of a field, shown next to it.
 
 import { byId } from "./dom.js";
 
@@ -6,11 +6,15 @@ import { byId } from "./dom.js";
 export const isAboutFilter = ({ status, detail }, asked) =>
   Boolean(asked.filter) && status >= 400 && status < 500 && /filter/i.test(detail ?? "");
 
-/** Whether it objects to how the query is written. */
+/** Whether the server objects to the syntax of the query. */
 export const isAboutQuery = (problem, asked) =>
   problem.status === 422 && !isAboutFilter(problem, asked) && /\b(query|operators?)\b/.test(`${problem.detail} ${problem.remedy}`);
 
-/** Tell what is wrong with the filter; null for nothing. */
+/** Whether the server objects to the field to sort by. */
+export const isAboutSort = ({ status, detail, remedy }, asked) =>
+  Boolean(asked.sort) && status === 422 && /\bsort\b/.test(`${detail} ${remedy}`);
+
+/** Show what is wrong with the filter; null for nothing. */
 export function problemInFilter(problem) {
   const line = byId("filter-problem");
   line.hidden = !problem;
@@ -19,12 +23,12 @@ export function problemInFilter(problem) {
   else byId("filter").removeAttribute("aria-invalid");
 }
 
-/** Tell what is wrong with the query; `before` is the query whose hits stay. */
+/** Show what is wrong with the query; `before` is the query whose hits stay. */
 export function problemInQuery(problem, before = "") {
   const line = byId("query-problem");
   line.hidden = !problem;
   const remedy = problem?.remedy ? `: ${problem.remedy}` : "";
-  const left = before ? ` The hits below are those of “${before}”.` : "";
+  const left = before ? ` The hits below are for “${before}”.` : "";
   line.textContent = problem ? `${problem.detail}${remedy}.${left}` : "";
   if (problem) byId("q").setAttribute("aria-invalid", "true");
   else byId("q").removeAttribute("aria-invalid");

@@ -1,11 +1,12 @@
-// What the page shows, as an address: it can be shared, and the back button works.
+// The state of the page as a URL: it can be shared, and the back button works.
 
 import { isSystem } from "./systems.js";
 
 export const CHOICES_OF_K = [5, 10, 20, 50, 100];
-const EMPTY = { index: "", q: "", k: 10, filter: "", by: "coil", beside: null, token: null, doc: null, docBy: null };
+const SEARCHED = ["index", "q", "k", "filter", "by", "beside", "sort", "fold"];
+const EMPTY = { index: "", q: "", k: 10, filter: "", by: "coil", beside: null, sort: "", token: null, doc: null, docBy: null };
 
-/** The state that an address names. */
+/** The state in a URL. */
 export function readState(address) {
   const given = new URLSearchParams(address);
   const k = Number.parseInt(given.get("k") ?? "", 10);
@@ -21,13 +22,15 @@ export function readState(address) {
     filter: given.get("filter") ?? EMPTY.filter,
     by,
     beside: beside === by ? null : beside,
+    sort: given.get("sort") ?? EMPTY.sort,
+    fold: given.get("fold") !== "0",
     token: token >= 0 ? token : null,
     doc: given.get("doc"),
     docBy: docBy === by ? null : docBy,
   };
 }
 
-/** The address of a state; what is as always is left out. */
+/** The URL of a state; default values are omitted. */
 export function addressOf(state) {
   const given = new URLSearchParams();
   if (state.q) given.set("q", state.q);
@@ -36,6 +39,8 @@ export function addressOf(state) {
   if (state.filter) given.set("filter", state.filter);
   if (state.by !== EMPTY.by) given.set("by", state.by);
   if (state.beside) given.set("beside", state.beside);
+  if (state.sort) given.set("sort", state.sort);
+  if (!state.fold) given.set("fold", "0");
   if (state.token !== null) given.set("token", String(state.token));
   if (state.doc !== null) given.set("doc", state.doc);
   if (state.doc !== null && state.docBy) given.set("doc_by", state.docBy);
@@ -43,6 +48,8 @@ export function addressOf(state) {
   return written ? `?${written}` : location.pathname;
 }
 
-/** Whether two states ask the server the same. */
-export const sameSearch = (a, b) =>
-  ["index", "q", "k", "filter", "by", "beside"].every((name) => a[name] === b[name]);
+/** Whether two states send the same search to the server. */
+export const sameSearch = (a, b) => SEARCHED.every((name) => a[name] === b[name]);
+
+/** The part of a state that is sent to the server. */
+export const searchOf = (state) => Object.fromEntries(SEARCHED.map((name) => [name, state[name]]));

@@ -1,10 +1,10 @@
-// What stands where results would: waiting, nothing asked, nothing found, something wrong.
+// What is shown instead of results: loading, no query, no hits, an error.
 
 import * as api from "./api.js";
 import { make } from "./dom.js";
 import { nameOf } from "./hits.js";
 
-/** Places where something will be, calm and grey. */
+/** Grey placeholders while something loads. */
 export function waiting(words) {
   return make(
     "div",
@@ -14,22 +14,22 @@ export function waiting(words) {
   );
 }
 
-/** A problem: what, why, what to do, and the number under which the server's log has it. */
-export function problemCard(problem, again) {
+/** A problem: what, why, what to do, and the request id for the server's log. */
+export function problemCard(problem, again, label = "Try again") {
   return make(
     "div",
     { class: "state problem", role: "alert" },
-    make("h2", {}, problem.title ?? "This page has a fault"),
+    make("h2", {}, problem.title ?? "Something went wrong"),
     make("p", {}, problem.detail ?? problem.message),
     problem.remedy && make("p", { class: "remedy" }, problem.remedy),
-    make("button", { type: "button", class: "plain", on: { click: again } }, "Try again"),
+    make("button", { type: "button", class: "plain", on: { click: again } }, label),
     problem.requestId && make("p", { class: "aside" }, "Request ", make("code", {}, problem.requestId)),
   );
 }
 
 const byWords = ({ by }) => by === "tokens" || by === "bm25";
 
-/** No hits: what might be in the way, each with a way out. */
+/** No hits: possible reasons, and a button for each. */
 export function nothingFound(state, change) {
   const way = (words, changes) =>
     make("button", { type: "button", class: "plain", on: { click: () => change(changes) } }, words);
@@ -41,10 +41,10 @@ export function nothingFound(state, change) {
       "p",
       {},
       state.filter
-        ? "No document that the filter lets through matches this query."
+        ? "No document matches both the filter and this query."
         : byWords(state)
-          ? "No document has a word of this query. By COIL, documents that say it in other words are found too."
-          : "No document of this index matches this query.",
+          ? "No document contains a word of this query. COIL also finds documents that say it in other words."
+          : "No document in this index matches this query.",
     ),
     make(
       "p",
@@ -55,7 +55,7 @@ export function nothingFound(state, change) {
   );
 }
 
-/** Nothing can be found yet. */
+/** The index has no documents. */
 export function emptyIndex(facts) {
   return make(
     "div",
@@ -64,27 +64,27 @@ export function emptyIndex(facts) {
     make(
       "p",
       {},
-      "It has no documents yet. Add some on the command line, with ",
+      "It has no documents yet. Add some on the command line with ",
       make("code", {}, `coil add ${facts.name}.coil FILE`),
       facts.writable ? ", or upload them here, under About." : ".",
     ),
   );
 }
 
-/** Nothing asked yet: what this is, and some questions to begin with. */
+/** No query yet: what this is, and some examples. */
 export function welcome(examples, ask) {
   return make(
     "div",
     { class: "state welcome" },
-    make("h2", {}, "Exact words, and what they mean"),
+    make("h2", {}, "Exact words in context"),
     make(
       "p",
       {},
-      "COIL looks up each word of your query in its own list, as a classic search engine does. Rare words weigh more, " +
-        "and more again where they mean what they mean in your query; then comes what the text says as a whole. The " +
-        "stronger a word is shaded, the more it adds.",
+      "COIL looks up each word of your query in its own list, like a classic search engine. Rare words weigh more, and " +
+        "even more if their context fits that of your query. The similarity of the texts as a whole is added. The more a " +
+        "word adds to the score, the darker it is shaded.",
     ),
-    examples.length > 0 && make("p", { class: "aside" }, "Ask for example"),
+    examples.length > 0 && make("p", { class: "aside" }, "Examples"),
     make(
       "ul",
       { class: "examples" },
@@ -95,14 +95,14 @@ export function welcome(examples, ask) {
   );
 }
 
-// The index that `coil demo` makes has questions of its own.
+// The index of `coil demo` has its own examples.
 const OF_THE_DEMO = [
   "cancel a task that takes too long",
   "copy a file with its metadata",
   "the most common elements of a list",
 ];
 
-/** Questions that this index can answer: beginnings of documents about its most frequent words. */
+/** Queries that this index can answer: beginnings of documents about its most frequent words. */
 export async function findExamples(index, facts) {
   if (index === "python-docs") return OF_THE_DEMO;
   const stems = (facts.longest_lists ?? []).map(([key]) => key).filter((key) => /^\p{L}{4,}$/u.test(key));
@@ -117,6 +117,6 @@ function question(hit) {
   const [sentence] = (name === hit.doc_id ? hit.text : name).split(/(?<=[.!?:;])\s|\n/);
   const words = sentence.replace(/[.!?:;,]+$/, "").split(/\s+/);
   const some = words.slice(0, 8);
-  while (some.length > 2 && some.at(-1).length < 4) some.pop(); // no question ends in "and"
+  while (some.length > 2 && some.at(-1).length < 4) some.pop(); // no example ends in "and"
   return some.join(" ").toLowerCase();
 }

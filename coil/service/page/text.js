@@ -3,12 +3,12 @@
 import { findLinks } from "./links.js";
 
 const SURROGATES = /[\ud800-\udfff]/;
-export const WHOLE = 520; // a text up to this long is shown whole
+export const WHOLE = 520; // texts up to this length are shown in full
 const AROUND = 90; // characters on each side of a match that an excerpt shows
 const LEAST = 300; // an excerpt is not shorter, where there is more text
 const ROOM = 460; // characters of an excerpt, about
 
-/** A text that can be cut at the server's offsets. */
+/** A text that can be sliced at the server's offsets. */
 export class Text {
   constructor(text) {
     this.points = SURROGATES.test(text) ? Array.from(text) : text;

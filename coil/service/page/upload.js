@@ -1,11 +1,11 @@
-// Documents from the page: a file of JSON lines, sent with the server's token.
+// Uploading documents: a file of JSON lines, sent with the server's token.
 
 import { sendDocuments } from "./api.js";
 import { bytes, make, plural } from "./dom.js";
 
-let token = ""; // as long as the page is open, and nowhere else
+let token = ""; // kept only while the page is open
 
-/** A form that adds documents to an index; `added` is called when the index has changed. */
+/** A form for adding documents to an index; `added` is called when the index has changed. */
 export function uploadForm(index, added, open = false) {
   const file = make("input", { id: "upload-file", type: "file", accept: ".jsonl,.ndjson,.json,application/x-ndjson", required: true });
   const secret = make("input", { id: "upload-token", type: "password", autocomplete: "off", spellcheck: "false", required: true });
@@ -19,13 +19,13 @@ export function uploadForm(index, added, open = false) {
     make(
       "p",
       { class: "aside" },
-      "One JSON object a line, such as ",
+      "One JSON object per line, such as ",
       make("code", {}, '{"id": "1", "text": "…", "year": 2024}'),
-      ". A document with an id that is there already takes its place.",
+      ". A document replaces an existing one with the same id.",
     ),
-    make("label", { for: "upload-file" }, "File of JSON lines"),
+    make("label", { for: "upload-file" }, "JSON lines file"),
     file,
-    make("label", { for: "upload-token" }, "Token of the server"),
+    make("label", { for: "upload-token" }, "Server token"),
     secret,
     make("div", { class: "upload-line" }, send, bar),
     told,
@@ -61,8 +61,8 @@ export function uploadForm(index, added, open = false) {
 }
 
 function result({ added, empty, documents }) {
-  const without = empty.length ? ` ${plural(empty.length, "document")} without text left out: ${empty.slice(0, 5).join(", ")}${empty.length > 5 ? ", …" : ""}.` : "";
-  return `${plural(added, "document")} added.${without} The index has ${plural(documents, "document")} now.`;
+  const without = empty.length ? ` ${plural(empty.length, "document")} without text skipped: ${empty.slice(0, 5).join(", ")}${empty.length > 5 ? ", …" : ""}.` : "";
+  return `${plural(added, "document")} added.${without} The index now has ${plural(documents, "document")}.`;
 }
 
 function problem(error) {

@@ -1,12 +1,13 @@
-// Why a hit stands above or below another one: the parts of two scores, side by side.
+// Why a hit ranks above or below another one: the parts of two scores, side by side.
 
 import { make, number, signed, unseen } from "./dom.js";
 import { nameOf, partsOf } from "./hits.js";
 import { hueClass } from "./tokens.js";
 
-/** Part by part against another hit: what decides comes first. */
+/** Compare the parts with those of another hit, largest difference first. */
 export function versus(mine, rival, hit, view) {
-  const above = hit?.rank ? hit.rank < rival.rank : false;
+  const next = hit?.rank ? hit.rank < rival.rank : false;
+  const above = view.sorted ? mine.score > rival.score : next; // sorted by a field, the next hit may have a higher score
   const spans = new Map();
   const put = (told, side) => {
     for (const part of partsOf(told, view.tokens)) {
@@ -43,7 +44,7 @@ export function versus(mine, rival, hit, view) {
   return make(
     "section",
     { class: "versus" },
-    make("h3", {}, above ? "Why above the next one?" : hit?.rank ? "Why below the one before?" : "Why below the last hit?"),
+    make("h3", {}, heading(hit, next, view.sorted)),
     make(
       "p",
       {},
@@ -82,9 +83,14 @@ export function versus(mine, rival, hit, view) {
   );
 }
 
+function heading(hit, next, sorted) {
+  const other = next ? "next" : hit?.rank ? "previous" : "last";
+  return sorted ? `Compared with the ${other} hit` : `Why does it rank ${next ? "above" : "below"} the ${other} hit?`;
+}
+
 function reason(parts, above) {
   const [most] = parts.filter((part) => (above ? part.difference > 0 : part.difference < 0));
-  if (!most) return "They score the same; the one that was added first stands first.";
+  if (!most) return "They have the same score; the document that was added first comes first.";
   const what = most.token ? `“${most.name}”` : "The text as a whole";
-  return `${what} decides most: ${signed(most.difference)}.`;
+  return `${what} makes the largest difference: ${signed(most.difference)}.`;
 }

@@ -1,0 +1,1 @@
+"""Comparing systems on one collection: planning, caching, measuring and reporting."""

@@ -1,0 +1,183 @@
+"""COIL itself, through the same index and searcher as everywhere, and what its index answers as besides.
+
+A model of the paper's form (`CoilTok`, `CoilFull`, `Dense`) has word-piece lists and no weights of the
+collection; one of the default form (`Coil`) has words and BM25's weights.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from coil.indexes.building import open_build
+from coil.indexes.opening import open_index
+from coil.systems.fitting import fit_model
+from coil.systems.system import Answered, Say, TrainingData, option, silent
+from coil.texts.values import Document, Query
+from coil.tokens.profile import PAPER, WORDS, By
+from coil.training.options import TrainingOptions
+from coil.vectors.encoder import Encoder
+from coil.vectors.model_files import resolve_folder
+from coil.vectors.onnx_encoder import OnnxEncoder
+
+COMMIT_EVERY = 4096  # documents: what a kill costs at most
+LENGTHS = ("query_length", "document_length")
+
+
+@dataclass(frozen=True)
+class Coil:
+    """A COIL model, the bundled one unless another is named or trained."""
+
+    continues_index: ClassVar[bool] = True
+    needs_model: ClassVar[bool] = False
+
+    name: str = "COIL"
+    model: str | None = None
+    by: By = option("coil", "The system that the index answers as.")
+    n_t: int = option(32, "When trained: width of the token vectors.")
+    n_c: int = option(256, "When trained: width of the sentence vector; 0 has none.")
+    form: Literal["words", "paper"] = option(
+        "words", "When trained: words with BM25's weights, or the paper's word pieces without weights."
+    )
+    precision: Literal["int8", "fp16", "fp32"] = option("int8", "How the index stores vectors.")
+    long: Literal["chunk", "truncate"] = option("chunk", "Split long documents, or cut them off.")
+    weights: Literal["int8", "fp32", "torch"] = option(
+        "int8", "What encodes: int8 or fp32 ONNX weights, or PyTorch."
+    )
+    device: str = option("cpu", "Where to search and, with weights=torch, to encode: cpu or cuda.")
+    threads: int = option(0, "Threads for encoding and searching; 0 uses every core.")
+
+    def index_inputs(self) -> dict[str, Any]:
+        """All systems that a model's index answers as share the index."""
+        return {
+            "index": "coil",
+            "precision": self.precision,
+            "long": self.long,
+            "weights": self.weights,
+        }
+
+    def training_inputs(self) -> dict[str, Any]:
+        """Only the shape: how the model is searched with does not matter."""
+        return {"train": "coil", "n_t": self.n_t, "n_c": self.n_c, "form": self.form}
+
+    def text_bytes(self, folder: Path) -> int:
+        """What the index keeps to show hits: the ids, texts and fields of documents."""
+        with open_index(folder, self._encoder) as index:
+            return index.inspect().bytes_documents
+
+    def fit(self, data: TrainingData, folder: Path, say: Say = silent) -> None:
+        """Train as `coil train` does, and export to ONNX."""
+        fit_model(self.recipe(data.recipe), data, folder, say)
+        from coil.vectors.export import export_model
+
+        say("exporting to ONNX")
+        export_model(folder, ["fp32", "int8"])
+
+    def recipe(self, shared: TrainingOptions) -> TrainingOptions:
+        """The shared recipe with the shape of this model."""
+        profile = (WORDS if self.form == "words" else PAPER).to_json()
+        shape = {name: value for name, value in profile.items() if name not in LENGTHS}
+        if self.form == "words":
+            shape["sentence_norm"] = "unit"  # γ·√n is the weight of a cosine
+        if not (self.n_t and self.n_c):  # what only a model with both parts can do
+            shape["token_only"] = 0.0
+        if not self.n_c:
+            shape["keep"] = 0.0
+        if not self.n_t:
+            shape["keep_tokens"] = 0.0
+        return replace(shared, n_t=self.n_t, n_c=self.n_c, **shape)
+
+    def index(self, documents: Iterable[Document], folder: Path) -> None:
+        """Build the index, or go on with one that was interrupted."""
+        index, before = open_build(
+            folder, self.model, self.precision, self.long, resume=True, encoder=self._encoder
+        )
+        with index:
+            if not before.finished:
+                index.build(documents, before.on_duplicate, None, COMMIT_EVERY, left_out=lambda ids: None)
+
+    def search(self, queries: Sequence[Query], k: int, folder: Path) -> Iterator[Answered]:
+        """One query at a time, as a user asks them; quotes and signs are not operators."""
+        device = None if self.device == "cpu" else self.device
+        with open_index(folder, self._encoder, threads=self._threads, device=device) as index:
+            for query in queries:
+                [answer] = index.answer_many([query.text], k, by=self.by, plain=True)
+                cost = answer.stats
+                yield Answered(
+                    query.query_id,
+                    [hit.doc_id for hit in answer.hits],
+                    [hit.score for hit in answer.hits],
+                    {"encode": cost.encode_ms, "search": cost.score_ms, "fetch": cost.fetch_ms},
+                )
+
+    def rerank_stored(
+        self, queries: Sequence[Query], candidates: Mapping[str, Sequence[str]], folder: Path
+    ) -> Iterator[Answered]:
+        """Score the candidates where they are stored; those without text are not in an index."""
+        with open_index(folder, self._encoder, threads=self._threads) as index:
+            for query in queries:
+                there = [doc_id for doc_id in candidates[query.query_id] if doc_id in index]
+                began = time.perf_counter()
+                [hits] = index.rerank_many([query.text], [there], self.by)
+                took = 1000 * (time.perf_counter() - began)
+                yield Answered(
+                    query.query_id,
+                    [hit.doc_id for hit in hits],
+                    [hit.score for hit in hits],
+                    {"rerank": took},
+                )
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        if self.weights == "torch":
+            from coil.vectors.torch_encoder import TorchEncoder
+
+            return TorchEncoder(self.model, self.device)
+        return OnnxEncoder(resolve_folder(self.model), self.weights, self.threads)
+
+    @property
+    def _threads(self) -> int:
+        return self.threads or os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class OwnBm25(Coil):
+    """Our own BM25: the equation with other constants, over the index of a model."""
+
+    name: str = "BM25 (coil)"
+    by: By = option("bm25", "The system that the index answers as.")
+
+
+@dataclass(frozen=True)
+class CoilFull(Coil):
+    """COIL-full of the paper: token vectors and a sentence vector, word pieces, no weights."""
+
+    needs_model: ClassVar[bool] = True
+
+    name: str = "COIL-full"
+    n_c: int = option(768, "When trained: width of the sentence vector.")
+    form: Literal["words", "paper"] = option("paper", "When trained: as for coil.")
+
+
+@dataclass(frozen=True)
+class CoilTok(CoilFull):
+    """COIL-tok of the paper: token vectors alone."""
+
+    name: str = "COIL-tok"
+    n_c: int = option(0, "When trained: width of the sentence vector; 0 has none.")
+
+
+@dataclass(frozen=True)
+class Dense(Coil):
+    """The sentence vector alone; trained, a model without token vectors."""
+
+    name: str = "dense"
+    by: By = option("dense", "The system that the index answers as.")
+    n_t: int = option(0, "When trained: width of the token vectors; 0 has none.")
+    n_c: int = option(768, "When trained: width of the sentence vector.")
+    form: Literal["words", "paper"] = option("paper", "When trained: as for coil.")

@@ -1,0 +1,140 @@
+"""Pairs tokenized once and kept: many runs over the same pairs then start at once.
+
+A folder holds one subfolder for each way of preparing, named by a digest of all that decides it: the bytes of
+the pairs and negatives files, the tokenizer, which tokens have lists, the lengths, the held-out queries and
+the seed. Nothing in it depends on the machine, so texts can be prepared where they are cut and trained on
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from coil.errors import InputError, OptionMismatch
+from coil.tokens.list_keys import ListKeys
+from coil.tokens.tokenizer import Tokenizer
+from coil.training.options import TrainingOptions
+from coil.training.pair_data import PairData, Rows, load_pairs
+from coil.training.passage_statistics import PassageStatistics
+from coil.training.token_store import TokenStore
+from coil.vectors.model_files import TOKENIZER_FILE
+
+FORMAT = "coil-prepared-pairs-1"
+ARRAYS_FILE = "pairs.safetensors"
+DIGEST_FILE = "digest.json"
+IDENTITY_FILE = "identity.json"
+
+
+def prepare_pairs(
+    folder: Path,
+    pairs: Sequence[Path],
+    negatives: Sequence[Path],
+    base: Path,
+    tokenizer: Tokenizer,
+    options: TrainingOptions,
+) -> PairData:
+    """Open what has been prepared before, or prepare it now."""
+    identity = _identity(pairs, negatives, base, tokenizer, options)
+    text = json.dumps(identity, indent=2, sort_keys=True) + "\n"
+    place = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
+    if not (place / IDENTITY_FILE).is_file():
+        partial = folder / f".partial-{place.name}"
+        shutil.rmtree(partial, ignore_errors=True)
+        data = load_pairs(
+            partial, pairs, tokenizer, ListKeys(options.config.profile, tokenizer), options.lengths,
+            options.validation_queries, options.seed, negatives,
+        )  # fmt: skip
+        _save(data, partial)
+        (partial / IDENTITY_FILE).write_text(text, encoding="utf-8")
+        shutil.rmtree(place, ignore_errors=True)
+        partial.rename(place)
+    return _open(place)
+
+
+def _identity(
+    pairs: Sequence[Path],
+    negatives: Sequence[Path],
+    base: Path,
+    tokenizer: Tokenizer,
+    options: TrainingOptions,
+) -> dict[str, Any]:
+    """All that decides what is prepared."""
+    if options.teacher == "file":
+        raise OptionMismatch("prepared pairs carry no teacher scores", "leave --prepared out")
+    profile = options.config.profile
+    path = base / TOKENIZER_FILE
+    return {
+        "format": FORMAT,
+        "pairs": {path.name: _digest(path) for path in pairs},
+        "negatives": [_digest(path) for path in negatives],
+        "tokenizer": _digest(path) if path.is_file() else tokenizer.vocabulary,
+        "list_key": profile.list_key,
+        "unlisted": profile.unlisted,
+        "lengths": options.lengths,
+        "validation_queries": options.validation_queries,
+        "seed": options.seed,
+    }
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}", "check the path") from error
+
+
+def _save(data: PairData, folder: Path) -> None:
+    """All but the tokens, which are there already."""
+    arrays = {
+        "rarity": data.statistics.rarity.numpy(),
+        "mean_length": data.statistics.mean_length.numpy(),
+        "source_of": data.source_of,
+        "query_of": data.query_of,
+        "passage_of": data.passage_of,
+        "title_of": data.title_of,
+        "positives": data.positives.values,
+        "positive_offsets": data.positives.offsets,
+        "negatives": data.negatives.values,
+        "negative_offsets": data.negatives.offsets,
+        "training": data.training,
+        "held_out": data.held_out,
+    }
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    save_file(arrays, folder / ARRAYS_FILE)
+    (folder / DIGEST_FILE).write_text(data.digest, encoding="utf-8")
+
+
+def _open(folder: Path) -> PairData:
+    try:
+        arrays = load_file(folder / ARRAYS_FILE)
+        return PairData(
+            queries=TokenStore.open(folder / "queries.tokens"),
+            passages=TokenStore.open(folder / "passages.tokens"),
+            statistics=PassageStatistics(
+                torch.from_numpy(arrays["rarity"]), torch.from_numpy(arrays["mean_length"])
+            ),
+            source_of=arrays["source_of"],
+            query_of=arrays["query_of"],
+            passage_of=arrays["passage_of"],
+            title_of=arrays["title_of"],
+            positives=Rows(arrays["positives"], arrays["positive_offsets"]),
+            negatives=Rows(arrays["negatives"], arrays["negative_offsets"]),
+            teacher={},
+            training=arrays["training"],
+            held_out=arrays["held_out"],
+            digest=(folder / DIGEST_FILE).read_text(encoding="utf-8"),
+        )
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise InputError(
+            f"{folder} is damaged: {error}", "delete that folder; it is prepared again where it is missing"
+        ) from error
