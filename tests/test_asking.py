@@ -472,5 +472,5 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert search("river", "--sort", "-year", "--offset", "1", "-k", "2")[0] == "21"
     assert len(search("river bank", "--fold-duplicates")[0]) == 3
     assert "no hits: no document matches +loan" in search("river +loan")[1]
-    assert "no document has 'rivre'; did you mean 'river'?" in search("rivre")[1]
+    assert "no document contains 'rivre'; did you mean 'river'?" in search("rivre")[1]
     assert "apply to a single query only" in search("--queries", "q", "--run", "r", "--sort", "year")[1]

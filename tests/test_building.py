@@ -147,7 +147,7 @@ def test_a_corpus_cut_short_is_noticed_and_one_that_grew_is_taken_in(tmp_path: P
     documents = some_documents(60)
     out, corpus, read = interrupted(tmp_path, documents)
     write_corpus(corpus, documents[: read - 1])
-    with pytest.raises(ChangedCorpus, match=f"has {read - 1} documents now"):
+    with pytest.raises(ChangedCorpus, match=f"now has {read - 1} documents"):
         build(out, corpus, resume=True)
     more = [*documents[:read], Document("late", "river"), *documents[read + 5 :], Document("end", "bank")]
     write_corpus(corpus, more)

@@ -160,7 +160,7 @@ def test_the_package_carries_the_int8_model_only() -> None:
 
 def test_the_card_says_what_it_must() -> None:
     card = (bundled_model() / "README.md").read_text(encoding="utf-8")
-    assert all(word in card for word in ("licence", "How it was made", "Pairs", "Limits"))
+    assert all(word in card for word in ("licence", "How it was made", "Training pairs", "Limits"))
 
 
 @pytest.fixture

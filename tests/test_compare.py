@@ -280,7 +280,7 @@ def test_an_interruption_keeps_what_is_done(tmp_path, number, status):
         _, err = process.communicate(timeout=60)
     assert process.returncode == status
     if number == signal.SIGINT:
-        assert "the same command continues" in err
+        assert "run the same command to continue" in err
     assert "Traceback" not in err
     before = answered(out)
     assert 2 <= before < len(QRELS)

@@ -196,7 +196,7 @@ def test_a_match_in_the_title_is_explained_as_such(tmp_path: Path, bundled: Onnx
         assert told.chunk[0] <= prints.document_span[0] < told.chunk[1]
         assert told.context == "kubernetes version"
         assert "title: [kubernetes]" in str(told)
-        assert ", read with: kubernetes version" in str(told)
+        assert ", encoded with: kubernetes version" in str(told)
         assert told.sentence is not None
         assert sum(part.contribution for part in told.sentence_parts) == pytest.approx(told.sentence)
         [of_title] = [part for part in told.sentence_parts if part.text == "title and headings"]

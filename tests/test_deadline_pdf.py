@@ -47,7 +47,7 @@ def test_a_page_that_takes_too_long_is_stopped(
     endless: bytes, started: list[subprocess.Popen[bytes]]
 ) -> None:
     with pytest.raises(
-        NotText, match=r"a\.pdf is a PDF that takes too long to read: page 1 took more"
+        NotText, match=r"a\.pdf is a PDF that takes too long to read: page 1 took over"
     ) as told:
         read_pdf(endless, "a.pdf", LONGEST, SHORT)
     assert "pdftotext" in told.value.remedy

@@ -402,7 +402,7 @@ def test_a_contrast_says_in_words_what_decides() -> None:
         ("c", 0.25),
     ]
     said = (
-        "x is above y by 2.75, mostly through 'a…' (+3.00), which y does not have, "
+        "x scores 2.75 more than y, mostly through 'a…' (+3.00), which y does not contain, "
         "although y gains 0.50 through '…e'"
     )
     assert contrast.summary == said

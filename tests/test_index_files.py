@@ -210,7 +210,7 @@ def test_a_full_disk_leaves_the_old_state(small: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code, str(small)], capture_output=True, text=True, check=False
     )
-    assert done.stdout.startswith("refused: free some space"), done.stderr
+    assert done.stdout.startswith("refused: free some disk space"), done.stderr
     index = open_index(small, encoder=HashEncoder())
     index.verify()
     assert len(index) == 20

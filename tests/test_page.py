@@ -51,6 +51,7 @@ def test_results_come_while_typing_and_equal_the_library(visit: Opener, index: c
     expect(page.locator("#status")).to_have_text(re.compile("10 hits in"))
     address_has(page, "q=swimming+against+the+current")
     expected = index.search(QUERY, k=10)
+    expect(page.locator(".hit").first).to_have_attribute("data-doc", expected[0].doc_id)
     shown = page.locator(".hit").evaluate_all("hits => hits.map((hit) => hit.dataset.doc)")
     assert shown == [found.doc_id for found in expected]
     raw = page.locator(".hit .raw").first.inner_text()
@@ -61,7 +62,9 @@ def test_results_come_while_typing_and_equal_the_library(visit: Opener, index: c
     bar = page.locator(".hit .bar").first
     filled = bar.evaluate("bar => [...bar.children].reduce((sum, part) => sum + part.clientWidth, 0)")
     assert filled / bar.evaluate("bar => bar.clientWidth") == pytest.approx(expected[0].share, abs=0.02)
-    expect(bar).to_have_attribute("aria-label", re.compile(r"^\d+% of what .* made of .*sentence \d"))
+    expect(bar).to_have_attribute(
+        "aria-label", re.compile(r"^\d+% of the score .* consists of .*sentence \d")
+    )
     expect(page.locator("#strip")).to_contain_text(
         re.compile(r"encode .* ms.*mentions scored.*skipped", re.S)
     )
@@ -545,6 +548,7 @@ def test_the_keyboard_is_enough(visit: Opener, index: coil.Index) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("#status")).to_have_text(re.compile("10 hits in"))
     best = index.search(QUERY, k=1)[0].doc_id
+    expect(page.locator(".hit").first).to_have_attribute("data-doc", best)
     page.keyboard.press("ArrowDown")
     expect(hit(page, best).locator(".title")).to_be_focused()
     page.keyboard.press("Enter")

@@ -345,7 +345,7 @@ def test_unknown_kinds(tmp_path):
         assert ".jsonl, .ndjson, .tsv, .csv, .parquet, .txt, .md, " in caught.value.remedy
         with pytest.raises(InputError, match="unsupported file type") as caught:
             read_queries(tmp_path / name)
-        assert ".parquet, compressed" in caught.value.remedy
+        assert ".parquet, optionally compressed" in caught.value.remedy
 
 
 @pytest.mark.parametrize("key", ["_id", "id", "doc_id", "docno", "pid"])

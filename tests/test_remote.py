@@ -350,7 +350,7 @@ def test_documents_are_counted_and_told_as_by_the_library(
         caplog.clear()
         assert here.update(documents) == there.update(documents) == 4
         mine, other = caplog.messages
-        assert mine == other == "2 documents are empty and were left out: 'b', 'd'"
+        assert mine == other == "2 documents are empty and were skipped: 'b', 'd'"
         told: list[list[str]] = []
         here.update(documents, told.append)
         there.update(documents, told.append)

@@ -111,7 +111,7 @@ def test_a_missing_file_is_noticed_and_taken_up_when_it_is_back(
             if what == "change":
                 refused = upload(server)
                 assert refused.status_code == 507
-                told = "the index 'notes' cannot be read as it is now: changes fail until it is back"
+                told = "the index 'notes' cannot be read: changes fail until it is back"
                 assert refused.json()["detail"] == told
             else:
                 unready = server.client.get("/ready")

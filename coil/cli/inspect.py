@@ -65,7 +65,7 @@ def _scoring(profile: Mapping[str, Any], n_t: int, n_c: int) -> dict[str, str]:
     fit = " + ".join(filter(None, [f"{profile['alpha']:g}" * (profile["alpha"] > 0.0), fit]))
     part = f"{weight}({fit})" if weight else fit
     floored = " (at least 0)" if profile["floor"] else ""
-    gamma = f"{profile['gamma']:g}{'·√(words − ¾)' * (profile['gamma_rule'] == 'root')} × "
+    gamma = f"{profile['gamma']:g}{'·√(words − ½)' * (profile['gamma_rule'] == 'root')} × "
     sentence = "" if not n_c or not profile["gamma"] else f"{gamma.removeprefix('1 × ')}sentence similarity"
     tokens = f"for each word {part}{floored}" if fit else ""
     return {

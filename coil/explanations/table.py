@@ -333,7 +333,7 @@ def _partly_read(explanation: Explanation) -> list[str]:
     if explanation.whole:
         return []
     characters = f"characters {start:,} to {end:,} of {explanation.characters:,}"
-    read_with = f", read with: {printable(explanation.context)}" if explanation.context else ""
+    read_with = f", encoded with: {printable(explanation.context)}" if explanation.context else ""
     return [
         f"truncated: only {characters} were indexed"
         if explanation.document_dropped

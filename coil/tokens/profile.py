@@ -15,7 +15,7 @@ Unlisted = Literal["nothing", "stopwords"]
 Weight = Literal["one", "bm25"]
 GammaRule = Literal["constant", "root"]
 By = Literal["coil", "tokens", "bm25", "dense", "hybrid"]
-HYBRID_GAMMA = 8.0  # of BM25 + γ·√(n − ¾)·cosine, where the profile has no such rule of its own
+HYBRID_GAMMA = 8.0  # of BM25 + γ·√(n − ½)·cosine, where the profile has no such rule of its own
 _CHOICES: dict[str, tuple[str, ...]] = {
     "list_key": get_args(ListKeyKind),
     "unlisted": get_args(Unlisted),
@@ -32,7 +32,7 @@ class ScoringProfile:
         s(q, d) = Σ_i w_i · (α + β · max_j v_i·v_j)⁺ + γ(q) · v_cls^q · v_cls^d
 
     `weight`: w_i is 1 ("one", the paper) or the BM25 weight of the word in the collection ("bm25", with `k1`
-    and `b`). `gamma_rule`: γ(q) is `gamma` ("constant") or `gamma`·√(n − ¾) ("root"), where n ≥ 1 is the
+    and `b`). `gamma_rule`: γ(q) is `gamma` ("constant") or `gamma`·√(n − ½) ("root"), where n ≥ 1 is the
     number of listed query words. `floor`: the contribution of each query token is floored at 0, as in the
     authors' release; False is eq. 4 to the letter. `list_key`: "wordpiece" gives each vocabulary entry its
     own list, "word" each English stem of a whole word. `unlisted`: "nothing" gives every token a list;
@@ -85,7 +85,7 @@ class ScoringProfile:
 
     def gamma_of(self, n_listed: int) -> float:
         """γ(q) for a query with this many listed words."""
-        return self.gamma * math.sqrt(max(n_listed, 1) - 0.75) if self.gamma_rule == "root" else self.gamma
+        return self.gamma * math.sqrt(max(n_listed, 1) - 0.5) if self.gamma_rule == "root" else self.gamma
 
     def answering(self, by: By) -> ScoringProfile:
         """The same equation with the constants of another scoring system; one index serves all of them."""

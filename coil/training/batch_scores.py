@@ -68,7 +68,7 @@ class BatchEquation:
             assert passages.sentences is not None
             sentences = gamma * (queries.sentences @ passages.sentences.T)
             if self._profile.gamma_rule == "root":
-                sentences = (queries.lengths.clamp_min(1) - 0.75).sqrt()[:, None] * sentences
+                sentences = (queries.lengths.clamp_min(1) - 0.5).sqrt()[:, None] * sentences
         return BatchScores(tokens, sentences)
 
     def _token_scores(

@@ -49,7 +49,7 @@ class TrainingOptions:
     beta: float = _option(1.0, "β: weight of the product of the token vectors.")
     gamma: float = _option(1.0, "γ: weight of the product of the sentence vectors.")
     gamma_rule: GammaRule = _option(
-        "constant", "Use γ unchanged (constant), or times √(n − ¾) for n listed query words (root)."
+        "constant", "Use γ unchanged (constant), or times √(n − ½) for n listed query words (root)."
     )
     k1: float = _option(0.9, "BM25 constant for term frequency, with --weight bm25.")
     b: float = _option(0.4, "BM25 constant for passage length, with --weight bm25.")
