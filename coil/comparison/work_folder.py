@@ -2,11 +2,12 @@
 
     work/collections/DIGEST   the documents of a collection, in SQLite
     work/pairs/DIGEST         training pairs, and negatives mined for them
+    work/prepared             tokenized training pairs (coil/training/prepared_pairs.py)
     work/models/DIGEST        trained models
     work/indexes/DIGEST       indexes
     work/runs/DIGEST          the answers of a system to all queries
 
-Each folder has `kept.json` (inputs, time taken) and `content/`. Until it is complete, the folder is named
+Each DIGEST has `kept.json` (inputs, time taken) and `content/`. Until it is complete, the folder is named
 DIGEST.unfinished; after a kill, the next attempt resumes it or starts over.
 """
 
