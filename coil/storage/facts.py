@@ -113,9 +113,7 @@ def _late() -> SearchTimeout:
     return SearchTimeout(reason, "allow more time, or ask when there is less to do")
 
 
-def list_lengths(
-    segments: Sequence[LiveSegment], deadline: float | None = None
-) -> Iterator[tuple[str, int]]:
+def list_lengths(segments: Sequence[LiveSegment], deadline: float | None = None) -> Iterator[tuple[str, int]]:
     """Every list with its living mentions, key by key: all keys at once may be more than memory holds."""
     of_segments = [
         zip(live.segment.dictionary, memoryview(count_living(live).data), strict=True) for live in segments
