@@ -71,7 +71,7 @@ def test_judged_queries_without_an_answer_count_as_zero_and_are_told(tmp_path, c
 def test_answers_without_judgements_are_left_out_and_told(tmp_path, capsys):
     status, found, err = evaluated(tmp_path, capsys, run=RUN + "q9 Q0 a 1 1.0 t\n")
     assert (status, found["RR@10"]) == (0, 1.0)
-    assert "has 1 query without judgements (left out)" in err
+    assert "has 1 query without judgements (ignored)" in err
 
 
 def test_negative_scores_are_scores(tmp_path, capsys):

@@ -168,7 +168,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the package's model as pip would install it; the library takes it for its own."""
     packaged = tmp_path / "site-packages" / "coil" / "models" / "default"
     shutil.copytree(bundled_model(), packaged)
-    for module in (model_files, torch_model):
+    for module in (model_files, backbone):
         monkeypatch.setattr(module, "bundled_model", lambda: packaged)
     return tmp_path / "site-packages"
 

@@ -349,6 +349,6 @@ def test_prepared_pairs_are_told_apart_and_damage_is_named(
         arrays.write_bytes(arrays.read_bytes()[:100])
     with pytest.raises(InputError, match="damaged") as caught:
         prepare_pairs(kept, pairs, [negatives], base, tokenizer, TINY)
-    assert "delete that folder" in caught.value.remedy
+    assert "delete this folder" in caught.value.remedy
     with pytest.raises(InputError, match=r"none\.jsonl cannot be read"):
         prepare_pairs(kept, [tmp_path / "none.jsonl"], [], base, tokenizer, TINY)

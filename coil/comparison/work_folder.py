@@ -69,7 +69,7 @@ class Kept:
             return dict(value["facts"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise OutputError(
-                f"{self.folder / FACTS_FILE} is damaged", f"remove {self.folder}; it will be made anew"
+                f"{self.folder / FACTS_FILE} is damaged", f"remove {self.folder}; it will be created again"
             ) from error
 
     @contextmanager
@@ -85,7 +85,7 @@ class Kept:
             content.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(
-                f"{content} cannot be made: {error.strerror}", "choose another --work folder"
+                f"{content} cannot be created: {error.strerror}", "choose another --work folder"
             ) from error
         before = _seconds(unfinished)
         began = time.monotonic()
@@ -122,14 +122,15 @@ class WorkFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(
-                f"{self.path} cannot be made: {error.strerror}", "choose another --work folder"
+                f"{self.path} cannot be created: {error.strerror}", "choose another --work folder"
             ) from error
         try:
             with writer_lock(self.path, new=True):
                 yield
         except IndexLocked as error:
             raise OutputError(
-                f"another comparison is using {self.path}", "wait until it is done, or choose another --work"
+                f"another comparison is using {self.path}",
+                "wait until it has finished, or choose another --work",
             ) from error
 
     def kept(self, what: str, inputs: Mapping[str, Any]) -> Kept:
