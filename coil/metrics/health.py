@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
-import os
 import platform
 import time
 import warnings
@@ -14,9 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from coil import __version__
 from coil.errors import CoilError, reason_of
 from coil.hits.searcher import Searcher
+from coil.metrics.machine import describe_machine, versions
 from coil.scores.native import load_native
 from coil.texts.values import Document
 from coil.vectors.encoder import Encoder
@@ -55,7 +54,11 @@ class Finding:
 
 def examine(model: str | Path | None = None) -> Iterator[Finding]:
     """All checks in order, one after another; `model` None is the bundled one."""
-    yield Finding("coil", True, f"{__version__}, Python {platform.python_version()}, {platform.platform()}")
+    machine = describe_machine()
+    version = versions(PACKAGE)[PACKAGE] or "not installed as a package"
+    yield Finding("coil", True, f"{version}, Python {platform.python_version()}")
+    memory = f", {machine['memory_gib']:g} GiB of memory" if machine["memory_gib"] else ""
+    yield Finding("machine", True, f"{machine['system']}, {machine['cpu']}, {machine['cores']} cores{memory}")
     core = _checked("native core", _check_core)
     yield core
     found = _checked("model", lambda: _check_model(model))
@@ -147,12 +150,8 @@ def _check_search(encoder: Encoder) -> Finding:
 def _measure_encoding(encoder: Encoder) -> Finding:
     queries = _rate(lambda: [*encoder.encode_queries([_QUERY])])
     documents = _rate(lambda: [*encoder.encode_documents(_TEXTS)]) * len(_TEXTS)
-    cores = os.cpu_count() or 1
-    return Finding(
-        "encoding speed",
-        True,
-        f"{1000 / queries:.1f} ms per query, {documents:,.0f} short documents per second on {cores} cores",
-    )
+    detail = f"{1000 / queries:.1f} ms per query, {documents:,.0f} short documents per second"
+    return Finding("encoding speed", True, detail)
 
 
 def _rate(work: Callable[[], object]) -> float:
