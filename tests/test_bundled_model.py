@@ -15,7 +15,7 @@ from coil.errors import MissingModelFile, OptionMismatch
 from coil.explanations.explanation import explain
 from coil.hits.searcher import Searcher
 from coil.texts.values import Document
-from coil.vectors import model_files, torch_model
+from coil.vectors import backbone, model_files
 from coil.vectors.export import export_model
 from coil.vectors.model_files import bundled_model, bundled_weights, resolve_folder, resolve_weights
 from coil.vectors.onnx_encoder import OnnxEncoder

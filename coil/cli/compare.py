@@ -61,9 +61,6 @@ def _pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
 @click.option(
     "-k", type=click.IntRange(min=1), help="Number of documents to retrieve per query. Default: 1000."
 )
-@click.option(
-    "-k", type=click.IntRange(min=1), help="Number of documents to retrieve per query. Default: 1000."
-)
 @click.option("--split", help="Split: a file in qrels/ (BEIR), or dev or trec-dl-2019 (MS MARCO).")
 @click.option("--queries", help="Queries to use instead of the collection's own.")
 @click.option("--qrels", help="Judgements to use instead of the collection's own.")
