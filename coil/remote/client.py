@@ -164,6 +164,11 @@ class AsyncRemoteIndex:
         self.name = name
         self._client, self._say = client, Messages(name)
 
+    @property
+    def url(self) -> str:
+        """The address of the index; `connect_async` accepts it."""
+        return str(self._client.base_url).rstrip("/") + self._say.describe().path
+
     async def inspect(self) -> dict[str, Any]:
         """Sizes and settings."""
         return await send_async(self._client, self._say.describe())
