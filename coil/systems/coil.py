@@ -69,7 +69,7 @@ class Coil:
 
     def text_bytes(self, folder: Path) -> int:
         """What the index keeps to show hits: the ids, texts and fields of documents."""
-        with open_index(folder, self._encoder) as index:
+        with open_index(folder) as index:
             return index.inspect().bytes_documents
 
     def fit(self, data: TrainingData, folder: Path, say: Say = silent) -> None:
