@@ -393,5 +393,5 @@ def test_an_interrupted_fit_is_continued(base: Path, learnable: list[Path], tmp_
     system.fit(data, tmp_path / "again")
     one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("straight", "again"))
     assert one == other
-    with pytest.raises(CoilError, match="other options"):
+    with pytest.raises(CoilError, match="different options"):
         system.fit(replace(data, recipe=replace(data.recipe, lr=1.0)), tmp_path / "again")
