@@ -20,6 +20,10 @@ CoilError                     what was found, what was expected, where; `remedy`
 │   ├── MissingSegment        a segment file is missing
 │   ├── DamagedSegment        a segment file is damaged
 │   ├── IndexLocked           another process is writing to it
+│   ├── OrdinalsTaken         documents came with ordinals that others may have
+│   ├── MixedShards           shards that are not of one index
+│   ├── MissingShard          a shard is gone or does not answer
+│   ├── StateGone             a state of it that is no longer there
 │   └── UnfinishedBuild       its build was interrupted
 ├── SearchTimeout             a search exceeded its time limit
 ├── AnswerTooLarge            the texts of the hits exceed a limit
@@ -35,6 +39,7 @@ CoilError                     what was found, what was expected, where; `remedy`
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -154,6 +159,30 @@ class DamagedSegment(IndexProblem):
 
 class IndexLocked(IndexProblem):
     """Another process is writing to the index."""
+
+
+class OrdinalsTaken(IndexProblem):
+    """Documents came with ordinals that other documents may have."""
+
+
+class MixedShards(IndexProblem):
+    """Shards that are not of one index."""
+
+
+class MissingShard(IndexProblem):
+    """Shards of an index that are gone or do not answer; `numbers` says which."""
+
+    def __init__(self, reason: str, remedy: str = "", numbers: Sequence[int] = ()) -> None:
+        super().__init__(reason, remedy)
+        self.numbers = tuple(numbers)
+
+
+class StateGone(IndexProblem):
+    """A state of a shard that is no longer there, or not yet; shard `number` has `version` instead."""
+
+    def __init__(self, reason: str, remedy: str = "", version: int = 0, number: int = 0) -> None:
+        super().__init__(reason, remedy)
+        self.version, self.number = version, number
 
 
 class UnfinishedBuild(IndexProblem):

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import pytest
 
 from coil.errors import SearchTimeout
+from coil.hits.answering import ENCODE_SLICE, FETCH_SLICE
 from coil.hits.collection import MemoryCollection
-from coil.hits.searcher import ENCODE_SLICE, FETCH_SLICE, Searcher
+from coil.hits.searcher import Searcher
 from coil.texts.values import Document
 from coil.vectors.token_vectors import TokenVectors
 from tests.hash_encoder import HashEncoder

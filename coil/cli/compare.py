@@ -51,7 +51,9 @@ def _pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
     "--work", type=click.Path(path_type=Path),
     help="Cache folder for trained models, indexes and answers. Default: OUT/work.",
 )  # fmt: skip
-@click.option("--against", metavar="LABEL", help="Test the others against this system. Default: the first.")
+@click.option(
+    "--against", metavar="LABEL", help="Baseline for the significance tests. Default: the first system."
+)
 @click.option(
     "--measures",
     help=f"Measures as in ir_measures; the first is plotted. Default: {' '.join(DEFAULT_MEASURES)}.",
@@ -59,16 +61,12 @@ def _pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
 @click.option(
     "-k", type=click.IntRange(min=1), help="Number of documents to retrieve per query. Default: 1000."
 )
-@click.option(
-    "--split", help="Part of the collection: a file in qrels/ (BEIR), or dev, trec-dl-2019 (MS MARCO)."
-)
+@click.option("--split", help="Split: a file in qrels/ (BEIR), or dev or trec-dl-2019 (MS MARCO).")
 @click.option("--queries", help="Queries to use instead of the collection's own.")
 @click.option("--qrels", help="Judgements to use instead of the collection's own.")
-@click.option("--list", "show_list", is_flag=True, help="List the systems and their options, and stop.")
-@click.option(
-    "--dry-run", is_flag=True, help="Show the systems and training runs of the comparison, and stop."
-)
-@click.option("--train-only", is_flag=True, help="Train the models into --work, and stop.")
+@click.option("--list", "show_list", is_flag=True, help="List the available systems and options, and exit.")
+@click.option("--dry-run", is_flag=True, help="Show the systems and training runs, and exit.")
+@click.option("--train-only", is_flag=True, help="Train the models into --work, and exit.")
 def command(
     collections: tuple[str, ...],
     systems: tuple[str, ...],
@@ -88,16 +86,16 @@ def command(
 ) -> None:
     """Compare retrieval systems on a test collection: measures, significance, latency and index size.
 
-    COLLECTION is a BEIR folder, a folder with MS MARCO's own files, or irds:NAME. Several give a summary and
-    a folder each.
+    COLLECTION is a BEIR folder, a folder with MS MARCO's own files, or irds:NAME. With several collections,
+    each gets its own folder in OUT, and OUT has a summary.
 
-    The report goes to OUT/report.html, the tables to OUT/table.md and OUT/results.json, and the answers of
-    each system to OUT/runs. Models, indexes and answers are kept in --work under a digest of everything they
-    depend on: the same command continues after an interruption, and another one reuses what it can.
+    The report is OUT/report.html; the tables are in OUT/table.md and OUT/results.json, and the TREC runs in
+    OUT/runs. Models, indexes and runs are cached in --work, keyed by a digest of their inputs. To continue
+    after an interruption, run the same command again.
 
-    A system is named as NAME, NAME=MODEL, or with options; `--list` shows them. `candidates=LABEL` makes a
-    system rerank the first `depth=100` documents of another one, and `name=LABEL` names it in the tables.
-    A config file can also train models: docs/comparing.md has an example.
+    `--list` shows all systems and their options. `candidates=LABEL` makes a system rerank the first
+    `depth=100` documents of another one; `name=LABEL` sets its label. A config file can also train models;
+    docs/comparing.md has an example.
 
     \b
       coil compare scifact/ --out scifact-compared
@@ -105,7 +103,7 @@ def command(
       coil compare scifact/ --system bm25s:k1=1.2:b=0.75 --system coil=my-model/ --out compared
       coil compare scifact/ --system bm25s --system coil:candidates=bm25s:depth=1000 --out compared
       coil compare irds:msmarco-passage/dev/small --measures "RR@10 R@1000" --out marco
-      coil compare --config experiments/small.toml --set data=collections --out small
+      coil compare --config experiments/untrained.toml --set data=collections --out small
     """
     if show_list:
         _list_systems()
@@ -204,7 +202,7 @@ def _list_systems() -> None:
 
 
 def _show(plan: Plan, chosen: list[JudgedCollection]) -> None:
-    """What would be done: collections, systems, and the list of training runs with their steps."""
+    """Print the collections, the systems, and all training runs with their steps."""
     for collection in chosen:
         click.echo(f"collection  {collection.name}")
     for entry in plan.shown:
@@ -226,7 +224,7 @@ def _show(plan: Plan, chosen: list[JudgedCollection]) -> None:
 
 
 class _Bars:
-    """Bars on a terminal; elsewhere a line when a part begins and one when it is done."""
+    """Progress bars on a terminal; otherwise a line at the start and at the end of a stage."""
 
     def say(self, text: str) -> None:
         """One line."""
@@ -234,7 +232,7 @@ class _Bars:
 
     @contextmanager
     def stage(self, what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
-        """A bar of what is done."""
+        """Show the progress of a stage."""
         began = time.monotonic()
         with tqdm(total=total, desc=what, unit=unit, disable=None, smoothing=0.1) as bar:
             if bar.disable:

@@ -31,6 +31,7 @@ VERBS = {
     "compare": "Compare retrieval systems on a test collection.",
     "bench": "Measure search speed on this machine.",
     "demo": "Search the documentation of Python's standard library.",
+    "doctor": "Check this installation.",
     "evaluate": "Evaluate runs against relevance judgements.",
     "export": "Export a trained model to ONNX.",
     "export-vectors": "Export an index with n_t = 1 to Anserini's JSON vectors.",

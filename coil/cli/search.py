@@ -13,8 +13,8 @@ from tqdm import tqdm
 
 from coil.errors import how_many
 from coil.explanations.columns import bar, printable
+from coil.hits.answering import SearchStats
 from coil.hits.hit import Hit
-from coil.hits.searcher import SearchStats
 from coil.indexes.opening import open_index
 from coil.indexes.reader import check_paging
 from coil.storage.memory import MOST_THREADS

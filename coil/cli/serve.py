@@ -245,7 +245,8 @@ def serve(
         writing = "changes require the token" if options.token is not None else "read-only"
         with suppress(OSError):  # nobody may be reading
             for name, index in served.items():
-                click.echo(f"serving {name}: {how_many(len(index.index), 'document')}")
+                with index.reading() as reader:
+                    click.echo(f"serving {name}: {how_many(len(reader), 'document')}")
             click.echo(f"open {address.url} ({reach}; {writing}; stop with Ctrl-C)")
         if open_browser and has_desktop():
             webbrowser.open(address.url)

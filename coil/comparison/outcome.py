@@ -19,12 +19,12 @@ from coil.metrics.evaluation import Evaluation, evaluate
 from coil.metrics.machine import PACKAGES, versions
 from coil.metrics.significance import compare, holm
 
-SAME = 1e-9  # a smaller difference of one query is a tie
+SAME = 1e-9  # smaller differences count as ties
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A system's mean minus that of the one it is compared with, and what each query says."""
+    """The difference between a system and the baseline: means, significance, and queries won and lost."""
 
     difference: float
     t_test_p: float

@@ -1,4 +1,4 @@
-"""What hears how a comparison goes on."""
+"""The protocol for reporting the progress of a comparison."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Whoever watches: the command line, or nobody."""
+    """Implemented by the command line."""
 
     def say(self, text: str) -> None:
-        """One line."""
+        """Report one line."""
 
     def stage(
         self, what: str, total: int | None, unit: str
     ) -> AbstractContextManager[Callable[[int], object]]:
-        """A part of the work that takes time; what it gives hears how many more units are done."""
+        """Begin a stage; call the result with the number of units done since the last call."""

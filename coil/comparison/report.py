@@ -1,4 +1,4 @@
-"""One page to open in a browser: tables, plots and single queries, with nothing loaded from elsewhere."""
+"""The HTML report: tables, plots and single queries in one self-contained page."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _page(title: str, parts: Sequence[str]) -> str:
 
 
 def _lead(outcome: Outcome) -> str:
-    """The first thing to know: who is best, and whether that is more than chance."""
+    """The best system, and whether its lead is significant."""
     measure = outcome.measures[0]
     best = max(outcome.systems, key=lambda system: system.evaluation.means[measure])
     mean = show(best.evaluation.means[measure])

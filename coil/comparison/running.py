@@ -1,7 +1,7 @@
-"""Running systems: what is not kept from before is trained, indexed and searched, and then kept.
+"""Runs systems: trains, indexes and searches whatever is not cached.
 
-A query is asked by itself, and what its parts took is kept with its answer. Before the first one, one query
-is asked whose time does not count: it loads the models.
+Queries are run one at a time, and the time of each part is stored with the answer. One query is run
+beforehand, untimed, to load the models.
 """
 
 from __future__ import annotations
@@ -39,15 +39,14 @@ class Ready:
     documents: int
     queries: list[Query]
     judgements: Judgements
-    notes: tuple[str, ...]  # what a reader of the figures should know of the data
+    notes: tuple[str, ...]  # about the data, for readers of the report
 
 
 @dataclass(frozen=True)
 class SystemRun:
-    """What a system answered, and what that took.
+    """The answers of a system, and their cost.
 
-    The index is all that its answers needed, without stored texts: with candidates, that of the other system,
-    too.
+    The index size excludes stored texts and includes the indexes of systems that this one builds on.
     """
 
     entry: Entry
@@ -68,12 +67,12 @@ class Laboratory:
         self._models: dict[str, tuple[str | None, str | None]] = {}
 
     def train(self) -> None:
-        """Train whatever is to be trained."""
+        """Train all models of the plan."""
         for entry in self._plan.entries:
             self._model(entry)
 
     def read(self, collection: JudgedCollection) -> Ready:
-        """Read a collection, or find it as it was read before."""
+        """Read and check a collection, unless it is cached."""
         queries, judgements = collection.judged()
         kept = self._work.kept("collections", identity(collection))
         if not kept.is_complete:
@@ -191,7 +190,7 @@ class Laboratory:
         below: Sequence[SystemRun],
         index: Kept | None,
     ) -> None:
-        """Ask all queries that an interrupted attempt has not asked."""
+        """Run all queries that an interrupted attempt has not answered."""
         verb = "reranking" if entry.reranks else "merging" if entry.inputs else "searching"
         what = f"{collection.name}: {verb} with {entry.label}"
         with (
@@ -265,7 +264,7 @@ def read_answers(path: Path) -> Iterator[Answered]:
 
 
 def _cut_torn_line(path: Path) -> int:
-    """How many answers are there; what a kill left of the last line is cut off."""
+    """Count the answers; an incomplete last line, left by a kill, is removed."""
     if not path.is_file():
         return 0
     data = path.read_bytes()
@@ -277,7 +276,7 @@ def _cut_torn_line(path: Path) -> int:
 
 
 def _check_answer(entry: Entry, query: Query, answer: Answered) -> None:
-    """A system that breaks the rules must not get a figure."""
+    """Refuse an answer that violates the protocol."""
     wrong = ""
     if answer.query_id != query.query_id:
         wrong = f"answered {answer.query_id!r} instead"

@@ -1,4 +1,4 @@
-"""Trained models: pairs and negatives are made where they are missing, and every model is trained once."""
+"""Trains models, each once; prepares pairs and negatives where necessary."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEGATIVES_FILE = "negatives.jsonl"
 
 
 class Trainer:
-    """Keeps pairs, negatives and models in a work folder."""
+    """Trains into a work folder."""
 
     def __init__(self, work: WorkFolder, progress: Progress) -> None:
         self._work, self._progress = work, progress
@@ -42,7 +42,7 @@ class Trainer:
         return entry.model, self._digests[folder]
 
     def find(self, entry: Entry, training: Training) -> Kept:
-        """Where the trained model of an entry is, or will be."""
+        """The cached model of an entry, which may not exist yet."""
         return self._kept(entry, training, self._data(training))
 
     def train(self, entry: Entry, training: Training) -> Kept:
@@ -85,12 +85,14 @@ class Trainer:
         negatives = [_file(name, "negatives") for name in training.negatives]
         if training.mine:
             negatives.append(self._mined(pairs))
+        # Documents of a corpus are not part of prepared pairs.
+        prepared = self._work.path / "prepared" if training.corpus is None else None
         return TrainingData(
-            pairs, training.base, negatives, training.corpus, training.recipe, training.device
+            pairs, training.base, negatives, training.corpus, training.recipe, training.device, prepared
         )
 
     def _pairs(self, source: str) -> Iterator[Path]:
-        """The files of a source: itself, or pairs made from the judgements of a collection."""
+        """The pairs files of a source; the judgements of a collection are converted to pairs."""
         if not is_irds(source) and not Path(source).is_dir():
             found = sorted(Path(name) for name in glob(source)) if "*" in source else []
             yield from found or [_file(source, "pairs")]
@@ -130,7 +132,7 @@ class Trainer:
 
 
 def identity(collection: JudgedCollection) -> dict[str, Any]:
-    """What tells whether a collection is still the same, without reading it: names, sizes and times."""
+    """Paths, sizes and times of a collection's files, to detect changes without reading them."""
     parts: dict[str, Any] = {}
     for part in ("corpus", "queries", "qrels"):
         source: str = getattr(collection, part)

@@ -1,14 +1,14 @@
-"""The work folder: whatever is expensive, kept under a digest of everything that it depends on.
+"""The work folder: a cache of expensive results, keyed by a digest of their inputs.
 
     work/collections/DIGEST   the documents of a collection, in SQLite
     work/pairs/DIGEST         training pairs, and negatives mined for them
+    work/prepared             tokenized training pairs (coil/training/prepared_pairs.py)
     work/models/DIGEST        trained models
     work/indexes/DIGEST       indexes
     work/runs/DIGEST          the answers of a system to all queries
 
-Each has `kept.json`, with what it depends on and what it took, and `content/`. Until it is complete, the
-folder is called DIGEST.unfinished: a kill leaves that behind, and whoever makes it next goes on with it or
-begins anew.
+Each DIGEST has `kept.json` (inputs, time taken) and `content/`. Until it is complete, the folder is named
+DIGEST.unfinished; after a kill, the next attempt resumes it or starts over.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ _HEX = 32
 
 @dataclass(frozen=True)
 class Kept:
-    """Something that is kept, or is to be."""
+    """A cached result, which may not exist yet."""
 
     folder: Path
     inputs: Mapping[str, Any]
 
     @property
     def unfinished(self) -> Path:
-        """Where it is made."""
+        """The folder while it is being made."""
         return self.folder.with_name(f"{self.folder.name}.unfinished")
 
     @property
     def is_complete(self) -> bool:
-        """Whether it is there."""
+        """Whether it exists."""
         return (self.folder / FACTS_FILE).is_file()
 
     @property
     def content(self) -> Path:
-        """The folder with what is kept; complete."""
+        """The complete result."""
         return self.folder / CONTENT
 
     @property
     def key(self) -> str:
-        """The digest that others depend on."""
+        """The digest, for results that depend on this one."""
         return self.folder.name
 
     def facts(self) -> dict[str, Any]:
-        """What was noted when it was completed: `seconds`, and whatever else its maker said."""
+        """What was recorded on completion: `seconds`, and other facts."""
         try:
             value = json.loads((self.folder / FACTS_FILE).read_text(encoding="utf-8"))
             return dict(value["facts"])
@@ -74,9 +74,9 @@ class Kept:
 
     @contextmanager
     def making(self, goes_on: bool = False) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """Make the content, and note facts; complete when the block ends without an error.
+        """Make the content and record facts; complete when the block ends without an error.
 
-        With `goes_on`, what an interrupted attempt left in the content stays. Seconds of all attempts add up.
+        With `goes_on`, the content of an interrupted attempt is kept, and the seconds of all attempts add up.
         """
         unfinished, content = self.unfinished, self.unfinished / CONTENT
         if unfinished.exists() and not goes_on:
@@ -105,19 +105,19 @@ class Kept:
         os.replace(unfinished, self.folder)
 
     def bytes(self) -> int:
-        """The size of what is kept."""
+        """The size of the content."""
         return sum(path.stat().st_size for path in self.content.rglob("*") if path.is_file())
 
 
 class WorkFolder:
-    """The folder of everything that is kept."""
+    """The folder of all cached results."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One comparison at a time works here."""
+        """Lock the folder: one comparison at a time."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -134,7 +134,7 @@ class WorkFolder:
             ) from error
 
     def kept(self, what: str, inputs: Mapping[str, Any]) -> Kept:
-        """What depends on these inputs, whether or not it is there."""
+        """The result for these inputs, whether or not it exists."""
         every = {"format": _FORMAT, **versions("coil-ir"), **inputs}
         return Kept(self.path / what / digest_of(every), every)
 

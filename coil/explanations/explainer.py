@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,8 @@ from coil.explanations.explanation import Explanation, explain_vectors, widen_ch
 from coil.explanations.sentence_parts import SentencePart, split_sentence_part
 from coil.explanations.stored import stored_row
 from coil.forks import cached
-from coil.hits.searcher import Searcher, asks_anything, check_parts
+from coil.hits.answering import asks_anything, check_parts
+from coil.hits.searcher import Searcher
 from coil.scores.prepared import PreparedQuery
 from coil.texts.questions import check_id, check_query
 from coil.tokens.profile import By
@@ -76,6 +78,14 @@ class Explainer:
             document_dropped=row.dropped,
             sentence_parts=parts,
         )
+
+    def explain_many(
+        self, doc_ids: Sequence[str], sentence_parts: bool = True, go_on: GoOn | None = None
+    ) -> Iterator[Explanation]:
+        """The same for many documents, in this order."""
+        for doc_id in doc_ids:
+            (go_on or _no_check)()
+            yield self.explain(doc_id, sentence_parts, go_on)
 
     @property
     def own_score(self) -> float | None:

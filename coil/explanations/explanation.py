@@ -13,7 +13,7 @@ from coil.compiled import importing
 from coil.errors import InputError
 from coil.explanations.sentence_parts import SentencePart, split_sentence_part
 from coil.explanations.snippet import Snippet, Span, cut_snippet, piece_text
-from coil.hits.searcher import asks_anything, check_parts
+from coil.hits.answering import asks_anything, check_parts
 from coil.scores.prepared import KnowsCollection, PreparedQuery
 from coil.scores.statistics import Tally
 from coil.texts.questions import check_query

@@ -139,6 +139,44 @@ class MemoryCollection:
         return self._ordinals[doc_id]
 
 
+class PartCollection:
+    """Some of a collection's segments, with the statistics of all of it, or of more than it."""
+
+    def __init__(
+        self,
+        collection: Collection,
+        segments: Sequence[LiveSegment],
+        statistics: KnowsCollection | None = None,
+    ) -> None:
+        self._collection = collection
+        self.segments = segments
+        self.context = collection.context
+        # Or weights would depend on the candidates.
+        self.statistics = collection.statistics if statistics is None else statistics
+
+    def document(self, ordinal: int) -> Document:
+        """A document by its inside number."""
+        return self._collection.document(ordinal)
+
+    def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
+        """Documents by their inside numbers, in this order."""
+        return self._collection.fetch(ordinals, texts)
+
+    def field_values(
+        self, name: str, ordinals: Sequence[int], deadline: float | None = None
+    ) -> Iterable[tuple[int, Any]]:
+        """The field of those of these documents that have it."""
+        return self._collection.field_values(name, ordinals, deadline)
+
+    def blocks(self, ordinals: Sequence[int]) -> Iterable[Sequence[int]]:
+        """Documents in blocks that are read at once."""
+        return self._collection.blocks(ordinals)
+
+    def ordinal_of(self, doc_id: str) -> int:
+        """The inside number of a document."""
+        return self._collection.ordinal_of(doc_id)
+
+
 def build_segments(
     texts: Iterable[TokenVectors], config: ModelConfig, precision: Precision = "fp32"
 ) -> list[Segment]:

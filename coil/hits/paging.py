@@ -80,6 +80,12 @@ class Page(NamedTuple):
     ranking: Ranking
     duplicates: list[tuple[int, ...]] | None = None
 
+    @property
+    def ordinals(self) -> list[int]:
+        """All documents that are named: hits, and those folded into them."""
+        hits: list[int] = self.ranking.ordinals.tolist()
+        return hits + [ordinal for of in self.duplicates or () for ordinal in of]
+
 
 def turn_to_page(
     found: Ranking,
@@ -112,7 +118,7 @@ def turn_to_page(
 
 def _take(found: Ranking, places: Sequence[int]) -> Ranking:
     at = np.array(places, dtype=np.intp)
-    return Ranking(*(column[at] for column in found.columns))
+    return type(found)(*(column[at] for column in found.columns))
 
 
 def _sorted_places(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coil.scores.products import GRID
+
+if TYPE_CHECKING:
+    from typing import Self
 
 
 class Ranked(NamedTuple):
@@ -36,13 +39,13 @@ class Ranking(Sequence[Ranked]):
     rows: NDArray[np.int32]
 
     @classmethod
-    def of(cls, ranked: Iterable[Ranked]) -> Ranking:
+    def of(cls, ranked: Iterable[Ranked]) -> Self:
         """The columns of these, in this order."""
         table = np.array(list(ranked), dtype=np.int64).reshape(-1, 4)
         return cls(table[:, 0], table[:, 1], table[:, 2].astype(np.int32), table[:, 3].astype(np.int32))
 
     @classmethod
-    def joined(cls, parts: Sequence[Ranking], k: int) -> Ranking:
+    def joined(cls, parts: Sequence[Self], k: int) -> Self:
         """The k best of all parts."""
         if not parts:
             return cls.of([])
@@ -70,11 +73,11 @@ class Ranking(Sequence[Ranked]):
     def __getitem__(self, place: slice) -> Ranking: ...
     def __getitem__(self, place: int | slice) -> Ranked | Ranking:
         if isinstance(place, slice):
-            return Ranking(*(column[place] for column in self.columns))
-        return Ranked(*(int(column[place]) for column in self.columns))
+            return type(self)(*(column[place] for column in self.columns))
+        return Ranked(*(int(column[place]) for column in self.columns[:4]))
 
     def __iter__(self) -> Iterator[Ranked]:
-        return map(Ranked, *(column.tolist() for column in self.columns))
+        return map(Ranked, *(column.tolist() for column in self.columns[:4]))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ranking):

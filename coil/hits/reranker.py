@@ -11,23 +11,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coil.arrays import distinct, is_among
 from coil.errors import DuplicateId, InputError
-from coil.hits.collection import Collection, MemoryCollection
+from coil.hits.answering import asks_anything
+from coil.hits.collection import Collection, MemoryCollection, PartCollection
 from coil.hits.rankers import Selection
 from coil.hits.ranking import Ranked, Ranking
-from coil.hits.searcher import Searcher, asks_anything
+from coil.hits.searcher import Searcher
 from coil.lists.building import SegmentBuilder, merge_segments
 from coil.lists.precision import Precision
 from coil.lists.rows import Long, encode_rows, row_spans, row_texts
 from coil.lists.segment import MOST_ROWS, LiveSegment, Segment
 from coil.lists.segment_file import open_segment, segment_bytes
-from coil.scores.prepared import KnowsCollection, PreparedQuery
+from coil.scores.prepared import PreparedQuery
 from coil.scores.statistics import Tally
 from coil.texts.corpora import Documents
 from coil.texts.questions import check_ids, check_list
@@ -58,39 +58,6 @@ class Reranked:
     missing: tuple[str, ...]
 
 
-class _Part:
-    """Some of a collection's segments, with the statistics of all of it."""
-
-    def __init__(
-        self,
-        collection: Collection,
-        segments: Sequence[LiveSegment],
-        statistics: KnowsCollection | None = None,
-    ) -> None:
-        self._collection = collection
-        self.segments = segments
-        self.context = collection.context
-        # Or weights would depend on the candidates.
-        self.statistics = collection.statistics if statistics is None else statistics
-
-    def document(self, ordinal: int) -> Document:
-        return self._collection.document(ordinal)
-
-    def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
-        return self._collection.fetch(ordinals, texts)
-
-    def field_values(
-        self, name: str, ordinals: Sequence[int], deadline: float | None = None
-    ) -> Iterable[tuple[int, Any]]:
-        return self._collection.field_values(name, ordinals, deadline)
-
-    def blocks(self, ordinals: Sequence[int]) -> Iterable[Sequence[int]]:
-        return self._collection.blocks(ordinals)
-
-    def ordinal_of(self, doc_id: str) -> int:
-        return self._collection.ordinal_of(doc_id)
-
-
 def rank_candidates(
     encoder: Encoder,
     collection: Collection,
@@ -114,7 +81,7 @@ def rank_candidates(
     for query, ordinals, is_asked in zip(prepared, wanted, asked, strict=True):
         touched = tuple(n for n, live in enumerate(segments) if _holds(live.segment, ordinals))
         if touched not in searchers:
-            searchers[touched] = Searcher(encoder, _Part(collection, [segments[n] for n in touched]))
+            searchers[touched] = Searcher(encoder, PartCollection(collection, [segments[n] for n in touched]))
         searcher = searchers[touched]
         ranked = Ranking.of([])
         if is_asked:
@@ -241,7 +208,7 @@ def rerank(
             doc_ids += in_block
             segment = open_segment(memoryview(path.read_bytes()), str(path), digest)
             whole = MemoryCollection([], [segment])  # the texts are let go once they are encoded
-            collection = _Part(whole, whole.segments, counts)
+            collection = PartCollection(whole, whole.segments, counts)
             numbers = list(by_query)
             for begin in range(0, len(numbers), AT_ONCE):
                 some = numbers[begin : begin + AT_ONCE]

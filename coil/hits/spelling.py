@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection as Container
 from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
 
 import numpy as np
 
 from coil.hits.collection import Collection
 from coil.lists.rows import row_texts
-from coil.tokens.tokenizer import Tokens
 from coil.vectors.encoder import Encoder
 
 _SHORTEST, _LONGEST = 4, 30  # letters of a word that may be misspelled
 _MOST_WORDS = 5  # of a query
 _FREQUENT = 2  # texts that have the other word
+LOOKED_AT = 8  # texts, the first that have a word, which tell how it is written
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,58 @@ class Suggestion:
     suggestion: str
 
 
+class KnowsWords(Protocol):
+    """What suggestions are taken from: how many rows have a key, and how its word is written in them."""
+
+    def rows_with(self, keys: Sequence[str]) -> list[int]:
+        """How many rows have each of these keys."""
+        ...
+
+    def written(self, key: str, forms: Container[str]) -> Sequence[tuple[int, str | None]]:
+        """The first LOOKED_AT rows with a key, in order of insertion: the ordinal of each, and the first of
+        its words that is one of these forms."""
+        ...
+
+
+class CollectionWords:
+    """The words of a collection that is at hand."""
+
+    def __init__(self, encoder: Encoder, collection: Collection) -> None:
+        self._encoder, self._collection = encoder, collection
+
+    def rows_with(self, keys: Sequence[str]) -> list[int]:
+        """How many rows have each of these keys."""
+        return [self._collection.statistics.rows_with(key) for key in keys]
+
+    def written(self, key: str, forms: Container[str]) -> Sequence[tuple[int, str | None]]:
+        """The first rows with a key: the ordinal of each, and the first of its words that is a form."""
+        return [
+            (ordinal, next((word for word in self._words(ordinal, span) if word in forms), None))
+            for ordinal, span in islice(self._rows(key), LOOKED_AT)
+        ]
+
+    def _rows(self, key: str) -> Iterator[tuple[int, tuple[int, int]]]:
+        """The document and the span of each row of a list, in order."""
+        for live in self._collection.segments:
+            rows = live.segment.rows_at(live.segment.find(key))[0]
+            if live.alive is not None:
+                rows = rows[live.alive[rows]]
+            for row in rows[:LOOKED_AT].tolist():
+                start, end = live.segment.row_spans[row].tolist()
+                yield int(live.segment.row_documents[row]), (start, end)
+
+    def _words(self, ordinal: int, span: tuple[int, int]) -> Iterator[str]:
+        encoder, document = self._encoder, self._collection.document(ordinal)
+        [row_text] = row_texts(encoder, document, [span], self._collection.context)
+        text = row_text.text
+        [tokens] = encoder.tokenizer.cut([text], encoder.config.profile.document_length)
+        _, spans = tokens.words()
+        for start, end in np.asarray(spans).tolist():
+            yield encoder.tokenizer.normalise(text[start:end]).lower()
+
+
 def suggest_words(
-    encoder: Encoder, collection: Collection, query: str, go_on: Callable[[], object] | None = None
+    encoder: Encoder, words: KnowsWords, query: str, go_on: Callable[[], object] | None = None
 ) -> list[Suggestion]:
     """Suggestions for the query words that no document contains, in order.
 
@@ -45,12 +98,12 @@ def suggest_words(
         word = encoder.tokenizer.normalise(written).lower()
         if key is None or not word.isalpha() or not _SHORTEST <= len(word) <= _LONGEST:
             continue
-        if collection.statistics.rows_with(key):
+        if words.rows_with([key])[0]:
             continue
         looked_at += 1
         if go_on is not None:
             go_on()
-        meant = _nearest(encoder, collection, word)
+        meant = _nearest(encoder, words, word)
         if meant is not None:
             found.append(Suggestion(written, (start, end), meant))
         if looked_at == _MOST_WORDS:
@@ -58,42 +111,19 @@ def suggest_words(
     return found
 
 
-def _nearest(encoder: Encoder, collection: Collection, word: str) -> str | None:
+def _nearest(encoder: Encoder, words: KnowsWords, word: str) -> str | None:
     """The most frequent word of the collection among those one edit away."""
     variants = dict.fromkeys(_edits(word))
     keys = {variant: encoder.keys.of_word(variant) for variant in variants}
-    rows = {key: collection.statistics.rows_with(key) for key in dict.fromkeys(keys.values()) if key}
+    different = [key for key in dict.fromkeys(keys.values()) if key]
+    rows = dict(zip(different, words.rows_with(different), strict=True))
     likely = sorted((key for key, n in rows.items() if n >= _FREQUENT), key=lambda key: -rows[key])
-    for key in likely:
+    for key in likely:  # a list is named by a stem, which nobody writes
         forms = {variant for variant, of in keys.items() if of == key}
-        written = _written(encoder, collection, key, forms)
-        if written is not None:
-            return written
+        for _, form in words.written(key, forms):
+            if form is not None:
+                return form
     return None
-
-
-def _written(encoder: Encoder, collection: Collection, key: str, forms: set[str]) -> str | None:
-    """Which of these forms a document has: a list is named by a stem, which nobody writes."""
-    for live in collection.segments:
-        rows = live.segment.rows_at(live.segment.find(key))[0]
-        if live.alive is not None:
-            rows = rows[live.alive[rows]]
-        for row in rows[:3].tolist():
-            document = collection.document(int(live.segment.row_documents[row]))
-            start, end = live.segment.row_spans[row].tolist()
-            [row_text] = row_texts(encoder, document, [(start, end)], collection.context)
-            text = row_text.text
-            [tokens] = encoder.tokenizer.cut([text], encoder.config.profile.document_length)
-            for written in _words(encoder, text, tokens):
-                if written in forms:
-                    return written
-    return None
-
-
-def _words(encoder: Encoder, text: str, tokens: Tokens) -> Iterator[str]:
-    _, spans = tokens.words()
-    for start, end in np.asarray(spans).tolist():
-        yield encoder.tokenizer.normalise(text[start:end]).lower()
 
 
 def _edits(word: str) -> Iterator[str]:

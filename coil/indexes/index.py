@@ -9,15 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from coil.errors import CoilError, InputError, OptionMismatch, ReplacedIndex, how_many
+from coil.errors import CoilError, InputError, OptionMismatch, OutputError, ReplacedIndex, how_many
 from coil.indexes.model import IndexModel
-from coil.indexes.reader import IndexReader, open_holder
+from coil.indexes.reader import IndexReader
+from coil.indexes.settings import open_holder
 from coil.lists.segment import MOST_ROWS
 from coil.storage.disk import Folder
 from coil.storage.intake import Consumed, OnDuplicate
 from coil.storage.lock import LOCK_FILE, writer_lock
 from coil.storage.manifest import MANIFEST_FILE, SEGMENTS_FOLDER, is_segment_file, read_manifest
 from coil.storage.memory import MOST_THREADS, MemoryPlan, default_budget, plan_memory, resident_bytes
+from coil.storage.numbered import Numbered
 from coil.storage.snapshot import Holder, newer_state
 from coil.storage.writer import IndexWriter, Listener
 from coil.texts.columns import name_columns
@@ -101,6 +103,7 @@ class Index(IndexReader):
         check_number("commit_every", commit_every, 1 << 62)
         placed = GivenDocuments(documents, name_columns(id_column, text_column, title_column))
         listener = Listener(committed, encoded, left_out or warn_of_empty, go_on)
+        self._check_whole()
         with self._writer(self.encoder) as writer:
             before = self._next_ordinal()
             try:
@@ -109,6 +112,22 @@ class Index(IndexReader):
                 if kept := self._next_ordinal() - before:
                     error.reason += f"; the first {how_many(kept, 'document')} were added"
                 raise
+
+    def put(self, numbered: Numbered, left_out: LeftOut | None = None, go_on: GoOn | None = None) -> int:
+        """Add documents to a shard under the ordinals that the whole gives them, or put them in the place of
+        those with the same ids; returns how many. A second try adds only what the first did not."""
+        listener = Listener(None, None, left_out or warn_of_empty, go_on)
+        with self._writer(self.encoder) as writer:
+            return writer.put(numbered, listener)
+
+    def _check_whole(self) -> None:
+        """Refuse documents whose ordinals the whole of which this is a shard would not know."""
+        if (label := self.shard) is not None:
+            raise OutputError(
+                f"{self.folder} is {label} of a sharded index; only the whole knows which shard a document "
+                "belongs to",
+                "send the documents to `coil serve --ray`, which serves the whole",
+            )
 
     def _next_ordinal(self) -> int:
         with self._holder.held() as snapshot:
@@ -124,6 +143,7 @@ class Index(IndexReader):
     ) -> int:
         """Add a whole corpus, or the rest of it after an interrupted build. Returns the number added."""
         placed = GivenDocuments(documents)
+        self._check_whole()
         with self._writer(self.encoder) as writer:
             state = self.build_state()
             return writer.build(
@@ -201,6 +221,7 @@ class Index(IndexReader):
     @contextmanager
     def following(self) -> Iterator[tuple[IndexWriter, Holder]]:
         """A writer for the changes found by a watch, and the holder of the state that it changes."""
+        self._check_whole()
         with self._writer(self.encoder) as writer:
             yield writer, self._holder
 

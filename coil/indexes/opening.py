@@ -10,6 +10,7 @@ from typing import Any
 
 from coil.errors import InputError, OutputError
 from coil.indexes.index import Index, check_choice, check_memory
+from coil.indexes.settings import ShardLabel
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.storage.disk import make_folders
@@ -32,6 +33,7 @@ def create(
     build_with: OnDuplicate | None = None,
     columns: Columns = USUAL,
     context: ContextRule = USUAL_CONTEXT,
+    shard: ShardLabel | None = None,
 ) -> Index:
     """Create a new, empty index. `model` None is the bundled model; `long` "truncate" truncates long
     documents.
@@ -39,6 +41,7 @@ def create(
     `memory`: bytes that the process may use while it changes the index. `build_with` marks the index as an
     unfinished build and determines how duplicates are handled; `columns` are those of its corpus.
     `context` determines which title and headings of a document its chunks are encoded with.
+    `shard` says which part of a sharded index it is.
     """
     folder = check_path(path)
     check_choice("precision", precision, Precision)
@@ -56,6 +59,8 @@ def create(
         "context": context.tokens,
         "front_matter": context.front_matter,
     }
+    if shard is not None:
+        settings["shard"] = shard.to_json()
     build = None
     if build_with is not None:
         build = Consumed(on_duplicate=build_with, columns=columns).to_json()

@@ -8,29 +8,29 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from coil.arrays import is_among
-from coil.errors import DamagedManifest, InputError, MissingSegment, how_many
-from coil.explanations.explainer import explain_hit
+from coil.errors import InputError, MissingSegment, how_many
+from coil.explanations.explainer import Explainer, explain_hit
 from coil.explanations.explanation import Explanation
+from coil.hits.answering import FIRST_PAGE, Answer
 from coil.hits.hit import Hit, Shelf
 from coil.hits.paging import Paging
 from coil.hits.reranker import AT_ONCE, Candidate, check_candidates, rank_candidates
-from coil.hits.searcher import FIRST_PAGE, Answer, Searcher
-from coil.hits.spelling import Suggestion, suggest_words
+from coil.hits.searcher import Searcher
+from coil.hits.spelling import CollectionWords, Suggestion, suggest_words
 from coil.indexes.hits import Hits
 from coil.indexes.model import IndexModel
-from coil.lists.precision import Precision
-from coil.lists.rows import Long
+from coil.indexes.settings import ShardLabel, read_build_state, read_shard
 from coil.storage.conditions import Ordinals, documents_with
 from coil.storage.disk import Folder
 from coil.storage.facts import IndexFacts, gather_facts
 from coil.storage.intake import Consumed
-from coil.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
-from coil.storage.snapshot import Holder, Snapshot, living_documents, newer_state, open_snapshot
+from coil.storage.manifest import read_manifest
+from coil.storage.snapshot import Holder, Snapshot, living_documents, newer_state
 from coil.storage.stored_segment import check_sizes, check_stored
-from coil.texts.asking import Question, plain_question, read_question
+from coil.texts.asking import Condition, Question, plain_question, read_question
 from coil.texts.questions import (
     check_count,
     check_filter,
@@ -42,21 +42,10 @@ from coil.texts.questions import (
 from coil.texts.values import Document
 from coil.tokens.profile import By
 from coil.vectors.encoder import Encoder
+from coil.vectors.token_vectors import TokenVectors
 
 if TYPE_CHECKING:
     from typing import Self
-
-_CHOICES = {"precision": get_args(Precision), "long": get_args(Long)}
-_SETTINGS = {
-    "model": str | None,
-    "fingerprint": str,
-    "config": dict,
-    "precision": str,
-    "long": str,
-    "context": int,
-    "front_matter": bool,
-}
-_LONGEST_CONTEXT = 1 << 16
 
 
 class IndexReader:
@@ -120,10 +109,15 @@ class IndexReader:
         with self._holder.held() as snapshot:
             return snapshot.version
 
+    @property
+    def shard(self) -> ShardLabel | None:
+        """Which part of a sharded index this is, None where it is whole."""
+        return read_shard(self._settings)
+
     def build_state(self) -> Consumed | None:
         """The progress of `coil index`, None if the index was created in another way."""
         with self._holder.held() as snapshot:
-            return _build_state(snapshot.manifest, self.folder)
+            return read_build_state(snapshot.manifest, self.folder)
 
     @property
     def is_unfinished(self) -> bool:
@@ -203,36 +197,18 @@ class IndexReader:
                 raise InputError(f"no document has the field {paging.field!r}", "sort by an existing field")
             searcher = self._searcher(snapshot)
 
-            left = most_text
-
-            def answers(questions: Sequence[Question], allowed: Ordinals | None) -> list[Answer]:
-                nonlocal left
+            def answer(questions: Sequence[Question], left: int | None) -> list[Answer]:
+                kept = allowed
+                if questions and questions[0].conditions:
+                    kept = narrow(snapshot, self.encoder, questions[0].conditions, allowed, deadline)
                 asked = [question.text for question in questions]
-                found = searcher.answer_many(
-                    asked, k, allowed, by, min_score, min_share, deadline, texts, left, paging
+                return searcher.answer_many(
+                    asked, k, kept, by, min_score, min_share, deadline, texts, left, paging
                 )
-                if left is not None and texts:
-                    left = max(0, left - sum(len(hit.text) for answer in found for hit in answer.hits))
-                return found
 
             is_field = partial(snapshot.has_field, deadline=deadline)
             questions = [plain_question(q) if plain else read_question(q, is_field) for q in queries]
-            found = iter(answers([question for question in questions if not question.conditions], allowed))
-            if all(not question.conditions for question in questions):
-                return list(found)
-            return [
-                answers([question], self._allowed(snapshot, question, allowed, deadline))[0]
-                if question.conditions
-                else next(found)
-                for question in questions
-            ]
-
-    def _allowed(
-        self, snapshot: Snapshot, question: Question, allowed: Ordinals | None, deadline: float | None
-    ) -> Ordinals:
-        """The documents that fulfil a question's conditions, of those that a filter allows."""
-        found = documents_with(snapshot, self.encoder, question.conditions, deadline)
-        return found if allowed is None else found[is_among(found, allowed)]
+            return answer_questions(questions, answer, most_text if texts else None)
 
     def rerank(self, query: str, doc_ids: Sequence[str], by: By = "coil") -> Hits:
         """The given documents ordered by their scores for a query; the scores are those of a search."""
@@ -272,6 +248,17 @@ class IndexReader:
             asked = self.read_query(query, plain).text
             return replace(explain_hit(self._searcher(snapshot), asked, doc_id, by=by), query=query)
 
+    def explainer(
+        self, query: str, by: By = "coil", vectors: TokenVectors | None = None, deadline: float | None = None
+    ) -> Explainer:
+        """What explains any number of documents for one query; of a pinned index. The deadline is that of
+        other kinds of indexes: here, `go_on` of the explainer ends it."""
+        return Explainer(self.searcher, query, by, vectors)
+
+    def tell_state(self) -> dict[str, Any]:
+        """What an answer says about the state that it is of: nothing, where there is one index."""
+        return {}
+
     def read_query(self, query: str, plain: bool = False, deadline: float | None = None) -> Question:
         """A parsed query: the text that documents are scored by, and the conditions that they must meet.
 
@@ -290,7 +277,8 @@ class IndexReader:
         `go_on` is called between words; an exception from it ends the call.
         """
         with self._holder.held() as snapshot:
-            return suggest_words(self.encoder, snapshot, self.read_query(query, plain).text, go_on)
+            words = CollectionWords(self.encoder, snapshot)
+            return suggest_words(self.encoder, words, self.read_query(query, plain).text, go_on)
 
     def has(self, doc_id: str) -> bool:
         """Whether a document has this id; also as `doc_id in index`."""
@@ -349,6 +337,16 @@ class IndexReader:
         with self._holder.held() as snapshot:
             return self._searcher(snapshot)
 
+    @contextmanager
+    def held(self) -> Iterator[Snapshot]:
+        """The state that is current now, for as long as one reads it."""
+        with self._holder.held() as snapshot:
+            yield snapshot
+
+    def searcher_of(self, snapshot: Snapshot) -> Searcher:
+        """What answers the queries of a state that is held."""
+        return self._searcher(snapshot)
+
     def _searcher(self, snapshot: Snapshot) -> Searcher:
         encoder = self.encoder
 
@@ -399,52 +397,44 @@ class IndexReader:
             return gather_facts(snapshot, still.is_unfinished, longest, check_timeout(timeout))
 
 
+def narrow(
+    snapshot: Snapshot,
+    encoder: Encoder,
+    conditions: Sequence[Condition],
+    allowed: Ordinals | None,
+    deadline: float | None,
+) -> Ordinals:
+    """The documents that fulfil the conditions of a question, of those that a filter allows."""
+    found = documents_with(snapshot, encoder, conditions, deadline)
+    return found if allowed is None else found[is_among(found, allowed)]
+
+
+def answer_questions(
+    questions: Sequence[Question],
+    answer: Callable[[Sequence[Question], int | None], list[Answer]],
+    most_text: int | None,
+) -> list[Answer]:
+    """Questions without conditions are answered together, each other one alone; answers come in order.
+
+    `answer` hears how many characters of texts there may still be.
+    """
+
+    def answered(some: Sequence[Question]) -> list[Answer]:
+        nonlocal most_text
+        found = answer(some, most_text)
+        if most_text is not None:
+            most_text = max(0, most_text - sum(len(hit.text) for one in found for hit in one.hits))
+        return found
+
+    together = iter(answered([question for question in questions if not question.conditions]))
+    return [answered([question])[0] if question.conditions else next(together) for question in questions]
+
+
 def check_paging(offset: object = 0, sort: object = None, fold_duplicates: object = False) -> Paging:
     """Validate the arguments for paging."""
     if sort is not None and not isinstance(sort, str):
         raise InputError("the field to sort by is not a string", 'write it as sort="year" or sort="-year"')
     return Paging(check_count("offset", offset, "write it as offset=10"), sort, bool(fold_duplicates))
-
-
-def open_holder(folder: Path) -> Holder:
-    """The current state of the index at a path."""
-    snapshot = open_snapshot(folder)
-    try:
-        _check_settings(snapshot.manifest, folder)
-        _build_state(snapshot.manifest, folder)
-    except BaseException:
-        snapshot.release()
-        raise
-    return Holder(snapshot)
-
-
-def _check_settings(manifest: Manifest, folder: Path) -> None:
-    settings = {"context": 0, "front_matter": False, **manifest.settings}  # what older indexes have
-    for name, kind in _SETTINGS.items():
-        usable = name in settings and isinstance(settings[name], kind)
-        if usable and name in _CHOICES:
-            usable = settings[name] in _CHOICES[name]
-        if usable and name == "config":
-            usable = all(type(settings[name].get(width)) is int for width in ("n_t", "n_c"))
-        if usable and name == "context":
-            usable = type(settings[name]) is int and 0 <= settings[name] <= _LONGEST_CONTEXT
-        if not usable:
-            raise DamagedManifest(
-                f"{folder / MANIFEST_FILE} has no usable setting {name!r}",
-                "restore the index from a backup, or rebuild it",
-            )
-
-
-def _build_state(manifest: Manifest, folder: Path) -> Consumed | None:
-    if manifest.build is None:
-        return None
-    try:
-        return Consumed.from_json(dict(manifest.build))
-    except (KeyError, ValueError, TypeError) as error:
-        raise DamagedManifest(
-            f"{folder / MANIFEST_FILE} has no usable build state",
-            "restore the index from a backup, or rebuild it",
-        ) from error
 
 
 def _ordinals_of(snapshot: Snapshot, doc_ids: Sequence[str]) -> list[int]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from coil.forks import cached
 from coil.lists.segment import LiveSegment
@@ -64,6 +65,34 @@ class Statistics:
     def rarity(self, key: str) -> float:
         """ln(1 + (N − df + ½) / (df + ½)): how much a match of this key says."""
         return rarity(self.n_rows, self.rows_with(key))
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The same statistics as plain numbers: of some keys, in one collection or several taken together."""
+
+    n_rows: int
+    n_mentions: int
+    rows: Mapping[str, int]  # that have each of these keys
+
+    @property
+    def mean_length(self) -> float:
+        """Mentions of a row on average; 1 where there are none."""
+        return self.n_mentions / self.n_rows if self.n_mentions else 1.0
+
+    def rows_with(self, key: str) -> int:
+        """How many rows have this key, which was asked for."""
+        return self.rows[key]
+
+    def rarity(self, key: str) -> float:
+        """How much a match of this key says."""
+        return rarity(self.n_rows, self.rows[key])
+
+    @classmethod
+    def of(cls, statistics: Statistics, keys: Sequence[str]) -> Totals:
+        """What one collection adds."""
+        rows = {key: statistics.rows_with(key) for key in keys}
+        return cls(statistics.n_rows, statistics.n_mentions, rows)
 
 
 class Tally:

@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any
 
 from coil.errors import SearchTimeout
-from coil.explanations.explainer import Explainer
 from coil.explanations.explanation import Explanation
 from coil.explanations.snippet import Span, piece_text
+from coil.hits.answering import Answer, SearchStats
 from coil.hits.hit import Hit
 from coil.hits.paging import SORTED
-from coil.hits.searcher import Answer, SearchStats
-from coil.indexes.reader import IndexReader, check_paging
+from coil.indexes.reader import check_paging
+from coil.service.readable import Readable
 from coil.tokens.profile import By
 from coil.vectors.token_vectors import TokenVectors
 
@@ -65,7 +65,7 @@ class Answered:
 
 
 def answer_queries(
-    index: IndexReader, queries: Sequence[str], asked: Asked, seconds: float, most_text: int | None = None
+    index: Readable, queries: Sequence[str], asked: Asked, seconds: float, most_text: int | None = None
 ) -> list[Answered]:
     """Answer queries from one state of the index; `index` is pinned."""
     deadline = time.monotonic() + seconds
@@ -95,22 +95,23 @@ def answer_queries(
 
 
 def explain_one(
-    index: IndexReader, query: str, doc_id: str, versus: str | None, how: Explained, seconds: float
+    index: Readable, query: str, doc_id: str, versus: str | None, how: Explained, seconds: float
 ) -> dict[str, Any]:
     """Why a document scores what it scores, beside another one if that is named."""
     deadline = time.monotonic() + seconds
     go_on = partial(_check_time, deadline)
     go_on()
-    explainer = Explainer(index.searcher, index.read_query(query, how.plain, deadline).text, how.by)
+    text = index.read_query(query, how.plain, deadline).text
+    explainer = index.explainer(text, how.by, deadline=deadline)
+    wanted = [doc_id] if versus is None else [doc_id, versus]
+    found = [
+        {**explanation.to_json(), "query": query, **index.tell_state()}
+        for explanation in explainer.explain_many(wanted, go_on=go_on)
+    ]
+    return found[0] if versus is None else {"first": found[0], "second": found[1]}
 
-    def explain(wanted: str) -> dict[str, Any]:
-        go_on()
-        return {**explainer.explain(wanted, go_on=go_on).to_json(), "query": query}
 
-    return explain(doc_id) if versus is None else {"first": explain(doc_id), "second": explain(versus)}
-
-
-def describe(index: IndexReader, name: str, writable: bool, seconds: float) -> dict[str, Any]:
+def describe(index: Readable, name: str, writable: bool, seconds: float) -> dict[str, Any]:
     """Sizes and settings, without anything that tells where the index is."""
     facts = asdict(index.inspect(timeout=seconds))
     del facts["folder"]
@@ -121,14 +122,14 @@ def describe(index: IndexReader, name: str, writable: bool, seconds: float) -> d
     return {"name": name, "writable": writable, **facts}
 
 
-def suggest_one(index: IndexReader, query: str, plain: bool, seconds: float) -> list[dict[str, Any]]:
+def suggest_one(index: Readable, query: str, plain: bool, seconds: float) -> list[dict[str, Any]]:
     """Similar words for those that no document has."""
     deadline = time.monotonic() + seconds
     return [asdict(found) for found in index.suggest(query, plain, partial(_check_time, deadline))]
 
 
 def _search_json(
-    index: IndexReader, query: str, answer: Answer, asked: Asked, deadline: float
+    index: Readable, query: str, answer: Answer, asked: Asked, deadline: float
 ) -> dict[str, Any]:
     value: dict[str, Any] = {"query": query, "by": asked.by, "hits": [_hit_json(hit) for hit in answer.hits]}
     if asked.fold_duplicates:
@@ -139,6 +140,7 @@ def _search_json(
         stats["total_ms"] = stats["encode_ms"] + stats["score_ms"] + stats["fetch_ms"]
         value["stats"] = stats
     value["own_score"] = answer.own_score
+    value.update(index.tell_state())
     if asked.suggest:
         value["suggestions"] = suggest_one(index, query, asked.plain, deadline - time.monotonic())
     return value
@@ -158,7 +160,7 @@ def _hit_json(hit: Hit) -> dict[str, Any]:
 
 
 def _explained_json(
-    index: IndexReader, query: str, answer: Answer, asked: Asked, deadline: float
+    index: Readable, query: str, answer: Answer, asked: Asked, deadline: float
 ) -> dict[str, Any]:
     """The answer with what every hit's score is made of.
 
@@ -167,11 +169,11 @@ def _explained_json(
     go_on = partial(_check_time, deadline)
     go_on()
     text = index.read_query(query, asked.plain, deadline).text
-    explainer = Explainer(index.searcher, text, asked.by, answer.query_vectors)
+    explainer = index.explainer(text, asked.by, answer.query_vectors, deadline)
     value = _search_json(index, query, answer, asked, deadline)
-    for hit, shown in zip(answer.hits, value["hits"], strict=True):
-        go_on()
-        shown.update(_parts_json(explainer.explain(hit.doc_id, sentence_parts=False, go_on=go_on)))
+    explained = explainer.explain_many([hit.doc_id for hit in answer.hits], False, go_on)
+    for explanation, shown in zip(explained, value["hits"], strict=True):
+        shown.update(_parts_json(explanation))
     compared = index.encoder.config.profile.answering(asked.by).uses_lists
     value["query_tokens"] = _query_tokens(query, explainer.vectors, compared)
     return value

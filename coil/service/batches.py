@@ -11,10 +11,9 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from starlette.requests import ClientDisconnect
 
 from coil.errors import DamagedSegment, SearchTimeout
-from coil.indexes.reader import IndexReader
 from coil.service.answers import Asked
 from coil.service.problems import busy
-from coil.service.served import ServedIndex
+from coil.service.readable import Readable, Served
 
 _QUERIES = 8  # of a slice: enough for the language model to read together, soon done
 _HITS = 320  # of a slice: what is held as Python values at once
@@ -32,16 +31,16 @@ class PinnedIndex:
     when its client goes away or its time is over still reads.
     """
 
-    def __init__(self, served: ServedIndex) -> None:
+    def __init__(self, served: Served) -> None:
         self._served = served
         self._pin = ExitStack()
-        self._index: IndexReader | None = None
+        self._index: Readable | None = None
         self._turn = threading.Lock()
         self._used = self._closed = False
         self._damage: DamagedSegment | None = None  # what a job came upon, for whoever serves the index
 
     @contextmanager
-    def use(self) -> Iterator[IndexReader]:
+    def use(self) -> Iterator[Readable]:
         """The index, for one job."""
         with self._turn:
             if self._closed:

@@ -15,9 +15,11 @@ from coil.errors import (
     IndexLocked,
     IndexProblem,
     InputError,
+    MissingShard,
     ModelError,
     OutputError,
     SearchTimeout,
+    StateGone,
 )
 from coil.texts.opening import count_separators, shorten
 from coil.texts.records import MOST_DIGITS
@@ -186,6 +188,9 @@ def problem_of(error: CoilError) -> Problem:
         return Problem(507, "cannot_write", detail, "free some disk space there, then send the request again")
     if isinstance(error, OutputError):
         return Problem(507, "cannot_write", "the index cannot be written", "see the server's log")
+    if isinstance(error, MissingShard | StateGone):  # these come and go while a cluster heals itself
+        detail = "a part of the index cannot be reached at the moment"
+        return Problem(503, "shard_missing", detail, "try again later", {"Retry-After": "1"})
     kind = (
         "index" if isinstance(error, IndexProblem) else "model" if isinstance(error, ModelError) else "coil"
     )

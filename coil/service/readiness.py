@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from coil.errors import CoilError, reason_of
 from coil.service.problems import PUT_BACK, RESTORE, Problem
-from coil.service.served import ServedIndex
+from coil.service.readable import Served
 from coil.service.workers import SECONDS_TO_END
 
 _log = logging.getLogger("coil.service")
@@ -18,7 +18,7 @@ class Readiness:
     """Asks each index a first query, in a thread of its own, so that the first client does not wait for files
     to load."""
 
-    def __init__(self, indexes: Iterable[ServedIndex], is_stopping: Callable[[], bool]) -> None:
+    def __init__(self, indexes: Iterable[Served], is_stopping: Callable[[], bool]) -> None:
         self._indexes, self._is_stopping = list(indexes), is_stopping
         # indexes that have not answered a query, and why that failed
         self._cold = {served.name: "" for served in self._indexes}
@@ -57,7 +57,7 @@ class Readiness:
             if not self._is_stopping():
                 self._first_query(served)
 
-    def _first_query(self, served: ServedIndex) -> bool:
+    def _first_query(self, served: Served) -> bool:
         """Whether an index can answer; it is asked until it has done so once."""
         if served.name in self._cold:
             try:

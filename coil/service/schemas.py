@@ -250,6 +250,14 @@ class SuggestionOut(BaseModel):
     suggestion: str
 
 
+class MissingOut(BaseModel):
+    """A shard that does not answer."""
+
+    shard: int
+    of: int = Field(description="how many shards the index has")
+    documents: int = Field(description="how many documents it had when the index was built")
+
+
 class SearchOut(BaseModel):
     """The answer to one query."""
 
@@ -262,6 +270,11 @@ class SearchOut(BaseModel):
     )
     query_tokens: list[QueryTokenOut] | None = Field(None, description="only with `matches`")
     suggestions: list[SuggestionOut] | None = Field(None, description="only with `suggest`")
+    versions: list[int | None] | None = Field(
+        None, description="of an index of several shards: the version of each, null of one that is missing"
+    )
+    partial: bool | None = Field(None, description="of an index of several shards: whether any is missing")
+    missing: list[MissingOut] | None = Field(None, description="of an index of several shards: which are")
 
 
 class SuggestOut(BaseModel):

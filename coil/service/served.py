@@ -29,6 +29,9 @@ from coil.indexes.index import Index
 from coil.indexes.opening import open_index
 from coil.indexes.reader import IndexReader
 from coil.service.problems import busy, unwritable
+from coil.service.readable import Changeable, Served
+from coil.service.served_shards import ServedShards
+from coil.shards.opening import is_whole, open_sharded, whole_folder
 from coil.storage.manifest import SEGMENTS_FOLDER
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
@@ -86,11 +89,11 @@ class ServedIndex:
             with self._counting:
                 self._writes -= 1
 
-    def write(self, change: Callable[[Index], Any]) -> Future[Any]:
+    def write(self, change: Callable[[Changeable], Any]) -> Future[Any]:
         """Queue a change behind those that wait; it is searchable when the future is done."""
         return self._writer.submit(self._change, change)
 
-    def _change(self, change: Callable[[Index], Any]) -> Any:
+    def _change(self, change: Callable[[Changeable], Any]) -> Any:
         self.look()
         index = self.index
         if self.damage:  # an id that cannot be found in a damaged file would be added a second time
@@ -212,22 +215,27 @@ def open_all(
     writes_waiting: int,
     encoder: Encoder | None = None,
     models: Sequence[str] = (),
-) -> dict[str, ServedIndex]:
+) -> dict[str, Served]:
     """Open indexes, each under the name of its folder; those of one model share it.
 
     `models` are where models are now that have moved; each must be the model of one of the indexes.
     """
-    served: dict[str, ServedIndex] = {}
+    served: dict[str, Served] = {}
     encoders: dict[str | None, Encoder] = {}
     moved = {(given := OnnxEncoder(model)).fingerprint: (model, given) for model in models}
     unused = set(moved)
+    opened: dict[str, Path] = {}
     for folder in folders:
         name = name_of(folder)
         if name in served:
             raise InputError(
-                f"{served[name].index.folder} and {folder} would both have the name {name!r}",
+                f"{opened[name]} and {folder} would both have the name {name!r}",
                 "rename one of the folders",
             )
+        opened[name] = folder
+        if is_whole(folder):
+            served[name] = ServedShards(name, open_sharded(folder, encoder), writes_waiting)
+            continue
         index = open_index(folder, encoder)
         made_with = index.settings()["fingerprint"]
         if made_with in moved:
@@ -246,6 +254,6 @@ def open_all(
 
 
 def name_of(folder: Path) -> str:
-    """The name under which an index is served: its folder's, without .coil, fit for an address."""
-    stem = folder.resolve().name.removesuffix(".coil")
+    """The name under which an index is served: its folder's, without .coil or .shards, fit for an address."""
+    stem = whole_folder(folder).resolve().name.removesuffix(".coil").removesuffix(".shards")
     return _NAME.sub("-", stem).strip("-.") or "index"

@@ -17,8 +17,6 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect
 
 from coil.errors import AnswerTooLarge, SearchTimeout
-from coil.indexes.index import Index
-from coil.indexes.reader import IndexReader
 from coil.service import uploads
 from coil.service.answers import (
     Answered,
@@ -33,9 +31,9 @@ from coil.service.batches import BatchTurns, PinnedIndex, slice_size
 from coil.service.limits import ServiceOptions
 from coil.service.meters import Meters
 from coil.service.problems import Problem, unknown_document, unknown_index
+from coil.service.readable import Changeable, Readable, Served
 from coil.service.readiness import Readiness, unready
 from coil.service.replies import Reply, UnsentBytes, large_answer
-from coil.service.served import ServedIndex
 from coil.service.workers import MOST_TOGETHER, Job, Workers
 from coil.texts.asking import may_have_operators
 from coil.texts.opening import shorten
@@ -73,7 +71,7 @@ class _Asking:
 class Service:
     """The indexes, the threads that search them, and the metrics."""
 
-    def __init__(self, served: Mapping[str, ServedIndex], options: ServiceOptions) -> None:
+    def __init__(self, served: Mapping[str, Served], options: ServiceOptions) -> None:
         self.served, self.options = served, options
         self.meters = Meters(
             lambda: self._workers.waiting,
@@ -299,7 +297,7 @@ class Service:
         with served.place_to_write():
             received = await uploads.receive(body)
 
-            def change(index: Index) -> bytes:
+            def change(index: Changeable) -> bytes:
                 empty: list[str] = []
                 with received:
                     self._go_on()
@@ -321,7 +319,7 @@ class Service:
         """Delete documents; the answer lists the ids that do not exist."""
         served = self._index(name)
 
-        def change(index: Index) -> bytes:
+        def change(index: Changeable) -> bytes:
             missing: list[str] = []
             deleted = index.delete([clean(doc_id) for doc_id in doc_ids], missing.extend)
             self.meters.count_written(name, "delete", deleted)
@@ -334,7 +332,7 @@ class Service:
         """Delete one document, which must exist."""
         served = self._index(name)
 
-        def change(index: Index) -> bytes:
+        def change(index: Changeable) -> bytes:
             if not index.delete([clean(doc_id)]):
                 raise unknown_document(doc_id)
             self.meters.count_written(name, "delete", 1)
@@ -350,7 +348,7 @@ class Service:
         if time.monotonic() > self._give_up_at:
             raise _GivenUp
 
-    def _index(self, name: str) -> ServedIndex:
+    def _index(self, name: str) -> Served:
         if name not in self.served:
             raise unknown_index(name)
         return self.served[name]
@@ -380,8 +378,8 @@ class Service:
 
     def _answer(
         self,
-        served: ServedIndex,
-        index: IndexReader,
+        served: Served,
+        index: Readable,
         queries: Sequence[str],
         asked: Asked,
         seconds: float,

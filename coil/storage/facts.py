@@ -66,9 +66,7 @@ def _count(snapshot: Snapshot, unfinished: bool, longest: int, deadline: float |
 
     def counted() -> Iterator[tuple[str, int]]:
         nonlocal lists_of, mentions
-        for key, length in _list_lengths(segments):
-            if lists_of % _AT_ONCE == 0:
-                _check_time(deadline)
+        for key, length in list_lengths(segments, deadline):
             lists_of, mentions = lists_of + 1, mentions + length
             yield key, length
 
@@ -115,12 +113,14 @@ def _late() -> SearchTimeout:
     return SearchTimeout(reason, "allow more time, or ask when there is less to do")
 
 
-def _list_lengths(segments: Sequence[LiveSegment]) -> Iterator[tuple[str, int]]:
+def list_lengths(segments: Sequence[LiveSegment], deadline: float | None = None) -> Iterator[tuple[str, int]]:
     """Every list with its living mentions, key by key: all keys at once may be more than memory holds."""
     of_segments = [
         zip(live.segment.dictionary, memoryview(count_living(live).data), strict=True) for live in segments
     ]
-    for key, same in groupby(merge(*of_segments), key=itemgetter(0)):
+    for number, (key, same) in enumerate(groupby(merge(*of_segments), key=itemgetter(0))):
+        if number % _AT_ONCE == 0:
+            _check_time(deadline)
         length = sum(length for _, length in same)
         if length:
             yield key, length

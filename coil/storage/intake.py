@@ -128,6 +128,7 @@ class Arrival:
     """A document that goes into the index."""
 
     number: int  # among all that were read, from 1
+    mark: int  # where it stands, as a number
     empty: int  # of these are empty
     document: Document
     spans: list[Span]  # characters of each row; none: the document is empty and will be left out
@@ -296,7 +297,14 @@ class Intake:
                 self._refused(document, error)
                 continue
             yield Arrival(
-                self.number, self.n_empty, document, spans, self.digest, read.position, 3 * len(fields)
+                self.number,
+                read.mark,
+                self.n_empty,
+                document,
+                spans,
+                self.digest,
+                read.position,
+                3 * len(fields),
             )
 
     def _check_size(self, document: Document, fields: str) -> None:

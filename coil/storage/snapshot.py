@@ -285,8 +285,7 @@ class Snapshot:
         """Documents in blocks that are read at once: of few bytes, or a single document."""
         block: list[int] = []
         size = 0
-        for ordinal, place in zip(ordinals, self._places(ordinals), strict=True):
-            more = self._stored[place].documents.size_of(ordinal)
+        for ordinal, more in zip(ordinals, self.sizes_of(ordinals), strict=True):
             if block and (len(block) == _BLOCK or size + more > _BLOCK_BYTES):
                 yield block
                 block, size = [], 0
@@ -294,6 +293,11 @@ class Snapshot:
             size += more
         if block:
             yield block
+
+    def sizes_of(self, ordinals: Sequence[int]) -> Iterator[int]:
+        """The bytes of the texts and fields of documents that are there."""
+        for ordinal, place in zip(ordinals, self._places(ordinals), strict=True):
+            yield self._stored[place].documents.size_of(ordinal)
 
     def count_truncated(self, deadline: float | None = None) -> int:
         """How many documents were truncated because they are too long."""

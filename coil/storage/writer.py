@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from coil.arrays import is_among
-from coil.errors import InputError, reason_of
+from coil.errors import InputError, OrdinalsTaken, reason_of
 from coil.lists.building import SegmentBuilder, merge_segments
 from coil.lists.precision import Precision
 from coil.lists.rows import Long, Rows, Span, encode_spans, row_spans
@@ -29,6 +29,7 @@ from coil.storage.intake import Arrival, Consumed, Intake, OnDuplicate, PlacedDo
 from coil.storage.manifest import SegmentEntry
 from coil.storage.memory import MemoryPlan, show_size
 from coil.storage.merging import compact_segments, merge_small_segments, merge_tail
+from coil.storage.numbered import Numbered, NumberedDocuments
 from coil.storage.overlap import Background, read_ahead
 from coil.storage.publishing import Publisher
 from coil.storage.snapshot import Holder, Snapshot, living_documents
@@ -69,6 +70,7 @@ class _Pending:
     replaced: list[int] = field(default_factory=list)  # ordinals of this segment that a later one replaces
     emptied: list[str] = field(default_factory=list)  # ids whose document is to go: it has no text any more
     consumed: Consumed | None = None  # how far in the corpus these documents reach
+    next_ordinal: int | None = None  # after these documents, where their ordinals were given
     other_bytes: int = 0
 
     @property
@@ -130,6 +132,25 @@ class IndexWriter:
         """
         before = Consumed(starts=((1, self._next_ordinal()),), on_duplicate=on_duplicate)
         return self._take_in(documents, before, listener, commit_every, reads_ahead)
+
+    def put(self, numbered: Numbered, listener: Listener) -> int:
+        """Add documents under ordinals that are given, in place of those with the same ids; returns how many.
+
+        What an earlier try has committed is not added again. An ordinal that another document may have is
+        OrdinalsTaken.
+        """
+        with self._holder.held() as current:
+            first = current.manifest.next_ordinal
+            for ordinal, document in numbered:
+                if ordinal < first and not document.is_empty and current.find(ordinal) != document:
+                    raise OrdinalsTaken(
+                        f"the ordinal {ordinal} was given, but the next one of {current.path} is {first}",
+                        "send the documents again",
+                    )
+        rest = [pair for pair in numbered if pair[0] >= first]
+        before = Consumed(on_duplicate="update")
+        added = self._take_in(NumberedDocuments(rest), before, listener, MOST_ROWS, False, numbered=True)
+        return added + sum(not document.is_empty for ordinal, document in numbered if ordinal < first)
 
     def follow(
         self, documents: PlacedDocuments, source: str, listener: Listener, commit_every: int = MOST_ROWS
@@ -211,8 +232,9 @@ class IndexWriter:
         reads_ahead: bool,
         is_build: bool = False,
         source: str | None = None,
+        numbered: bool = False,
     ) -> int:
-        """`source`: the watched one that the documents come from."""
+        """`source`: the watched one that the documents come from. `numbered`: their marks are ordinals."""
         added = 0
         commit = partial(self._commit, is_build=is_build, source=source)
         often = is_build or source is not None
@@ -245,6 +267,8 @@ class IndexWriter:
                                 background.start(partial(commit, pending))
                                 pending = self._fresh()
                             begun = time.monotonic()
+                        if numbered:
+                            ordinal, pending.next_ordinal = arrival.mark, arrival.mark + 1
                         self._put(pending, arrival, rows, ordinal, before)
                         ordinal += bool(rows)
                         settled = True
@@ -348,7 +372,9 @@ class IndexWriter:
         others: dict[str, Any] = {}
         if is_build and pending.consumed is not None:
             others["build"] = pending.consumed.to_json()
-        if pending.documents:
+        if pending.next_ordinal is not None:
+            others["next_ordinal"] = pending.next_ordinal
+        elif pending.documents:
             others["next_ordinal"] = pending.documents[-1][0] + 1
         replaced = set(pending.replaced)
         living = [row for row in pending.documents if row[0] not in replaced]

@@ -11,11 +11,11 @@ what it has methods for:
 - a `Trainable` learns its model from pairs: `fit` writes a model folder, which the `model` of the next
   instance then names.
 
-What is expensive is kept under a digest of what it depends on: of an index, the class, the model and all
-options, unless the class has a method `index_inputs` that names fewer; of a trained model, likewise, with
-`training_inputs`. Systems that agree on them share it. A class with `continues_index = True` finds in its
-folder what an interrupted `index` left there, and one with `needs_model = True` has no model unless one is
-trained or named.
+Indexes and trained models are cached, keyed by a digest of their inputs. The inputs of an index are the kind
+of system, the model and all options, unless the class has a method `index_inputs` that returns fewer;
+likewise `training_inputs` for a trained model. Systems with equal inputs share the result. A class with
+`continues_index = True` resumes an interrupted `index` from what is in its folder. A class with
+`needs_model = True` cannot run without a trained or named model.
 
 Order, everywhere: score descending, and between equal scores the order of the documents in the collection.
 Scores are finite numbers, and a document occurs at most once in an answer.
@@ -32,11 +32,11 @@ from coil.texts.values import Document, Query
 from coil.training.options import TrainingOptions
 
 Say = Callable[[str], object]
-"""Hears one line about what is going on."""
+"""Reports one line about the progress."""
 
 
 def silent(text: str) -> None:
-    """Say nothing."""
+    """Report nothing."""
 
 
 def option(default: Any, help_text: str) -> Any:
@@ -82,9 +82,9 @@ class Retriever(Protocol):
     def index(self, documents: Iterable[Document], folder: Path) -> None:
         """Write all that searching needs into the folder, which exists and is empty.
 
-        The bytes in the folder are the size of the index; what belongs to the model is not in it. A class
-        that also stores texts, which ranking does not read, says with `text_bytes(folder)` how many bytes
-        those take; they do not count.
+        The size of the folder is reported as the size of the index; the model is not part of it. A class that
+        also stores texts, which ranking does not read, returns their size from `text_bytes(folder)`; it is
+        subtracted.
         """
 
     def search(self, queries: Sequence[Query], k: int, folder: Path) -> Iterator[Answered]:
@@ -148,6 +148,6 @@ class Trainable(Protocol):
     def fit(self, data: TrainingData, folder: Path, say: Say = silent) -> None:
         """Write a trained model into the folder; an instance with `model` set to it can then search.
 
-        The folder may hold what an interrupted call left; `fit` continues there or begins anew. On Ctrl-C it
-        raises KeyboardInterrupt. Whoever calls records the seconds.
+        The folder may contain the state of an interrupted call, which `fit` resumes or discards. On Ctrl-C it
+        raises KeyboardInterrupt. The caller records the time.
         """

@@ -1,0 +1,162 @@
+"""What the service asks of an index, whether it is one on this disk or one of many shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from coil.explanations.explanation import Explanation
+from coil.hits.answering import FIRST_PAGE, Answer
+from coil.hits.paging import Paging
+from coil.hits.spelling import Suggestion
+from coil.indexes.index import LeftOut
+from coil.storage.facts import IndexFacts
+from coil.texts.asking import Question
+from coil.texts.given import Texts
+from coil.texts.values import Document
+from coil.tokens.profile import By
+from coil.tokens.tokenizer import GoOn
+from coil.vectors.encoder import Encoder
+from coil.vectors.token_vectors import TokenVectors
+
+
+class Explains(Protocol):
+    """A query, encoded once, that explains documents."""
+
+    @property
+    def vectors(self) -> TokenVectors:
+        """The encoded query."""
+        ...
+
+    def explain_many(
+        self, doc_ids: Sequence[str], sentence_parts: bool = True, go_on: GoOn | None = None
+    ) -> Iterable[Explanation]:
+        """Why documents score what they score, in this order."""
+        ...
+
+
+class Readable(Protocol):
+    """One state of an index; see `IndexReader`."""
+
+    @property
+    def encoder(self) -> Encoder:
+        """The model that the index was made with."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """A number that grows with every change."""
+        ...
+
+    def tell_state(self) -> dict[str, Any]:
+        """What an answer says about the state that it is of."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def search(self, query: str, k: int = 10) -> Sequence[object]:
+        """The k best documents for a query."""
+        ...
+
+    def answer_many(
+        self,
+        queries: Iterable[str],
+        k: int = 10,
+        filter: str | None = None,
+        by: By = "coil",
+        min_score: float | None = None,
+        min_share: float | None = None,
+        timeout: float | None = None,
+        texts: bool = False,
+        most_text: int | None = None,
+        paging: Paging = FIRST_PAGE,
+        plain: bool = False,
+    ) -> list[Answer]:
+        """The k best documents for each of many queries, and what they cost."""
+        ...
+
+    def read_query(self, query: str, plain: bool = False, deadline: float | None = None) -> Question:
+        """A query with its operators."""
+        ...
+
+    def suggest(
+        self, query: str, plain: bool = False, go_on: Callable[[], object] | None = None
+    ) -> list[Suggestion]:
+        """Similar words for those that no document has."""
+        ...
+
+    def explainer(
+        self, query: str, by: By = "coil", vectors: TokenVectors | None = None, deadline: float | None = None
+    ) -> Explains:
+        """What explains any number of documents for one query, until the deadline."""
+        ...
+
+    def has(self, doc_id: str) -> bool:
+        """Whether a document has this id."""
+        ...
+
+    def document(self, doc_id: str) -> Document:
+        """A document by its id."""
+        ...
+
+    def size_of(self, doc_id: str) -> int | None:
+        """The bytes of a document's text and fields, None where no document has this id."""
+        ...
+
+    def inspect(self, *, timeout: float | None) -> IndexFacts:
+        """Sizes and settings, counted within this time."""
+        ...
+
+
+class Changeable(Protocol):
+    """An index that is changed; see `Index`."""
+
+    @property
+    def version(self) -> int:
+        """A number that grows with every change."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def update(self, documents: Texts, left_out: LeftOut | None = None, go_on: GoOn | None = None) -> int:
+        """Add documents, or put them in the place of those with the same ids."""
+        ...
+
+    def delete(self, doc_ids: Iterable[str], missing: Callable[[list[str]], object] | None = None) -> int:
+        """Take documents out; returns how many of the ids were there."""
+        ...
+
+
+class Served(Protocol):
+    """An index by its name, read by many while one writes; see `ServedIndex`."""
+
+    name: str
+    trouble: str
+    damage: str
+
+    def reading(self) -> AbstractContextManager[Readable]:
+        """The index at this moment, for as long as it is needed."""
+        ...
+
+    def place_to_write(self) -> AbstractContextManager[None]:
+        """One of the few places for changes."""
+        ...
+
+    def write(self, change: Callable[[Changeable], Any]) -> Future[Any]:
+        """Queue a change behind those that wait."""
+        ...
+
+    @property
+    def writes_waiting(self) -> int:
+        """How many changes are waiting or running."""
+        ...
+
+    def check(self) -> None:
+        """Look whether the index is whole: what is wrong is in `trouble` and `damage`."""
+        ...
+
+    def close(self) -> None:
+        """Finish what is being written, and let go of the index."""
+        ...

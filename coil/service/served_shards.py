@@ -1,0 +1,77 @@
+"""ServedShards: a sharded index that many read while one writes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from coil.errors import CoilError, DamagedSegment, reason_of
+from coil.service.problems import busy
+from coil.service.readable import Changeable
+from coil.shards.index import ShardedIndex
+from coil.shards.reader import ShardedReader
+
+_log = logging.getLogger("coil.service")
+
+
+class ServedShards:
+    """One sharded index by its name. Its shards look after their files themselves."""
+
+    def __init__(self, name: str, index: ShardedIndex, writes_waiting: int) -> None:
+        self.name, self.index = name, index
+        self.trouble = self.damage = ""
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"write-{name}")
+        self._writes_waiting, self._writes = writes_waiting, 0
+        self._counting = threading.Lock()
+
+    @contextmanager
+    def reading(self) -> Iterator[ShardedReader]:
+        """The newest state of every shard."""
+        with self.index.pinned() as pinned:
+            yield pinned
+
+    @contextmanager
+    def place_to_write(self) -> Iterator[None]:
+        """One of the few places for changes, taken before a client sends what it wants to change."""
+        with self._counting:
+            if self._writes >= self._writes_waiting:
+                raise busy(f"{self._writes} changes of this index are waiting already", seconds=5)
+            self._writes += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._writes -= 1
+
+    def write(self, change: Callable[[Changeable], Any]) -> Future[Any]:
+        """Queue a change behind those that wait; it is searchable when the future is done."""
+        return self._writer.submit(change, self.index)
+
+    @property
+    def writes_waiting(self) -> int:
+        """How many changes are waiting or running."""
+        return self._writes
+
+    def check(self) -> None:
+        """Whether the shards answer: what is wrong is in `trouble` and `damage`."""
+        self.trouble = self.damage = ""
+        try:
+            len(self.index)
+        except DamagedSegment as error:
+            self._note("damaged", error)
+            self.damage = "is damaged"
+        except CoilError as error:
+            self._note("cannot be reached", error)
+            self.trouble = "has shards that cannot be reached"
+
+    def _note(self, what: str, error: CoilError) -> None:
+        _log.error(what, extra={"index": self.name, "reason": reason_of(error)})
+
+    def close(self) -> None:
+        """Finish what is being written, and let go of the shards."""
+        self._writer.shutdown(wait=True)
+        self.index.close()

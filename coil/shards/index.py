@@ -1,0 +1,174 @@
+"""ShardedIndex: shards that are searched, explained and changed as one index."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from coil.errors import how_many
+from coil.explanations.explanation import Explanation
+from coil.forks import make_lock
+from coil.hits.spelling import Suggestion
+from coil.indexes.hits import Hits
+from coil.indexes.index import LeftOut, warn_of_empty
+from coil.shards.calls import ShardCalls
+from coil.shards.collection import State, Vector, WholeStatistics
+from coil.shards.ledger import Deleted, Updated
+from coil.shards.reader import ShardedReader, Whole
+from coil.shards.whole import WholeManifest
+from coil.storage.facts import IndexFacts
+from coil.texts.columns import name_columns
+from coil.texts.given import GivenDocuments, Texts
+from coil.texts.questions import check_ids
+from coil.texts.values import Document
+from coil.tokens.profile import By
+from coil.tokens.tokenizer import GoOn
+from coil.vectors.encoder import Encoder
+
+if TYPE_CHECKING:
+    from typing import Self
+
+_STATES = 4  # whose statistics are remembered
+
+
+class Changes(Protocol):
+    """Who changes the shards, and knows their versions: see `Ledger`."""
+
+    def versions(self) -> Vector:
+        """The version of each shard after the last change that has returned."""
+        ...
+
+    def update(self, documents: Iterable[Document], go_on: Callable[[], object] | None = None) -> Updated:
+        """Add documents, or put them in the place of those with the same ids."""
+        ...
+
+    def delete(self, doc_ids: Sequence[str]) -> Deleted:
+        """Take documents out."""
+        ...
+
+
+class ShardedIndex:
+    """An index of several shards. Each call sees one state of each, the newest; threads may call it at once.
+
+    With `partial`, questions are answered without the shards that do not answer; otherwise that is a
+    MissingShard.
+    """
+
+    def __init__(
+        self,
+        manifest: WholeManifest,
+        calls: ShardCalls,
+        changes: Changes,
+        encoder: Encoder,
+        partial: bool = False,
+        close: Callable[[], object] | None = None,
+    ) -> None:
+        self.manifest, self.encoder = manifest, encoder
+        self._changes, self._close = changes, close
+        self._known: OrderedDict[Vector, WholeStatistics] = OrderedDict()
+        self._lock = make_lock()
+        documents = tuple(entry.documents for entry in manifest.shards)
+        self._whole = Whole(calls, encoder, dict(manifest.settings), partial, documents, self._statistics)
+
+    def _statistics(self, state: State) -> WholeStatistics:
+        """Counted once for each state of the shards, whoever reads it."""
+        with self._lock:
+            found = self._known.get(state.versions)
+            if found is None:
+                found = self._known[state.versions] = WholeStatistics(state)
+                while len(self._known) > _STATES:
+                    self._known.popitem(last=False)
+            self._known.move_to_end(state.versions)
+            return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the shards."""
+        if self._close is not None:
+            self._close()
+
+    def __repr__(self) -> str:
+        return f"<coil.ShardedIndex of {how_many(len(self.manifest.shards), 'shard')}>"
+
+    @contextmanager
+    def pinned(self) -> Iterator[ShardedReader]:
+        """The index as it is now, to read several times."""
+        yield ShardedReader(self._whole, self._changes.versions())
+
+    def _now(self) -> ShardedReader:
+        return ShardedReader(self._whole, self._changes.versions())
+
+    @property
+    def version(self) -> int:
+        """A number that grows with every change."""
+        return self._now().version
+
+    def __len__(self) -> int:
+        return len(self._now())
+
+    def search(self, query: str, k: int = 10, **how: Any) -> Hits:
+        """The k best documents for a query; further arguments are those of `Index.search`."""
+        return self._now().search(query, k, **how)
+
+    def search_many(self, queries: Iterable[str], k: int = 10, **how: Any) -> list[Hits]:
+        """The k best documents for each of many queries."""
+        return self._now().search_many(queries, k, **how)
+
+    def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
+        """Why a document scores what it scores."""
+        return self._now().explain(query, doc_id, by, plain)
+
+    def suggest(self, query: str, plain: bool = False) -> list[Suggestion]:
+        """Did you mean: see `Index.suggest`."""
+        return self._now().suggest(query, plain)
+
+    def inspect(self, longest: int = 10, timeout: float | None = None) -> IndexFacts:
+        """Sizes and settings of all shards together."""
+        return self._now().inspect(longest, timeout)
+
+    def has(self, doc_id: str) -> bool:
+        """Whether a document has this id; also as `doc_id in index`."""
+        return self._now().has(doc_id)
+
+    def __contains__(self, doc_id: object) -> bool:
+        return doc_id in self._now()
+
+    def document(self, doc_id: str) -> Document:
+        """A document by its id; also as `index[doc_id]`."""
+        return self._now().document(doc_id)
+
+    def __getitem__(self, doc_id: str) -> Document:
+        return self.document(doc_id)
+
+    def update(
+        self,
+        documents: Texts,
+        left_out: LeftOut | None = None,
+        go_on: GoOn | None = None,
+        id_column: str | None = None,
+        text_column: str | Sequence[str] | None = None,
+        title_column: str | None = None,
+    ) -> int:
+        """Add documents, or put them in the place of those with the same ids: each in the shard that its id
+        belongs to. They are found when this returns; see `Index.update`."""
+        given = GivenDocuments(documents, name_columns(id_column, text_column, title_column))
+        found = self._changes.update(given, go_on)
+        if found.empty:
+            (left_out or warn_of_empty)(list(found.empty))
+        return found.added
+
+    add = update
+
+    def delete(self, doc_ids: Iterable[str], missing: Callable[[list[str]], object] | None = None) -> int:
+        """Take documents out; returns how many of the ids were there, `missing` hears of the others."""
+        found = self._changes.delete(check_ids(doc_ids))
+        if found.missing and missing is not None:
+            missing(list(found.missing))
+        return found.deleted

@@ -1,0 +1,175 @@
+"""Ledger: changes of a sharded index, one after another, and the versions that they led to.
+
+It numbers the documents over all shards, so there is one for each index. It keeps nothing that the shards do
+not have: one that takes its place asks them how far they are.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from coil.errors import CoilError, MissingShard, OrdinalsTaken
+from coil.shards.calls import ShardCalls, missing_shards
+from coil.shards.exchange import Put, ShardState
+from coil.shards.routing import Routing
+from coil.texts.values import Document, clean
+
+TOGETHER, CHARACTERS = 512, 4 << 20  # documents, and characters of their texts, that are one change at most
+_TRIES = 5
+
+
+@dataclass(frozen=True)
+class Updated:
+    """What became of documents: how many were added, which have no text, and how many documents there are."""
+
+    added: int
+    empty: tuple[str, ...]
+    documents: int
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """How many documents were taken out, which were not there, and how many documents there are."""
+
+    deleted: int
+    missing: tuple[str, ...]
+    documents: int
+
+
+class Ledger:
+    """Changes the shards behind `calls`; threads may call it, and wait for each other.
+
+    With `looks`, it looks each time whether others have changed the shards: where they are close by.
+    """
+
+    def __init__(self, calls: ShardCalls, looks: bool = False) -> None:
+        self._calls, self._routing, self._looks = calls, Routing(calls.count), looks
+        self._changing = threading.Lock()
+        self._states: dict[int, ShardState] = {}  # of the shards that have answered
+        self._next_place = 1
+        self._look()
+
+    def _look(self) -> None:
+        """Ask the shards how far they are, as many as answer."""
+        try:
+            found = self._calls.ask(range(self._calls.count), "state", lambda _: ())
+        except MissingShard as error:
+            others = [number for number in range(self._calls.count) if number not in error.numbers]
+            found = self._calls.ask(others, "state", lambda _: ())
+        self._note(found)
+
+    def _note(self, states: Mapping[int, ShardState]) -> None:
+        for number, state in states.items():
+            known = self._states.get(number)
+            if known is None or state.version >= known.version:
+                self._states[number] = state
+        next_ordinals = (state.next_ordinal for state in self._states.values())
+        self._next_place = max(self._next_place, self._routing.next_place(next_ordinals))
+
+    def versions(self) -> tuple[int | None, ...]:
+        """The version of each shard after the last change that has returned, or a later one; None of a shard
+        that has never answered."""
+        look = self._looks or len(self._states) < self._calls.count
+        if look and self._changing.acquire(blocking=False):
+            try:
+                self._look()
+            finally:
+                self._changing.release()
+        found = (self._states.get(number) for number in range(self._calls.count))
+        return tuple(None if state is None else state.version for state in found)
+
+    def update(self, documents: Iterable[Document], go_on: Callable[[], object] | None = None) -> Updated:
+        """Add documents, or put them in the place of those with the same ids; they can be found when this
+        returns. `go_on` is called between changes; what it raises ends the call."""
+        added, empty = 0, dict[str, None]()
+        with self._changing:
+            for some in _together(documents):
+                if go_on is not None:
+                    go_on()
+                self._check()
+                found = self._put(some)
+                added += sum(not document.is_empty for document in some)
+                for document in some:  # the last document of an id counts
+                    if not document.is_empty:
+                        empty.pop(document.doc_id, None)
+                empty.update((doc_id, None) for put in found for doc_id in put.empty)
+            return Updated(added, tuple(empty), self._count())
+
+    def _check(self) -> None:
+        """Without every shard, the order in which documents were added is not known."""
+        if len(self._states) < self._calls.count:
+            self._look()
+        missing = [number for number in range(self._calls.count) if number not in self._states]
+        if missing:
+            raise MissingShard(
+                f"nothing was changed: {missing_shards(missing, self._calls.count)}",
+                "try again later",
+                missing,
+            )
+
+    def _put(self, documents: Sequence[Document]) -> list[Put]:
+        """One change. Of documents with one id the last counts, as in an update of a single index."""
+        last = {document.doc_id: place for place, document in enumerate(documents)}
+        for attempt in range(_TRIES):
+            first, self._next_place = self._next_place, self._next_place + len(documents)
+            parts: dict[int, list[tuple[int, Document]]] = {}
+            for place in sorted(last.values()):
+                shard = self._routing.shard_of(documents[place].doc_id)
+                ordinal = self._routing.ordinal(first + place, shard)
+                parts.setdefault(shard, []).append((ordinal, documents[place]))
+            try:
+                return self._change("put", parts)
+            except OrdinalsTaken:  # by a ledger before this one, whose last change has come to its end since
+                if attempt + 1 == _TRIES:
+                    raise
+                self._look()
+        raise AssertionError("the last try returns or raises")
+
+    def delete(self, doc_ids: Sequence[str]) -> Deleted:
+        """Take documents out."""
+        with self._changing:
+            self._check()
+            wanted = list(dict.fromkeys(clean(doc_id) for doc_id in doc_ids))
+            parts: dict[int, list[str]] = {}
+            for doc_id in wanted:
+                parts.setdefault(self._routing.shard_of(doc_id), []).append(doc_id)
+            # Looked up before: a shard that dies after its commit is asked again, and finds nothing then.
+            versions = {number: self._states[number].version for number in parts}
+            there = self._calls.ask(
+                list(parts), "ordinals_of", lambda number: (versions[number], parts[number])
+            )
+            known = {doc_id for found in there.values() for doc_id in found}
+            kept = {number: [one for one in part if one in known] for number, part in parts.items()}
+            self._change("delete", {number: part for number, part in kept.items() if part})
+            missing = tuple(doc_id for doc_id in wanted if doc_id not in known)
+            return Deleted(len(known), missing, self._count())
+
+    def _change(self, method: str, parts: Mapping[int, Any]) -> list[Put]:
+        """Change some shards, all at once, and note their new states."""
+        try:
+            found: Mapping[int, Put] = self._calls.ask(list(parts), method, lambda number: (parts[number],))
+        except CoilError:
+            self._look()  # some of them may have changed all the same
+            raise
+        self._note({number: put.state for number, put in found.items()})
+        return list(found.values())
+
+    def _count(self) -> int:
+        return sum(state.documents for state in self._states.values())
+
+
+def _together(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    """Documents in parts of bounded size."""
+    part: list[Document] = []
+    characters = 0
+    for document in documents:
+        part.append(document)
+        characters += document.size
+        if len(part) == TOGETHER or characters >= CHARACTERS:
+            yield part
+            part, characters = [], 0
+    if part:
+        yield part

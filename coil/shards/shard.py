@@ -1,0 +1,293 @@
+"""Shard: an index with a part of the documents, asked about states of it by their versions.
+
+A query takes several questions to a shard, and every one is about the same state. So a shard keeps the states
+that it had a while ago.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from coil.errors import SearchTimeout, StateGone
+from coil.explanations.explainer import Explainer
+from coil.explanations.explanation import Explanation
+from coil.forks import make_lock
+from coil.hits.collection import PartCollection
+from coil.hits.rankers import NO_THRESHOLD, WORTH_PRUNING, Rankings, Selection
+from coil.hits.searcher import Searcher
+from coil.hits.spelling import CollectionWords
+from coil.indexes.index import Index
+from coil.indexes.reader import narrow
+from coil.scores.statistics import Totals
+from coil.shards.exchange import (
+    ExplainAsk,
+    LookedUp,
+    PlacedRanking,
+    Put,
+    RankAsk,
+    RankReply,
+    ShardFacts,
+    ShardState,
+    deadline_in,
+)
+from coil.storage.facts import gather_facts, list_lengths
+from coil.storage.numbered import Numbered
+from coil.storage.snapshot import Snapshot
+from coil.texts.values import Document
+
+KEPT_SECONDS = 60.0  # that a state is kept after a newer one came: longer than any request takes
+MOST_KEPT = 32  # states
+_CATCH_UP_SECONDS = 2.0  # until a commit that was announced is to be seen on a shared file system
+_LOOK_AGAIN = 0.02
+_COME_ALONG = 256 << 10  # bytes of documents that are sent with their ids
+
+
+class Shard:
+    """One shard. Threads may ask it at the same time.
+
+    `follow` brings the folder up to date where its files come from elsewhere; it is called before a look.
+    `commit` takes them there after a change.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        number: int,
+        follow: Callable[[], object] | None = None,
+        commit: Callable[[], object] | None = None,
+    ) -> None:
+        self.index, self.number = index, number
+        self._follow, self._commit = follow, commit
+        self._kept: OrderedDict[int, tuple[Snapshot, float]] = OrderedDict()  # with the time of its last use
+        self._lock, self._looking = make_lock(), make_lock()
+
+    def close(self) -> None:
+        """Let go of the files, as soon as nobody reads them any more."""
+        with self._lock:
+            kept, self._kept = self._kept, OrderedDict()
+        for snapshot, _ in kept.values():
+            snapshot.release()
+        self.index.close()
+
+    # ---- states
+
+    def state(self) -> ShardState:
+        """The newest state."""
+        with self._looking:
+            self._look()
+        with self.index.held() as snapshot:
+            self._keep(snapshot)
+            return self._tell(snapshot)
+
+    def refresh(self, version: int) -> int:
+        """See a version that was committed elsewhere, or a newer one; returns which."""
+        with self._looking:
+            until = time.monotonic() + _CATCH_UP_SECONDS
+            while True:
+                with self.index.held() as snapshot:
+                    self._keep(snapshot)
+                    if snapshot.version >= version:
+                        return snapshot.version
+                    late = time.monotonic() > until
+                if late:
+                    raise StateGone(
+                        f"shard {self.number} should have version {version}, but has {snapshot.version}",
+                        "is its folder on a file system that all nodes share?",
+                        snapshot.version,
+                        self.number,
+                    )
+                self._look()
+                time.sleep(0 if self.index.version >= version else _LOOK_AGAIN)
+
+    def _look(self) -> None:
+        if self._follow is not None:
+            self._follow()
+        self.index.refresh()
+
+    def _tell(self, snapshot: Snapshot) -> ShardState:
+        manifest = snapshot.manifest
+        exact_in = self.index.searcher_of(snapshot).exact_in if snapshot.segments else ""
+        return ShardState(snapshot.version, manifest.next_ordinal, manifest.n_documents, exact_in)
+
+    def _keep(self, snapshot: Snapshot) -> None:
+        """Keep a state that is held, and let go of those that nobody can still be asking about."""
+        now, let_go = time.monotonic(), []
+        with self._lock:
+            if snapshot.version not in self._kept and snapshot.retain():
+                self._kept[snapshot.version] = snapshot, now
+            newest = max(self._kept, default=0)
+            for version in list(self._kept):
+                old = now - self._kept[version][1] > KEPT_SECONDS or len(self._kept) > MOST_KEPT
+                if old and version < newest:
+                    let_go.append(self._kept.pop(version)[0])
+        for of in let_go:
+            of.release()
+
+    @contextmanager
+    def _at(self, version: int) -> Iterator[Snapshot]:
+        """The state of a version; a StateGone says which version there is instead."""
+        snapshot = self._take(version)
+        if snapshot is None:
+            found = self.refresh(version)
+            snapshot = self._take(version)
+            if snapshot is None:
+                raise StateGone(
+                    f"version {version} of shard {self.number} was asked for, but it has {found}",
+                    "ask again",
+                    found,
+                    self.number,
+                )
+        try:
+            snapshot.check_files()
+            yield snapshot
+        finally:
+            snapshot.release()
+
+    def _take(self, version: int) -> Snapshot | None:
+        with self._lock:
+            kept = self._kept.get(version)
+            if kept is None or not kept[0].retain():
+                return None
+            self._kept[version] = kept[0], time.monotonic()
+            return kept[0]
+
+    # ---- questions
+
+    def totals(self, version: int, keys: Sequence[str]) -> Totals:
+        """What this shard adds to the statistics of the whole."""
+        with self._at(version) as snapshot:
+            return Totals.of(snapshot.statistics, keys)
+
+    def rank(self, version: int, ask: RankAsk) -> list[RankReply]:
+        """The best documents of this shard for each query."""
+        deadline = deadline_in(ask.seconds)
+        with self._at(version) as snapshot:
+            narrowing = ask.narrowing
+            allowed = None if narrowing.filter is None else snapshot.select(narrowing.filter, deadline)
+            if narrowing.conditions:
+                allowed = narrow(snapshot, self.index.encoder, narrowing.conditions, allowed, deadline)
+            searcher = self.index.searcher_of(snapshot)
+            selection = Selection(ask.k, allowed, ask.at_least, deadline)
+            ranked = self._rank(searcher, ask, selection)
+            return [RankReply(self._placed(searcher, found), counts) for found, counts in ranked]
+
+    def _rank(self, searcher: Searcher, ask: RankAsk, selection: Selection) -> Rankings:
+        thresholds = ask.thresholds
+        rows = sum(live.segment.n_rows for live in searcher.collection.segments)
+        if thresholds is None or max(thresholds, default=NO_THRESHOLD) == NO_THRESHOLD:
+            return searcher.rank_prepared(ask.queries, selection)
+        if ask.k * WORTH_PRUNING > rows:  # nothing is pruned: lists are read once for all queries
+            return searcher.rank_prepared(ask.queries, selection)
+        found: Rankings = []
+        for query, threshold in zip(ask.queries, thresholds, strict=True):
+            at_least = max(ask.at_least, threshold)
+            narrowed = Selection(selection.k, selection.allowed, at_least, selection.deadline)
+            found += searcher.rank_prepared([query], narrowed)
+        return found
+
+    def _placed(self, searcher: Searcher, found: Any) -> PlacedRanking:
+        spans = searcher.spans(found)
+        shards = np.full(len(found), self.number, dtype=np.int32)
+        return PlacedRanking(found.grid_scores, found.ordinals, shards, found.rows, spans[:, 0], spans[:, 1])
+
+    def look_up(self, version: int, ordinals: Sequence[int], texts: bool) -> list[LookedUp]:
+        """Ids and sizes of documents; with `texts` the first documents, as far as they are small."""
+        with self._at(version) as snapshot:
+            ids = [document.doc_id for document in snapshot.fetch(ordinals, texts=False)]
+            if not texts:
+                return [LookedUp(doc_id, 0, None) for doc_id in ids]
+            sizes = list(snapshot.sizes_of(ordinals))
+            fit = int(np.searchsorted(np.cumsum(sizes), _COME_ALONG, side="right"))
+            documents: list[Document | None] = [*snapshot.fetch(ordinals[:fit])]
+            documents += [None] * (len(ids) - fit)
+            return [LookedUp(*of) for of in zip(ids, sizes, documents, strict=True)]
+
+    def fetch(self, version: int, ordinals: Sequence[int]) -> list[Document]:
+        """Documents by their ordinals."""
+        with self._at(version) as snapshot:
+            return snapshot.fetch(ordinals)
+
+    def sizes_of(self, version: int, ordinals: Sequence[int]) -> list[int]:
+        """The bytes of texts and fields."""
+        with self._at(version) as snapshot:
+            return list(snapshot.sizes_of(ordinals))
+
+    def field_values(
+        self, version: int, name: str, ordinals: Sequence[int], seconds: float | None
+    ) -> list[tuple[int, Any]]:
+        """The field of those of these documents that have it."""
+        with self._at(version) as snapshot:
+            return list(snapshot.field_values(name, ordinals, deadline_in(seconds)))
+
+    def has_field(self, version: int, name: str, seconds: float | None) -> bool:
+        """Whether any document has a field of this name."""
+        with self._at(version) as snapshot:
+            return snapshot.has_field(name, deadline_in(seconds))
+
+    def ordinals_of(self, version: int, doc_ids: Sequence[str]) -> dict[str, int]:
+        """The ordinals of those ids that are there."""
+        with self._at(version) as snapshot:
+            return snapshot.ordinals_of(doc_ids)
+
+    def written(self, version: int, key: str, forms: Collection[str]) -> list[tuple[int, str | None]]:
+        """How a word is written in the first texts that have it."""
+        with self._at(version) as snapshot:
+            return list(CollectionWords(self.index.encoder, snapshot).written(key, forms))
+
+    def explain(self, version: int, ask: ExplainAsk) -> list[Explanation]:
+        """Why documents of this shard score what they score in the whole."""
+        deadline = deadline_in(ask.seconds)
+
+        def go_on() -> None:
+            if deadline is not None and time.monotonic() > deadline:
+                raise SearchTimeout("explaining took longer than it was given", "ask for less")
+
+        with self._at(version) as snapshot:
+            collection = PartCollection(snapshot, snapshot.segments, ask.totals)
+            searcher = Searcher(self.index.encoder, collection)
+            explainer = Explainer(searcher, ask.query, ask.by, ask.vectors)
+            return list(explainer.explain_many(ask.doc_ids, ask.sentence_parts, go_on))
+
+    def count_documents(self, version: int) -> int:
+        """How many documents there are."""
+        with self._at(version) as snapshot:
+            return snapshot.manifest.n_documents
+
+    def facts(self, version: int, seconds: float | None) -> ShardFacts:
+        """What is in this shard, counted within this time."""
+        deadline = deadline_in(seconds)
+        with self._at(version) as snapshot:
+            stored = sum(live.segment.n_mentions for live in snapshot.segments)
+            lengths = dict(list_lengths(snapshot.segments, deadline))
+            facts = gather_facts(snapshot, self.index.is_unfinished, 0, seconds)
+            return ShardFacts(facts, lengths, stored)
+
+    # ---- changes
+
+    def put(self, numbered: Numbered) -> Put:
+        """Add documents under ordinals of the whole; a second try adds only what the first did not."""
+        empty: list[str] = []
+        with self._looking:
+            self._look()
+            self.index.put(numbered, empty.extend)
+            return Put(self._committed(), empty)
+
+    def delete(self, doc_ids: Sequence[str]) -> Put:
+        """Take documents out, those that are there."""
+        with self._looking:
+            self._look()
+            self.index.delete(doc_ids)
+            return Put(self._committed(), [])
+
+    def _committed(self) -> ShardState:
+        if self._commit is not None:
+            self._commit()
+        with self.index.held() as snapshot:
+            self._keep(snapshot)
+            return self._tell(snapshot)
