@@ -365,7 +365,7 @@ def test_any_hugging_face_model_can_write(tmp_path: Path, fitted: Path) -> None:
     )
     assert list((tmp_path / "t5.queries").glob("*.jsonl"))
     (tmp_path / "t5" / "tokenizer.json").unlink()
-    with pytest.raises(MissingModelFile, match="no tokenizer"):
+    with pytest.raises(MissingModelFile, match="no readable tokenizer"):
         Sampler(tmp_path / "t5", "cpu")
     with pytest.raises(OptionMismatch, match="reads 80 tokens"):
         Sampler(fitted / "doct5query", "cpu").write(["a"], Sampling(1, 1, 4, 99, 0))
