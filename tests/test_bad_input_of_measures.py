@@ -65,13 +65,13 @@ def test_judged_queries_without_an_answer_count_as_zero_and_are_told(tmp_path, c
     status, found, err = evaluated(tmp_path, capsys, QRELS + "q3 0 d 1\nq4 0 d 1\n")
     assert status == 0
     assert found["RR@10"] == 0.5
-    assert "leaves 2 of 4 judged queries unanswered (counted as 0)" in err
+    assert "has no results for 2 of 4 judged queries (counted as 0)" in err
 
 
 def test_answers_without_judgements_are_left_out_and_told(tmp_path, capsys):
     status, found, err = evaluated(tmp_path, capsys, run=RUN + "q9 Q0 a 1 1.0 t\n")
     assert (status, found["RR@10"]) == (0, 1.0)
-    assert "has 1 query without judgements (left out)" in err
+    assert "has 1 query without judgements (ignored)" in err
 
 
 def test_negative_scores_are_scores(tmp_path, capsys):

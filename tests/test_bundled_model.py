@@ -15,7 +15,7 @@ from coil.errors import MissingModelFile, OptionMismatch
 from coil.explanations.explanation import explain
 from coil.hits.searcher import Searcher
 from coil.texts.values import Document
-from coil.vectors import model_files, torch_model
+from coil.vectors import backbone, model_files
 from coil.vectors.export import export_model
 from coil.vectors.model_files import bundled_model, bundled_weights, resolve_folder, resolve_weights
 from coil.vectors.onnx_encoder import OnnxEncoder
@@ -168,7 +168,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the package's model as pip would install it; the library takes it for its own."""
     packaged = tmp_path / "site-packages" / "coil" / "models" / "default"
     shutil.copytree(bundled_model(), packaged)
-    for module in (model_files, torch_model):
+    for module in (model_files, backbone):
         monkeypatch.setattr(module, "bundled_model", lambda: packaged)
     return tmp_path / "site-packages"
 

@@ -215,13 +215,13 @@ def test_lists_and_dry_runs(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("others", "status", "reason"),
     [
-        (["--system", "bm26", "--out", "o"], 1, "no system is named 'bm26'"),
+        (["--system", "bm26", "--out", "o"], 1, "there is no system 'bm26'"),
         (["--system", "bm25s"], 2, "Missing option '--out'"),
         (["--system", "bm25s", "--out", "o", "--set", "a=b"], 2, "--set requires --config"),
         (["--config", "c.toml", "--set", "a"], 2, "not NAME=VALUE"),
         (["--config", "none.toml", "--out", "o"], 1, "cannot be read"),
         (["--system", "bm25s", "--against", "x", "--out", "o"], 1, "labelled 'x'"),
-        (["--system", "bm25s", "--measures", "foo", "--out", "o"], 1, "'foo' is not a measure"),
+        (["--system", "bm25s", "--measures", "foo", "--out", "o"], 1, "'foo' is not a supported measure"),
         (["--system", "bm25s", "--split", "dev", "--out", "o"], 1, "no qrels/dev.tsv"),
         (["--system", "coil=nowhere", "--out", "o"], 1, "neither a folder nor an installed package"),
     ],
@@ -237,14 +237,14 @@ def test_mistakes(tmp_path, monkeypatch, capsys, others, status, reason):
 
 def test_no_collection(capsys):
     assert coil(["compare", "--system", "bm25s", "--out", "o"]) == 2
-    assert "Name a COLLECTION" in capsys.readouterr().err
+    assert "Pass a COLLECTION" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_written(tmp_path, capsys):
     folder = write_beir(tmp_path / "tiny")
     (tmp_path / "file").write_text("")
     assert coil(arguments(folder, tmp_path / "file" / "out", ["bm25s"])) == 1
-    assert "cannot be made" in capsys.readouterr().err
+    assert "cannot be created" in capsys.readouterr().err
 
 
 # ---- interruptions

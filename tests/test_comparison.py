@@ -117,20 +117,20 @@ def test_labels_as_inputs_come_before_kinds():
     ("systems", "reason"),
     [
         (["bm25s", "bm25s"], "two systems have the label"),
-        (["bm26"], "no system is named"),
-        (["coil-full"], "needs a trained model"),
+        (["bm26"], "there is no system 'bm26'"),
+        (["coil-full"], "requires a trained model"),
         (["coil-tok:training=x"], "no training is named 'x'"),
         (["bm25s:candidates=bm25"], "cannot rerank"),
-        (["hybrid:candidates=bm25s"], "works on lists"),
+        (["hybrid:candidates=bm25s"], "merges lists"),
         (["bm25s:of=a+b"], "does not merge"),
         (["coil:candidates=nothing"], "neither a label nor a system"),
-        (["coil:name=a:candidates=b", "coil:name=b:candidates=a"], "works on itself: a → b → a"),
+        (["coil:name=a:candidates=b", "coil:name=b:candidates=a"], "depends on itself: a → b → a"),
         (["coil:candidates=a+b"], "'a\\+b', which is neither"),
         (["coil:candidates=bm25s:depth=0"], "depth is '0'"),
-        (["coil:depth=10"], "depth is for rerankers"),
-        (["coil:k1=2.0:k1=3.0"], "given twice"),
+        (["coil:depth=10"], "depth applies only to rerankers"),
+        (["coil:k1=2.0:k1=3.0"], "repeated in"),
         (["coil:by=none"], "must be one of"),
-        ([], "no system is named"),
+        ([], "no systems were given"),
     ],
 )
 def test_wrong_plans(systems, reason):
@@ -212,7 +212,7 @@ def test_configs_in_toml_and_json(tmp_path):
         (("steps = 7", "stepps = 7"), "unknown to this version: stepps"),
         (("steps = 7", 'steps = "7"'), "steps is '7'"),
         (('preset = "paper"', 'preset = "best"'), "the preset 'best'"),
-        (('base = "default"', ""), "needs pairs and a base"),
+        (('base = "default"', ""), "requires pairs and a base"),
         (("mine = true", "mine = 1"), "mine is 1"),
         (("[[collection]]", "[[collection"), "is not valid"),
         (("[[system]]", "[system]"), "is not valid|must be tables"),
@@ -301,7 +301,7 @@ def test_one_comparison_at_a_time(tmp_path):
     with work.locked(), pytest.raises(OutputError, match="another comparison"), work.locked():
         pass
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="cannot be made"), WorkFolder(tmp_path / "file" / "x").locked():
+    with pytest.raises(OutputError, match="cannot be created"), WorkFolder(tmp_path / "file" / "x").locked():
         pass
 
 

@@ -301,7 +301,7 @@ def test_a_folder_of_another_kind_is_named(trained: Path, base: Path, kind: str)
 def test_texts_of_the_wrong_length_are_refused(base: Path, pairs: list[Path], tmp_path: Path) -> None:
     """The tiny model takes 80 tokens: a pair is cut to them, a passage of its own must fit."""
     files = TrainingFiles(pairs, str(base), tmp_path / "m")
-    with pytest.raises(OptionMismatch, match="takes only 80"):
+    with pytest.raises(OptionMismatch, match="supports only 80"):
         train(files, replace(COLBERT, document_length=90), "cpu")
     train(files, replace(CROSS, document_length=78, steps=1), "cpu")
     assert CrossEncoder.from_pretrained(tmp_path / "m").shape.length == 80
@@ -349,6 +349,6 @@ def test_prepared_pairs_are_told_apart_and_damage_is_named(
         arrays.write_bytes(arrays.read_bytes()[:100])
     with pytest.raises(InputError, match="damaged") as caught:
         prepare_pairs(kept, pairs, [negatives], base, tokenizer, TINY)
-    assert "delete that folder" in caught.value.remedy
+    assert "delete this folder" in caught.value.remedy
     with pytest.raises(InputError, match=r"none\.jsonl cannot be read"):
         prepare_pairs(kept, [tmp_path / "none.jsonl"], [], base, tokenizer, TINY)

@@ -99,7 +99,7 @@ SEARCH_KEYS = f"query, {OPTIONS}"
             "POST",
             "explain",
             '{"query": "a", "id": "b", "x": 1}',
-            "unvalid keys 'id', 'x'; the key doc_id is missing",
+            "unknown keys 'id', 'x'; the key doc_id is missing",
             "use doc_id instead of id; valid keys: query, doc_id, versus, by, plain",
         ),
         ("POST", "search", "{}", "the key query is missing", "add query"),
@@ -227,7 +227,7 @@ SEARCH_KEYS = f"query, {OPTIONS}"
             "search",
             '{"query": "a", "min_score": 1e300}',
             "min_score is 1e+300; expected a number",
-            "leave",
+            "omit it",
         ),
         ("POST", "search_batch", '{"queries": []}', "queries is empty", "pass at least 1"),
         (

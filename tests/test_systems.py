@@ -57,13 +57,13 @@ def test_options_are_read_from_texts_and_values():
 @pytest.mark.parametrize(
     ("kind", "options", "model", "reason"),
     [
-        ("bm26", {}, None, "no system is named 'bm26'"),
+        ("bm26", {}, None, "there is no system 'bm26'"),
         ("bm25s", {"k2": 1}, None, "no option 'k2'"),
-        ("bm25s", {"k1": "one"}, None, "k1 is 'one', but float was expected"),
+        ("bm25s", {"k1": "one"}, None, "k1 is 'one'; expected float"),
         ("bm25s", {"stemmer": "german"}, None, "must be one of english, none"),
         ("bm25s", {}, "folder", "uses no model"),
         ("bm25s", {"b": 2.0}, None, "b from 0 to 1"),
-        ("coil", {"n_t": 1.5}, None, "but int was expected"),
+        ("coil", {"n_t": 1.5}, None, "expected int"),
         ("hybrid", {"weight": 1.5}, None, "from 0 to 1"),
         ("hybrid", {"depth": 0}, None, "depth must be 1 or more"),
     ],

@@ -1,4 +1,4 @@
-"""`coil compare`: systems side by side on one collection or several."""
+"""`coil compare`: compares systems on one or more collections."""
 
 from __future__ import annotations
 
@@ -38,22 +38,25 @@ def _pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
     help="A system to compare; may be repeated. Default: all that need no training, with the bundled model.",
 )  # fmt: skip
 @click.option(
-    "--config", type=click.Path(path_type=Path), help="Read the comparison from a TOML or JSON file."
+    "--config",
+    type=click.Path(path_type=Path),
+    help="TOML or JSON file that defines a comparison; see above.",
 )
 @click.option(
     "--set", "values", multiple=True, metavar="NAME=VALUE", callback=_pairs,
-    help="Replace {NAME} in the config; may be repeated.",
+    help="Value of {NAME} in the config; may be repeated.",
 )  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for tables, runs, plots and the report.")
 @click.option(
     "--work", type=click.Path(path_type=Path),
-    help="Cache for trained models, indexes and runs. Default: OUT/work.",
+    help="Cache folder for trained models, indexes and answers. Default: OUT/work.",
 )  # fmt: skip
 @click.option(
     "--against", metavar="LABEL", help="Baseline for the significance tests. Default: the first system."
 )
 @click.option(
-    "--measures", help=f"Names of ir_measures; the first is plotted. Default: {' '.join(DEFAULT_MEASURES)}."
+    "--measures",
+    help=f"Measures as in ir_measures; the first is plotted. Default: {' '.join(DEFAULT_MEASURES)}.",
 )
 @click.option(
     "-k", type=click.IntRange(min=1), help="Number of documents to retrieve per query. Default: 1000."
@@ -114,7 +117,7 @@ def command(
     if out is None and (work is None or not train_only):
         raise click.UsageError("Missing option '--out'.")
     if not chosen and not train_only:
-        raise click.UsageError("Name a COLLECTION, or a --config that names one.")
+        raise click.UsageError("Pass a COLLECTION, or a --config that contains one.")
     place = work if work is not None else out / "work" if out is not None else Path("work")
     if not train_only:
         require("matplotlib", "compare")  # before hours of work
@@ -159,12 +162,12 @@ def _collections(
             raise click.UsageError("--split, --queries and --qrels are for a single COLLECTION.")
         found = [find_collection(source, split, queries, qrels) for source in named]
     elif split or queries or qrels:
-        raise click.UsageError("--split, --queries and --qrels need a COLLECTION.")
+        raise click.UsageError("--split, --queries and --qrels require a COLLECTION.")
     else:
         found = given.find_collections()
     names = [collection.name for collection in found]
     if len(set(names)) < len(names):
-        raise InputError(f"two collections have the same name: {', '.join(names)}", "compare them apart")
+        raise InputError(f"two collections have the same name: {', '.join(names)}", "compare them separately")
     return found
 
 

@@ -67,7 +67,7 @@ def command(
             )
         if unjudged:
             click.echo(
-                f"coil: {run} has {how_many(unjudged, 'query')} without judgements (left out)", err=True
+                f"coil: {run} has {how_many(unjudged, 'query')} without judgements (ignored)", err=True
             )
         evaluation = evaluate(judgements, found, measures)
         if evaluation.unanswered:

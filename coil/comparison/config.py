@@ -104,7 +104,7 @@ def _parse(path: Path) -> dict[str, Any]:
     except ValueError as error:  # of JSON, TOML or UTF-8
         raise InputError(f"{path} is not valid: {error}", "write TOML, or JSON in a .json file") from error
     if not isinstance(value, dict):
-        raise InputError(f"{path} must hold one object", "see docs/comparing.md for an example")
+        raise InputError(f"{path} must contain one object", "see docs/comparing.md for an example")
     return value
 
 
@@ -147,7 +147,7 @@ def _training(name: str, given: Any, where: str) -> Training:
     if isinstance(pairs, str):
         pairs = [pairs]
     if not pairs or not isinstance(base, str):
-        raise InputError(f"{here} needs pairs and a base model", "add pairs = [...] and base = ...")
+        raise InputError(f"{here} requires pairs and a base model", "add pairs = [...] and base = ...")
     recipe = given.get("recipe", {})
     if not isinstance(recipe, dict):
         raise InputError(f"{here}: recipe is {recipe!r:.60}", "write it as a table")
@@ -177,5 +177,5 @@ def _check_keys(value: Mapping[str, Any], known: set[str], where: str) -> None:
 
 def _whole(value: Any, where: str) -> int:
     if type(value) is not int or value < 1:
-        raise InputError(f"{where}: k is {value!r}; it must be a whole number, 1 or more")
+        raise InputError(f"{where}: k is {value!r}; expected a whole number of at least 1")
     return value

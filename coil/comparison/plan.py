@@ -104,10 +104,10 @@ def make_plan(
     trainings = trainings or {}
     known = tuple(str(measure) for measure in parse_measures(measures))
     if k < 1:
-        raise OptionMismatch(f"k is {k}; it must be 1 or more")
+        raise OptionMismatch(f"k is {k}; expected at least 1")
     entries = [_entry(given, trainings) for given in wanted]
     if not entries:
-        raise InputError("no system is named", f"name some of {', '.join(sorted(SYSTEMS))}")
+        raise InputError("no systems were given", f"choose some of {', '.join(sorted(SYSTEMS))}")
     _check_labels(entries)
     ordered: dict[str, Entry] = {}
     for entry in entries:
@@ -133,7 +133,7 @@ def parse_system(text: str) -> dict[str, Any]:
     for one in given:
         key, _, value = one.partition("=")
         if key in found:
-            raise OptionMismatch(f"{key} is given twice in {text!r}")
+            raise OptionMismatch(f"{key} is repeated in {text!r}")
         found[key] = value
     return found
 
@@ -150,14 +150,14 @@ def _entry(given: Mapping[str, Any], trainings: Mapping[str, Training]) -> Entry
             f"choose one of {', '.join(trainings)}" if trainings else "define [training.NAME] in the config",
         )
     if model is not None and training is not None:
-        raise OptionMismatch(f"{kind}: both a model and a training are named", "name one of the two")
+        raise OptionMismatch(f"{kind}: both a model and a training are given", "use only one of them")
     fuses = _is_fuser(kind)
     if fuses:
         inputs = _names(values.get("of")) or cls.inputs
         if model is not None or training is not None:  # that of the system that it works on
             inputs = tuple(_with_model(name, model, training) for name in inputs)
         if "candidates" in values:
-            raise OptionMismatch(f"{kind} works on lists, not on candidates", "name them with of=A+B")
+            raise OptionMismatch(f"{kind} merges lists and does not take candidates", "pass them with of=A+B")
     else:
         inputs = (str(values["candidates"]),) if values.get("candidates") else ()
         if "of" in values:
@@ -168,7 +168,7 @@ def _entry(given: Mapping[str, Any], trainings: Mapping[str, Training]) -> Entry
             raise OptionMismatch(f"{kind} cannot rerank candidates", "remove `candidates`")
     depth = _depth(values.get("depth", DEPTH), kind)
     if "depth" in values and not inputs:
-        raise OptionMismatch(f"{kind}: depth is for rerankers", "name the candidates, too")
+        raise OptionMismatch(f"{kind}: depth applies only to rerankers", "pass candidates as well")
     if fuses and "depth" in values:
         options["depth"] = values["depth"]
     entry = Entry("", kind, None if fuses else model, options, None if fuses else training, inputs, depth)
@@ -215,7 +215,7 @@ def _depth(value: Any, kind: str) -> int:
     except ValueError:
         depth = 0
     if depth < 1:
-        raise OptionMismatch(f"{kind}: depth is {value!r}; it must be a whole number, 1 or more")
+        raise OptionMismatch(f"{kind}: depth is {value!r}; expected a whole number of at least 1")
     return depth
 
 
@@ -236,7 +236,7 @@ def _check_labels(entries: Sequence[Entry]) -> None:
 def _add(entry: Entry, wanted: Sequence[Entry], ordered: dict[str, Entry], above: tuple[str, ...]) -> None:
     """Put an entry in, after those that it works on; those that nobody named are made and not shown."""
     if entry.label in above:
-        raise OptionMismatch(f"{entry.label!r} works on itself: {' → '.join((*above, entry.label))}")
+        raise OptionMismatch(f"{entry.label!r} depends on itself: {' → '.join((*above, entry.label))}")
     if entry.label in ordered:
         return
     labels = []
@@ -245,7 +245,7 @@ def _add(entry: Entry, wanted: Sequence[Entry], ordered: dict[str, Entry], above
         if below is None:
             if parse_system(name)["system"] not in SYSTEMS:
                 raise OptionMismatch(
-                    f"{entry.label!r} works on {name!r}, which is neither a label nor a system",
+                    f"{entry.label!r} depends on {name!r}, which is neither a label nor a system",
                     f"choose one of {', '.join(e.label for e in wanted if e is not entry)}",
                 )
             given = parse_system(name)
@@ -281,8 +281,8 @@ def _check_model(entry: Entry) -> None:
     cls = system_class(entry.kind)
     if getattr(cls, "needs_model", False) and entry.model is None and entry.training is None:
         raise OptionMismatch(
-            f"{entry.kind} needs a trained model",
-            f"name one as {entry.kind}=FOLDER, or a training in a config file",
+            f"{entry.kind} requires a trained model",
+            f"pass one as {entry.kind}=FOLDER, or define a training in a config file",
         )
 
 

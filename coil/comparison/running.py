@@ -88,7 +88,7 @@ class Laboratory:
         if absent == len(judged):
             raise InputError(
                 f"none of the {how_many(absent, 'judged document')} is in the collection {collection.name}",
-                "name the judgements of this collection; ids are case-sensitive",
+                "pass the judgements of this collection; ids are case-sensitive",
             )
         notes = []
         if absent:
@@ -283,17 +283,17 @@ def _check_answer(entry: Entry, query: Query, answer: Answered) -> None:
     elif len(answer.doc_ids) != len(answer.scores):
         wrong = f"gave {len(answer.doc_ids)} documents but {len(answer.scores)} scores"
     elif len(set(answer.doc_ids)) < len(answer.doc_ids):
-        wrong = "gave a document twice"
+        wrong = "returned a document twice"
     elif not all(math.isfinite(score) for score in answer.scores):
-        wrong = "gave a score that is not a finite number"
+        wrong = "returned a score that is not a finite number"
     elif any(a < b for a, b in zip(answer.scores, answer.scores[1:], strict=False)):
-        wrong = "gave scores that rise"
+        wrong = "returned scores that are not in descending order"
     elif not answer.parts_ms or not all(math.isfinite(took) for took in answer.parts_ms.values()):
-        wrong = "did not say how long it took"
+        wrong = "did not report its time"
     if wrong:
         raise CoilError(
             f"the system {entry.label!r} ({entry.kind}) {wrong} for the query {query.query_id!r:.80}",
-            "this is a mistake in the system's code, not in the data",
+            "this is a bug in the system's code, not in the data",
         )
 
 

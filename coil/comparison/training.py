@@ -85,8 +85,10 @@ class Trainer:
         negatives = [_file(name, "negatives") for name in training.negatives]
         if training.mine:
             negatives.append(self._mined(pairs))
+        # Documents of a corpus are not part of prepared pairs.
+        prepared = self._work.path / "prepared" if training.corpus is None else None
         return TrainingData(
-            pairs, training.base, negatives, training.corpus, training.recipe, training.device
+            pairs, training.base, negatives, training.corpus, training.recipe, training.device, prepared
         )
 
     def _pairs(self, source: str) -> Iterator[Path]:

@@ -2,11 +2,12 @@
 
     work/collections/DIGEST   the documents of a collection, in SQLite
     work/pairs/DIGEST         training pairs, and negatives mined for them
+    work/prepared             tokenized training pairs (coil/training/prepared_pairs.py)
     work/models/DIGEST        trained models
     work/indexes/DIGEST       indexes
     work/runs/DIGEST          the answers of a system to all queries
 
-Each folder has `kept.json` (inputs, time taken) and `content/`. Until it is complete, the folder is named
+Each DIGEST has `kept.json` (inputs, time taken) and `content/`. Until it is complete, the folder is named
 DIGEST.unfinished; after a kill, the next attempt resumes it or starts over.
 """
 
@@ -68,7 +69,7 @@ class Kept:
             return dict(value["facts"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise OutputError(
-                f"{self.folder / FACTS_FILE} is damaged", f"remove {self.folder}; it will be made anew"
+                f"{self.folder / FACTS_FILE} is damaged", f"remove {self.folder}; it will be created again"
             ) from error
 
     @contextmanager
@@ -84,7 +85,7 @@ class Kept:
             content.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(
-                f"{content} cannot be made: {error.strerror}", "choose another --work folder"
+                f"{content} cannot be created: {error.strerror}", "choose another --work folder"
             ) from error
         before = _seconds(unfinished)
         began = time.monotonic()
@@ -121,14 +122,15 @@ class WorkFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(
-                f"{self.path} cannot be made: {error.strerror}", "choose another --work folder"
+                f"{self.path} cannot be created: {error.strerror}", "choose another --work folder"
             ) from error
         try:
             with writer_lock(self.path, new=True):
                 yield
         except IndexLocked as error:
             raise OutputError(
-                f"another comparison is using {self.path}", "wait until it is done, or choose another --work"
+                f"another comparison is using {self.path}",
+                "wait until it has finished, or choose another --work",
             ) from error
 
     def kept(self, what: str, inputs: Mapping[str, Any]) -> Kept:

@@ -77,7 +77,7 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(
-            f"{folder} cannot be made: {error.strerror}", "choose another folder with --out"
+            f"{folder} cannot be created: {error.strerror}", "choose another folder with --out"
         ) from error
 
 

@@ -23,12 +23,10 @@ class Bm25s:
     """BM25 over whole words, with the constants of Lucene's users by default."""
 
     name: str = "BM25 (bm25s)"
-    k1: float = option(0.9, "How soon repeated words stop counting.")
-    b: float = option(0.4, "How much longer documents are penalised, 0 to 1.")
-    stemmer: Literal["english", "none"] = option(
-        "english", "Snowball stems of words, or the words themselves."
-    )
-    stopwords: Literal["english", "none"] = option("english", "Whether stop words are removed.")
+    k1: float = option(0.9, "Saturation of term frequency.")
+    b: float = option(0.4, "Length normalization, from 0 to 1.")
+    stemmer: Literal["english", "none"] = option("english", "Use Snowball stems, or the words unchanged.")
+    stopwords: Literal["english", "none"] = option("english", "Whether to remove stop words.")
     method: Literal["lucene", "robertson", "atire", "bm25l", "bm25+"] = option("lucene", "Variant of BM25.")
 
     def __post_init__(self) -> None:

@@ -38,16 +38,18 @@ class Coil:
 
     name: str = "COIL"
     model: str | None = None
-    by: By = option("coil", "The system that the index answers as.")
-    n_t: int = option(32, "When trained: width of the token vectors.")
-    n_c: int = option(256, "When trained: width of the sentence vector; 0 has none.")
+    by: By = option("coil", "Scoring system of the index.")
+    n_t: int = option(32, "When trained: dimensions of the token vectors.")
+    n_c: int = option(256, "When trained: dimensions of the sentence vector; 0 has none.")
     form: Literal["words", "paper"] = option(
-        "words", "When trained: words with BM25's weights, or the paper's word pieces without weights."
+        "words", "When trained: words with BM25 weights, or the paper's word pieces without weights."
     )
     precision: Literal["int8", "fp16", "fp32"] = option("int8", "How the index stores vectors.")
-    long: Literal["chunk", "truncate"] = option("chunk", "Split long documents, or cut them off.")
+    long: Literal["chunk", "truncate"] = option(
+        "chunk", "Split long documents into chunks, or truncate them."
+    )
     weights: Literal["int8", "fp32", "torch"] = option(
-        "int8", "What encodes: int8 or fp32 ONNX weights, or PyTorch."
+        "int8", "Encoder: int8 or fp32 ONNX weights, or PyTorch."
     )
     device: str = option("cpu", "Where to search and, with weights=torch, to encode: cpu or cuda.")
     threads: int = option(0, "Threads for encoding and searching; 0 uses every core.")
@@ -67,7 +69,7 @@ class Coil:
 
     def text_bytes(self, folder: Path) -> int:
         """What the index keeps to show hits: the ids, texts and fields of documents."""
-        with open_index(folder, self._encoder) as index:
+        with open_index(folder) as index:
             return index.inspect().bytes_documents
 
     def fit(self, data: TrainingData, folder: Path, say: Say = silent) -> None:
@@ -150,7 +152,7 @@ class OwnBm25(Coil):
     """Our own BM25: the equation with other constants, over the index of a model."""
 
     name: str = "BM25 (coil)"
-    by: By = option("bm25", "The system that the index answers as.")
+    by: By = option("bm25", "Scoring system of the index.")
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ class CoilFull(Coil):
     needs_model: ClassVar[bool] = True
 
     name: str = "COIL-full"
-    n_c: int = option(768, "When trained: width of the sentence vector.")
+    n_c: int = option(768, "When trained: dimensions of the sentence vector.")
     form: Literal["words", "paper"] = option("paper", "When trained: as for coil.")
 
 
@@ -169,7 +171,7 @@ class CoilTok(CoilFull):
     """COIL-tok of the paper: token vectors alone."""
 
     name: str = "COIL-tok"
-    n_c: int = option(0, "When trained: width of the sentence vector; 0 has none.")
+    n_c: int = option(0, "When trained: dimensions of the sentence vector; 0 has none.")
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ class Dense(Coil):
     """The sentence vector alone; trained, a model without token vectors."""
 
     name: str = "dense"
-    by: By = option("dense", "The system that the index answers as.")
-    n_t: int = option(0, "When trained: width of the token vectors; 0 has none.")
-    n_c: int = option(768, "When trained: width of the sentence vector.")
+    by: By = option("dense", "Scoring system of the index.")
+    n_t: int = option(0, "When trained: dimensions of the token vectors; 0 has none.")
+    n_c: int = option(768, "When trained: dimensions of the sentence vector.")
     form: Literal["words", "paper"] = option("paper", "When trained: as for coil.")

@@ -28,9 +28,9 @@ class ColBert:
 
     name: str = "ColBERT"
     model: str | None = None
-    n_t: int = option(64, "When trained: width of the token vectors.")
+    n_t: int = option(64, "When trained: dimensions of the token vectors.")
     fill: int = option(
-        32, "When trained: tokens to which shorter queries are filled up with mask tokens; 0 does not."
+        32, "When trained: length to which shorter queries are padded with mask tokens; 0 disables it."
     )
     device: str = option("cpu", "Where to encode and score: cpu or cuda.")
     threads: int = option(0, "Threads for encoding and scoring; 0 uses every core.")

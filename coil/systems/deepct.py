@@ -18,7 +18,7 @@ class TermWeights(CoilTok):
     """An index of word pieces with trained weights in the place of counts."""
 
     name: str = "DeepCT-like"
-    n_t: int = option(1, "When trained: width of the token vectors; 1 is a weight.")
+    n_t: int = option(1, "When trained: dimensions of the token vectors; 1 is a term weight.")
 
     def training_inputs(self) -> dict[str, Any]:
         """The shape, and that nothing is negative."""

@@ -32,15 +32,15 @@ class DocT5Query(Bm25s):
 
     name: str = "DocT5Query"
     model: str | None = None
-    queries: int = option(10, "Queries written for each document.")
-    top: int = option(10, "Each token is drawn from so many likeliest ones.")
-    longest: int = option(32, "Tokens of a written query, at most.")
-    length: int = option(256, "Tokens of a document that are read.")
-    seed: int = option(13, "Seed of the sampling.")
-    at_once: int = option(32, "Documents that queries are written for at a time.")
-    cache: str = option("", "Folder that keeps written queries (default: MODEL.queries).")
-    device: str = option("cpu", "Where to write: cpu or cuda.")
-    threads: int = option(0, "Threads for writing; 0 uses every core.")
+    queries: int = option(10, "Number of queries generated per document.")
+    top: int = option(10, "Sample each token from this many of the most likely ones.")
+    longest: int = option(32, "Maximum length of a generated query in tokens.")
+    length: int = option(256, "Maximum number of document tokens that are read.")
+    seed: int = option(13, "Random seed for sampling.")
+    at_once: int = option(32, "Number of documents per batch.")
+    cache: str = option("", "Cache folder for generated queries (default: MODEL.queries).")
+    device: str = option("cpu", "Where to generate: cpu or cuda.")
+    threads: int = option(0, "Threads for generating; 0 uses every core.")
 
     def index_inputs(self) -> dict[str, Any]:
         """What is written, and BM25's own options."""

@@ -30,8 +30,8 @@ class Hybrid:
 
     name: str = "hybrid"
     fusion: Literal["zscore", "linear", "rrf"] = option("zscore", "How the two lists are merged.")
-    weight: float = option(0.5, "Share of the second system, 0 to 1.")
-    depth: int = option(1000, "Documents of each list that count.")
+    weight: float = option(0.5, "Weight of the second system, from 0 to 1.")
+    depth: int = option(1000, "Number of documents used from each list.")
     c: int = option(60, "Constant of reciprocal rank fusion.")
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ from coil.errors import DamagedSegment, MissingIndex
 FORMAT = 1
 BLOCK = 1 << 16  # vectors that are widened at a time; a document is never split
 SHAPE_FILE, VECTORS_FILE, STARTS_FILE, IDS_FILE = "shape.json", "vectors.fp16", "starts.npy", "doc_ids.json"
-_REBUILD = "build the index again"
+_REBUILD = "rebuild the index"
 
 
 def write_vectors(folder: Path, documents: Iterable[tuple[str, NDArray[np.float32]]]) -> None:
@@ -75,7 +75,9 @@ class MaxSimIndex:
             )
         ascending = starts.shape == (n_documents + 1,) and bool((np.diff(starts) >= 0).all())
         if len(doc_ids) != n_documents or not ascending or starts[0] or starts[-1] != n_vectors:
-            raise DamagedSegment(f"{folder}: {STARTS_FILE} and {IDS_FILE} do not fit {SHAPE_FILE}", _REBUILD)
+            raise DamagedSegment(
+                f"{folder}: {STARTS_FILE} and {IDS_FILE} do not match {SHAPE_FILE}", _REBUILD
+            )
         vectors = (
             np.memmap(folder / VECTORS_FILE, dtype=np.float16, mode="r", shape=(n_vectors, width))
             if size

@@ -20,7 +20,7 @@ BATCH_TOKENS = {"cpu": 4096, "cuda": 131_072}  # tokens that go through the lang
 def model_folder(model: str | None, name: str) -> Path:
     """The folder of a trained model."""
     if model is None:
-        raise MissingModelFile(f"{name} has no model", "train one, or name the folder of one")
+        raise MissingModelFile(f"{name} has no model", "train one, or pass a model folder")
     folder = Path(model)
     if not folder.is_dir():
         raise MissingModelFile(f"model folder not found: {folder}", "check the path")

@@ -64,8 +64,8 @@ class Sampler:
                 self._tokenizer = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         except Exception as error:  # each tokenizer fails in its own way
             raise MissingModelFile(
-                f"{folder} has no tokenizer that can be read: {str(error)[:200]}",
-                "put the model's tokenizer files into that folder",
+                f"{folder} has no readable tokenizer: {str(error)[:200]}",
+                "copy the model's tokenizer files to that folder",
             ) from error
         end = getattr(config, "eos_token_id", None)
         self._ends = torch.tensor(end if isinstance(end, list) else [-1 if end is None else end])
@@ -77,7 +77,7 @@ class Sampler:
         """The queries of each text; one that is written twice is kept twice, since BM25 counts."""
         if self._room is not None and max(how.length, how.longest) > self._room:
             raise OptionMismatch(
-                f"the model takes {self._room} tokens, but length is {how.length} and longest {how.longest}",
+                f"the model reads {self._room} tokens, but length is {how.length} and longest {how.longest}",
                 f"set both to at most {self._room}",
             )
         model: Any = self._model.backbone

@@ -37,7 +37,7 @@ def system_class(kind: str) -> type[Any]:
     """The class of a registered system."""
     place = SYSTEMS.get(kind)
     if place is None:
-        raise OptionMismatch(f"no system is named {kind!r}", f"choose one of {', '.join(sorted(SYSTEMS))}")
+        raise OptionMismatch(f"there is no system {kind!r}", f"choose one of {', '.join(sorted(SYSTEMS))}")
     module, _, name = place.partition(":")
     found: type[Any] = getattr(importlib.import_module(module), name)
     return found
@@ -62,7 +62,7 @@ def make_system(
         values[key] = _value(kind, key, value, kinds[key])
     if model is not None:
         if "model" not in kinds:
-            raise OptionMismatch(f"the system {kind!r} uses no model, but {model!r} is given as one")
+            raise OptionMismatch(f"the system {kind!r} uses no model, but got {model!r}")
         values["model"] = model
     made: System = cls(**values)
     return made
@@ -80,7 +80,7 @@ def _value(kind: str, key: str, value: Any, wanted: Any) -> Any:
     if wanted is float and type(value) is int:
         value = float(value)
     if type(value) is not wanted:
-        raise OptionMismatch(f"{kind}: {key} is {value!r}, but {wanted.__name__} was expected")
+        raise OptionMismatch(f"{kind}: {key} is {value!r}; expected {wanted.__name__}")
     return value
 
 

@@ -41,7 +41,7 @@ class WrittenQueries:
         except OSError as error:
             raise OutputError(
                 f"{self._path} cannot be read or written: {error.strerror}",
-                "give another folder with the option cache",
+                "choose another folder with the option cache",
             ) from error
 
     def __len__(self) -> int:
@@ -58,13 +58,13 @@ class WrittenQueries:
                 value = json.loads(line)
                 if number == 1:
                     if value != {"format": FORMAT, "fingerprint": self._fingerprint}:
-                        raise ValueError("another header than expected")
+                        raise ValueError("an unexpected header")
                     continue
                 self._known[str(value["text"])] = [str(query) for query in value["queries"]]
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(
                     f"{self._path}, line {number}: not a line of written queries ({error})",
-                    "delete that file; its queries are written again",
+                    "delete this file; its queries will be generated again",
                 ) from error
 
     def of(self, texts: Sequence[str], write: Write) -> list[list[str]]:

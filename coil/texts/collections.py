@@ -74,7 +74,7 @@ class JudgedCollection:
                 f"{how_many(len(unknown), 'query')} judged in {name_of(self.qrels)} "
                 f"{'is' if len(unknown) == 1 else 'are'} not in {name_of(self.queries)}: {shown}"
                 + (", ..." if len(unknown) > _SHOWN else ""),
-                "name the queries that the judgements are for, or remove the judgements of the others",
+                "pass the queries that the judgements belong to, or remove the other judgements",
             )
         return queries, judgements
 
@@ -85,17 +85,15 @@ def find_collection(
     """The collection of a source; `queries` and `qrels` take the place of its own."""
     if is_irds(source):
         if split is not None:
-            raise InputError(
-                f"{source} has no splits to choose from", f"name one as {source}/{split}, if there is one"
-            )
+            raise InputError(f"{source} has no splits to choose from", f"use {source}/{split}, if it exists")
         return JudgedCollection(source.removeprefix(IRDS), source, queries or source, qrels or source)
     folder = Path(source)
     if not folder.is_dir():
         if queries is None or qrels is None:
             raise InputError(
-                f"{name_of(source)} is {'a file' if folder.exists() else 'not there'}; expected a folder "
+                f"{name_of(source)} is {'a file' if folder.exists() else 'missing'}; expected a folder "
                 "with documents, queries and judgements, or irds:NAME",
-                "for a file of documents, name the queries and the qrels as well",
+                "for a file of documents, pass the queries and the qrels as well",
             )
         return JudgedCollection(folder.name, source, queries, qrels)
     name = folder.resolve().name
@@ -123,7 +121,7 @@ def find_collection(
         )
     raise InputError(
         f"the folder {name_of(source)} contains none of {CORPUS_FILE}, {', '.join(MARCO)}",
-        "name a BEIR folder, a folder with MS MARCO's files, or irds:NAME",
+        "pass a BEIR folder, a folder with MS MARCO's files, or irds:NAME",
     )
 
 
@@ -131,6 +129,6 @@ def _in(folder: Path, name: str) -> str:
     path = find_in_folder(folder, name)
     if path is None:
         raise InputError(
-            f"the folder {name_of(folder)} contains no {name}", "place it there, or name another file"
+            f"the folder {name_of(folder)} contains no {name}", "put it there, or pass another file"
         )
     return str(path)

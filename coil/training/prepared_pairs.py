@@ -70,7 +70,7 @@ def _identity(
 ) -> dict[str, Any]:
     """All that decides what is prepared."""
     if options.teacher == "file":
-        raise OptionMismatch("prepared pairs carry no teacher scores", "leave --prepared out")
+        raise OptionMismatch("prepared pairs do not support teacher scores", "omit --prepared")
     profile = options.config.profile
     path = base / TOKENIZER_FILE
     return {
@@ -136,5 +136,5 @@ def _open(folder: Path) -> PairData:
         )
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise InputError(
-            f"{folder} is damaged: {error}", "delete that folder; it is prepared again where it is missing"
+            f"{folder} is damaged: {error}", "delete this folder; it will be prepared again"
         ) from error

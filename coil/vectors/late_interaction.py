@@ -35,7 +35,7 @@ class LateInteractionShape:
 
     def __post_init__(self) -> None:
         if not 0 < self.n_t <= WIDEST:
-            raise OptionMismatch(f"n_t is {self.n_t}; it must be from 1 to {WIDEST:,}")
+            raise OptionMismatch(f"n_t is {self.n_t}; expected a number from 1 to {WIDEST:,}")
         if min(self.query_length, self.document_length) < 3 or self.fill < 0:
             raise OptionMismatch("lengths must be at least 3 tokens, and fill at least 0")
 
@@ -76,7 +76,7 @@ def fill_up(ids: NDArray[np.int32], fill: int, tokenizer: Tokenizer) -> NDArray[
     mask = tokenizer.mask_id
     if mask is None:
         raise TokenizerMismatch(
-            f"{tokenizer.where} has no mask token to fill queries up with",
+            f"{tokenizer.where} has no mask token to pad queries with",
             "set --fill 0, or use another model",
         )
     return np.concatenate([ids, np.full(missing, mask, dtype=np.int32)])

@@ -67,8 +67,8 @@ class QueryWriter(BackboneModel):
         config = read_backbone_config(folder)
         if not getattr(config, "is_encoder_decoder", False):
             raise ModelError(
-                f"{folder} holds a {config.model_type} model, which is not a sequence-to-sequence model",
-                "give the folder of one, such as T5 or BART, or train one with `coil train --kind seq2seq`",
+                f"{folder} contains a {config.model_type} model, which is not a sequence-to-sequence model",
+                "pass the folder of one, such as T5 or BART, or train one with `coil train --kind seq2seq`",
             )
         if not any((folder / name).is_file() for name in (BACKBONE_FILE, f"{BACKBONE_FILE}.index.json")):
             raise MissingModelFile(
@@ -86,7 +86,7 @@ class QueryWriter(BackboneModel):
         wrong = sorted(map(str, (*loaded["missing_keys"], *loaded.get("mismatched_keys", ()))))
         if wrong:
             raise WrongShape(
-                f"{folder}: the weights {', '.join(wrong)[:200]} are missing or do not fit config.json",
+                f"{folder}: the weights {', '.join(wrong)[:200]} are missing or do not match config.json",
                 "the weights and the configuration belong to different models",
             )
         if getattr(model.config, "decoder_start_token_id", None) is None:
@@ -111,7 +111,7 @@ class QueryWriter(BackboneModel):
         except Exception as error:
             raise OptionMismatch(
                 f"a {config.model_type} model cannot write queries: {str(error)[:200]}",
-                "start from a BERT or RoBERTa kind of model, or from a sequence-to-sequence model",
+                "start from a BERT- or RoBERTa-like model, or from a sequence-to-sequence model",
             ) from error
         known = {name: weight for name, weight in encoder.state_dict().items() if name in own}
         decoder.base_model.load_state_dict(known, strict=False)
@@ -128,5 +128,7 @@ class QueryWriter(BackboneModel):
 def end_of(tokenizer: Tokenizer) -> int:
     """The token that ends a written query."""
     if not tokenizer.suffix:
-        raise OptionMismatch(f"{tokenizer.where} puts no token after a text, so a written query has no end")
+        raise OptionMismatch(
+            f"{tokenizer.where} adds no token after a text, so a generated query would never end"
+        )
     return tokenizer.suffix[0]
