@@ -42,9 +42,9 @@ class ShardLabel:
     def __post_init__(self) -> None:
         numbers = (self.number, self.count)
         if not all(type(number) is int for number in numbers) or not 0 <= self.number < self.count:
-            raise ValueError("its number is not that of a shard")
+            raise ValueError("its shard number is out of range")
         if self.count > MOST_SHARDS or _WHOLE_ID.fullmatch(self.whole) is None:
-            raise ValueError("it is no label of a shard")
+            raise ValueError("it is not a shard label")
 
     def __str__(self) -> str:
         return f"shard {self.number} of {self.count}"

@@ -39,7 +39,7 @@ class ServedShards:
         """One of the few places for changes, taken before a client sends what it wants to change."""
         with self._counting:
             if self._writes >= self._writes_waiting:
-                raise busy(f"{self._writes} changes of this index are waiting already", seconds=5)
+                raise busy(f"{self._writes} changes of this index are already waiting", seconds=5)
             self._writes += 1
         try:
             yield

@@ -57,7 +57,7 @@ def read_whole(path: str | Path) -> WholeManifest:
         ) from error
     except OSError as error:
         raise InputError(
-            f"{file} cannot be read: {error.strerror}", "check the rights on the file"
+            f"{file} cannot be read: {error.strerror}", "check the permissions of the file"
         ) from error
     return WholeManifest.from_bytes(content, str(file))
 
@@ -75,7 +75,7 @@ def write_whole(folder: Path, manifest: WholeManifest) -> None:
         partial.unlink(missing_ok=True)
         raise OutputError(
             f"{file} cannot be written: {error.strerror or error}",
-            "free some space or check the rights on the folder",
+            "free some disk space or check the permissions of the folder",
         ) from error
 
 
@@ -92,7 +92,7 @@ def create_shards(
         raise InputError(f"{count!r:.40} shards; expected 1 to {MOST_SHARDS:,}", "change --shards")
     folder = check_path(path)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise OutputError(f"{folder} exists already", "choose another name")
+        raise OutputError(f"{folder} already exists", "choose another name")
     encoder = encoder if encoder is not None else OnnxEncoder(model)
     make_folders(folder)
     blank = WholeManifest({}, tuple(ShardEntry(shard_path(n), "", 0, 0) for n in range(count)))
@@ -125,7 +125,7 @@ def open_shard(
     except CoilError as error:
         raise MissingShard(
             f"shard {number} of {len(manifest.shards)} cannot be opened: {reason_of(error)}",
-            "restore the shard from a backup, or build the index again",
+            "restore the shard from a backup, or rebuild the index",
             [number],
         ) from error
     try:
@@ -161,7 +161,7 @@ def check_finished(manifest: WholeManifest, where: str) -> None:
     """Refuse an index whose build was interrupted: its shards do not have all documents."""
     if manifest.build is not None:
         raise UnfinishedBuild(
-            f"{where} holds an unfinished build", "go on with it with `coil index --ray … --resume`"
+            f"{where} contains an unfinished build", "continue it with `coil index --ray … --resume`"
         )
 
 

@@ -98,7 +98,7 @@ class Shard:
                 if late:
                     raise StateGone(
                         f"shard {self.number} should have version {version}, but has {snapshot.version}",
-                        "is its folder on a file system that all nodes share?",
+                        "check that its folder is on a file system that all nodes share",
                         snapshot.version,
                         self.number,
                     )
@@ -138,8 +138,8 @@ class Shard:
             snapshot = self._take(version)
             if snapshot is None:
                 raise StateGone(
-                    f"version {version} of shard {self.number} was asked for, but it has {found}",
-                    "ask again",
+                    f"shard {self.number} has version {found}, but version {version} was requested",
+                    "try again",
                     found,
                     self.number,
                 )
@@ -246,7 +246,7 @@ class Shard:
 
         def go_on() -> None:
             if deadline is not None and time.monotonic() > deadline:
-                raise SearchTimeout("explaining took longer than it was given", "ask for less")
+                raise SearchTimeout("the explanation exceeded its time limit", "request less at a time")
 
         with self._at(version) as snapshot:
             collection = PartCollection(snapshot, snapshot.segments, ask.totals)

@@ -25,7 +25,7 @@ WHOLE_FILE = "shards.json"
 LARGEST = 16 << 20  # bytes
 _KEYS = frozenset(("coil_shards", "whole", "routing", "settings", "build", "shards"))
 _SHARD = frozenset(("path", "index_id", "version", "documents"))
-_REMEDY = "restore the folder from a backup, or build the index again"
+_REMEDY = "restore the folder from a backup, or rebuild the index"
 
 
 @dataclass(frozen=True)
@@ -84,14 +84,14 @@ class WholeManifest:
                 raise NewerIndex(
                     f"{where} has format {found}; this version reads {FORMAT}", "upgrade coil-ir"
                 )
-            _check(found == FORMAT and value.keys() == _KEYS, "it has other keys than it should")
+            _check(found == FORMAT and value.keys() == _KEYS, "it has missing or unknown keys")
             _check(value["routing"] == ROUTING, f"its routing is {value['routing']!r:.40}")
             settings, build = value["settings"], value["build"]
             _check(isinstance(settings, dict), "its settings are not an object")
             _check(build is None or isinstance(build, dict), "its build state is not an object")
             shards = tuple(_entry(entry) for entry in value["shards"])
             _check(0 < len(shards) <= MOST_SHARDS, f"it has {len(shards)} shards")
-            _check(len({entry.path for entry in shards}) == len(shards), "it names a shard twice")
+            _check(len({entry.path for entry in shards}) == len(shards), "it lists a shard twice")
             ShardLabel(value["whole"], 0, len(shards))  # checks the id
             return cls(settings, shards, value["whole"], build)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -105,19 +105,19 @@ class WholeManifest:
         entry, expected = self.shards[number], {**self.settings, "shard": self.label(number).to_json()}
         if settings.get("fingerprint") != expected.get("fingerprint"):
             raise MixedShards(
-                f"{where} was made with the model {settings.get('fingerprint')}, but the other shards with "
+                f"{where} was built with the model {settings.get('fingerprint')}, but the other shards with "
                 f"{expected.get('fingerprint')}",
-                "put the shard back that was built with the others, or build the index again",
+                "restore the shard that was built with the others, or rebuild the index",
             )
         if index_id != entry.index_id or dict(settings) != expected:
             raise MixedShards(
-                f"{where} is not shard {number} of this index, but another index",
-                "put the shard back that was built with the others, or build the index again",
+                f"{where} is not shard {number} of this index but another index",
+                "restore the shard that was built with the others, or rebuild the index",
             )
         if version < entry.version:
             raise MixedShards(
                 f"{where} has version {version}, an earlier one than {entry.version}, which it had before",
-                "restore all shards from the same backup, or build the index again",
+                "restore all shards from the same backup, or rebuild the index",
             )
 
     def with_shards(self, shards: Sequence[ShardEntry], **others: Any) -> WholeManifest:
@@ -131,12 +131,15 @@ def _check(right: bool, what: str) -> None:
 
 
 def _entry(value: Any) -> ShardEntry:
-    _check(isinstance(value, dict) and value.keys() == _SHARD, "a shard has other keys than it should")
+    _check(isinstance(value, dict) and value.keys() == _SHARD, "a shard has missing or unknown keys")
     entry = ShardEntry(**value)
     path = PurePosixPath(entry.path)
-    _check(not path.is_absolute() and len(path.parts) == 1 and ".." not in path.parts, "a shard is elsewhere")
     _check(
-        all(type(n) is int and 0 <= n < 2**62 for n in (entry.version, entry.documents)), "a count is none"
+        not path.is_absolute() and len(path.parts) == 1 and ".." not in path.parts,
+        "a shard is outside the folder",
+    )
+    _check(
+        all(type(n) is int and 0 <= n < 2**62 for n in (entry.version, entry.documents)), "a count is invalid"
     )
     _check(isinstance(entry.index_id, str), "a shard has no id")
     return entry
