@@ -344,7 +344,7 @@ def test_negatives_from_a_run(pairs: list[Path], base: Path, tmp_path: Path) -> 
 def test_negatives_of_other_pairs_are_refused(pairs: list[Path], negatives: Path, tmp_path: Path) -> None:
     changed = tmp_path / "first.jsonl"
     changed.write_text(pairs[0].read_text() + '{"query": "one more", "positive": "line"}\n')
-    with pytest.raises(InputError, match="another first"):
+    with pytest.raises(InputError, match="a different version of first"):
         load([changed, pairs[1]], tmp_path / "d", [negatives])
     other = tmp_path / "third.jsonl"
     other.write_text(pairs[0].read_text())
