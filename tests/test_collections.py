@@ -96,7 +96,7 @@ def test_parts_named_apart(tmp_path):
     with pytest.raises(InputError, match="is a file") as caught:
         find_collection(corpus, queries=queries)
     assert "qrels" in caught.value.remedy
-    with pytest.raises(InputError, match="not there"):
+    with pytest.raises(InputError, match="is missing"):
         find_collection(str(tmp_path / "nowhere"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"none of corpus\.jsonl, collection\.tsv, msmarco-docs\.tsv"):
