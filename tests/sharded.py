@@ -17,6 +17,7 @@ from coil.indexes.opening import create
 from coil.indexes.reader import check_paging
 from coil.shards.index import ShardedIndex
 from coil.shards.opening import create_shards, open_sharded
+from coil.shards.places import find_place
 from tests.hash_encoder import HashEncoder
 
 BY = ("coil", "tokens", "bm25", "dense", "hybrid")
@@ -73,10 +74,10 @@ def both(count: int, precision: Any = "int8", **profile: Any) -> Iterator[tuple[
     encoder = HashEncoder(**profile)
     with TemporaryDirectory() as folder:
         path = Path(folder)
-        create_shards(path / "many", count, precision=precision, encoder=encoder)
+        create_shards(find_place(path / "many"), count, precision=precision, encoder=encoder)
         with (
             create(path / "one.coil", precision=precision, encoder=encoder) as one,
-            open_sharded(path / "many", encoder) as many,
+            open_sharded(find_place(path / "many"), encoder) as many,
         ):
             yield one, many
 

@@ -132,6 +132,13 @@ def test_several_collections(tmp_path, capsys):
     assert list(found["collections"]) == ["a", "b"]
 
 
+def test_results_inside_the_collection_do_not_change_it(tmp_path, capsys):
+    folder = write_beir(tmp_path / "tiny")
+    for expected in (True, False):
+        assert coil(arguments(folder, folder / "compared", ["bm25s"])) == 0
+        assert ("reading" in capsys.readouterr().err) is expected
+
+
 def test_one_system_alone(tmp_path):
     folder = write_beir(tmp_path / "tiny")
     assert coil(arguments(folder, tmp_path / "out", ["bm25s"], "--measures", "RR@10")) == 0

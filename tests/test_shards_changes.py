@@ -27,7 +27,8 @@ from coil.shards.calls import Arguments, LocalCalls
 from coil.shards.exchange import Refusal
 from coil.shards.index import ShardedIndex
 from coil.shards.ledger import Ledger
-from coil.shards.opening import create_shards, open_sharded, read_whole
+from coil.shards.opening import create_shards, open_sharded
+from coil.shards.places import find_place, read_whole
 from coil.shards.routing import Routing
 from coil.texts.values import Document
 from tests.hash_encoder import HashEncoder
@@ -38,13 +39,13 @@ DOCS = [{"id": f"d{n}", "text": f"river bank {'money ' * (n % 3)}"} for n in ran
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     path = tmp_path / "many"
-    create_shards(path, 3, encoder=HashEncoder())
+    create_shards(find_place(path), 3, encoder=HashEncoder())
     return path
 
 
 @pytest.fixture
 def many(folder: Path) -> Iterator[ShardedIndex]:
-    with open_sharded(folder, HashEncoder()) as opened:
+    with open_sharded(find_place(folder), HashEncoder()) as opened:
         opened.add(DOCS)
         yield opened
 
@@ -96,7 +97,7 @@ def test_versions_grow_only_where_something_changes(many: ShardedIndex) -> None:
 
 
 def test_an_open_index_follows_what_another_process_commits(folder: Path, many: ShardedIndex) -> None:
-    with open_sharded(folder, HashEncoder()) as other:
+    with open_sharded(find_place(folder), HashEncoder()) as other:
         other.add([{"id": "new", "text": "river"}])
         shard = Routing(3).shard_of("new")
         assert calls_of(many).shards[shard].refresh(other._changes.versions()[shard] or 0)
@@ -245,7 +246,7 @@ def edit(folder: Path, change: Mapping[str, Any]) -> None:
 def test_a_manifest_that_is_wrong_is_refused(folder: Path, change: Any, kind: Any, told: str) -> None:
     edit(folder, change)
     with pytest.raises(kind, match=told):
-        open_sharded(folder, HashEncoder())
+        open_sharded(find_place(folder), HashEncoder())
 
 
 def test_shards_outside_the_folder_are_refused(folder: Path) -> None:
@@ -253,51 +254,51 @@ def test_shards_outside_the_folder_are_refused(folder: Path) -> None:
     for path in ("../elsewhere.coil", "/tmp/x.coil", "a/b.coil", entries[1]["path"]):
         edit(folder, {"shards": [{**entries[0], "path": path}, *entries[1:]]})
         with pytest.raises(DamagedManifest):
-            open_sharded(folder, HashEncoder())
+            open_sharded(find_place(folder), HashEncoder())
 
 
 def test_no_manifest(tmp_path: Path) -> None:
     with pytest.raises(MissingIndex, match="not a sharded index"):
-        open_sharded(tmp_path)
+        open_sharded(find_place(tmp_path))
 
 
 def test_shards_that_are_not_of_one_index_are_refused(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    create_shards(other, 3, encoder=HashEncoder())
+    create_shards(find_place(other), 3, encoder=HashEncoder())
     shutil.rmtree(folder / "00001.coil")
     with pytest.raises(MissingShard, match="shard 1 of 3 cannot be opened"):
-        open_sharded(folder, HashEncoder())
+        open_sharded(find_place(folder), HashEncoder())
     shutil.copytree(other / "00001.coil", folder / "00001.coil")
     with pytest.raises(MixedShards, match="another index"):
-        open_sharded(folder, HashEncoder())
+        open_sharded(find_place(folder), HashEncoder())
     shutil.rmtree(folder / "00001.coil")
     shutil.copytree(folder / "00002.coil", folder / "00001.coil")
     with pytest.raises(MixedShards, match="not shard 1"):
-        open_sharded(folder, HashEncoder())
+        open_sharded(find_place(folder), HashEncoder())
     shutil.rmtree(folder / "00001.coil")
     create(folder / "00001.coil", encoder=HashEncoder(n_t=5)).close()
     with pytest.raises(MixedShards, match="built with the model hash-5-3-word"):
-        open_sharded(folder, HashEncoder())
+        open_sharded(find_place(folder), HashEncoder())
 
 
 def test_an_old_copy_of_a_shard_is_refused(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "00000.coil", tmp_path / "old")
-    with open_sharded(folder, HashEncoder()) as many:
+    with open_sharded(find_place(folder), HashEncoder()) as many:
         many.add(DOCS)
-    manifest = read_whole(folder)
+    manifest = read_whole(find_place(folder))
     edit(folder, {"shards": [{**entry.to_json(), "version": 2} for entry in manifest.shards]})
-    open_sharded(folder, HashEncoder()).close()
+    open_sharded(find_place(folder), HashEncoder()).close()
     shutil.rmtree(folder / "00000.coil")
     shutil.move(tmp_path / "old", folder / "00000.coil")
     with pytest.raises(MixedShards, match="earlier"):
-        open_sharded(folder, HashEncoder())
+        open_sharded(find_place(folder), HashEncoder())
 
 
 def test_a_damaged_shard_is_told(folder: Path, many: ShardedIndex) -> None:
     lists = next((folder / "00001.coil" / "segments").glob("*.lists"))
     lists.write_bytes(lists.read_bytes()[:-8])
     with pytest.raises(MissingShard, match="shard 1 of 3"):
-        open_sharded(folder, HashEncoder())
+        open_sharded(find_place(folder), HashEncoder())
 
 
 def test_a_shard_is_an_ordinary_index_to_read_but_not_to_add_to(folder: Path, many: ShardedIndex) -> None:
@@ -314,7 +315,7 @@ def test_a_shard_is_an_ordinary_index_to_read_but_not_to_add_to(folder: Path, ma
 
 def test_no_place_is_taken_twice(folder: Path) -> None:
     with pytest.raises(OutputError, match="already exists"):
-        create_shards(folder, 2, encoder=HashEncoder())
+        create_shards(find_place(folder), 2, encoder=HashEncoder())
 
 
 def test_errors_arrive_as_they_were() -> None:

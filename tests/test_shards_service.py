@@ -14,6 +14,7 @@ from coil.indexes.opening import create
 from coil.remote.client import connect
 from coil.service.limits import ServiceOptions
 from coil.shards.opening import create_shards
+from coil.shards.places import find_place
 from tests.hash_encoder import HashEncoder
 from tests.serving import TOKEN, running
 from tests.tiny import random_texts
@@ -34,7 +35,7 @@ OF_SHARDS = ("versions", "partial", "missing")
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[httpx.Client]:
     create(tmp_path / "one.coil", encoder=HashEncoder()).close()
-    create_shards(tmp_path / "many.shards", 3, encoder=HashEncoder())
+    create_shards(find_place(tmp_path / "many.shards"), 3, encoder=HashEncoder())
     options = ServiceOptions(token=TOKEN)
     with running([tmp_path / "one.coil", tmp_path / "many.shards"], options, HashEncoder()) as server:
         headers = {"Authorization": f"Bearer {TOKEN}"}

@@ -226,6 +226,12 @@ class Index(IndexReader):
             yield writer, self._holder
 
     @contextmanager
+    def taking(self) -> Iterator[IndexWriter]:
+        """A writer for segments that were built elsewhere; it needs no model."""
+        with self._writer() as writer:
+            yield writer
+
+    @contextmanager
     def _writer(self, encoder: Encoder | None = None) -> Iterator[IndexWriter]:
         """`encoder`: for documents that come in; deleting and merging need no model."""
         plan = self._plan

@@ -31,7 +31,9 @@ from coil.indexes.reader import IndexReader
 from coil.service.problems import busy, unwritable
 from coil.service.readable import Changeable, Served
 from coil.service.served_shards import ServedShards
-from coil.shards.opening import is_whole, open_sharded, whole_folder
+from coil.shards.opening import is_whole, open_sharded
+from coil.shards.places import find_place
+from coil.shards.whole import WHOLE_FILE
 from coil.storage.manifest import SEGMENTS_FOLDER
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
@@ -234,7 +236,7 @@ def open_all(
             )
         opened[name] = folder
         if is_whole(folder):
-            served[name] = ServedShards(name, open_sharded(folder, encoder), writes_waiting)
+            served[name] = ServedShards(name, open_sharded(find_place(folder), encoder), writes_waiting)
             continue
         index = open_index(folder, encoder)
         made_with = index.settings()["fingerprint"]
@@ -255,5 +257,6 @@ def open_all(
 
 def name_of(folder: Path) -> str:
     """The name under which an index is served: its folder's, without .coil or .shards, fit for an address."""
-    stem = whole_folder(folder).resolve().name.removesuffix(".coil").removesuffix(".shards")
+    folder = folder.parent if folder.name == WHOLE_FILE else folder
+    stem = folder.resolve().name.removesuffix(".coil").removesuffix(".shards")
     return _NAME.sub("-", stem).strip("-.") or "index"

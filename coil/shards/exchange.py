@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -136,6 +137,15 @@ class Refusal:
         error.args = (self.values["reason"],)
         vars(error).update(self.values)
         return error
+
+    def to_bytes(self) -> bytes:
+        """As JSON; values that it does not know become text."""
+        return json.dumps([self.kind, self.values], default=str).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Refusal:
+        """Back from JSON."""
+        return cls(*json.loads(content))
 
 
 def seconds_left(deadline: float | None) -> float | None:

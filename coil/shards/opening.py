@@ -1,31 +1,24 @@
-"""Making and opening the shards of an index on a file system."""
+"""Making and opening the shards of an index."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from coil.errors import (
-    CoilError,
-    InputError,
-    MissingIndex,
-    MissingShard,
-    OutputError,
-    UnfinishedBuild,
-    reason_of,
-)
+from coil.errors import CoilError, InputError, MissingShard, OutputError, UnfinishedBuild, reason_of
 from coil.indexes.index import Index
-from coil.indexes.opening import check_path, create, open_index
+from coil.indexes.opening import create, open_index
 from coil.indexes.settings import MOST_SHARDS
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.shards.calls import LocalCalls
 from coil.shards.index import ShardedIndex
 from coil.shards.ledger import Ledger
+from coil.shards.places import Place, read_whole, write_whole
 from coil.shards.shard import Shard
-from coil.shards.whole import LARGEST, WHOLE_FILE, ShardEntry, WholeManifest
-from coil.storage.disk import make_folders
+from coil.shards.whole import WHOLE_FILE, ShardEntry, WholeManifest
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
@@ -40,71 +33,32 @@ def is_whole(path: Path) -> bool:
     return path.name == WHOLE_FILE or (path / WHOLE_FILE).exists()
 
 
-def whole_folder(path: Path) -> Path:
-    """The folder of a sharded index, by its path or that of its manifest."""
-    return path.parent if path.name == WHOLE_FILE else path
-
-
-def read_whole(path: str | Path) -> WholeManifest:
-    """The manifest of a sharded index."""
-    file = whole_folder(check_path(path)) / WHOLE_FILE
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(LARGEST + 1)
-    except FileNotFoundError as error:
-        raise MissingIndex(
-            f"{file.parent} is not a sharded index: {WHOLE_FILE} is missing", "check the path"
-        ) from error
-    except OSError as error:
-        raise InputError(
-            f"{file} cannot be read: {error.strerror}", "check the permissions of the file"
-        ) from error
-    return WholeManifest.from_bytes(content, str(file))
-
-
-def write_whole(folder: Path, manifest: WholeManifest) -> None:
-    """Put a manifest in the place of the one that is there, in one step."""
-    file, partial = folder / WHOLE_FILE, folder / f".{WHOLE_FILE}.{os.getpid()}.partial"
-    try:
-        with partial.open("wb") as opened:
-            opened.write(manifest.to_bytes())
-            opened.flush()
-            os.fsync(opened.fileno())
-        partial.replace(file)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise OutputError(
-            f"{file} cannot be written: {error.strerror or error}",
-            "free some disk space or check the permissions of the folder",
-        ) from error
-
-
 def create_shards(
-    path: str | Path,
+    place: Place,
     count: int,
     model: str | Path | None = None,
     precision: Precision = "int8",
     long: Long = "chunk",
     encoder: Encoder | None = None,
+    build: Mapping[str, Any] | None = None,
 ) -> WholeManifest:
-    """Make a sharded index without documents."""
+    """Make a sharded index without documents; `build` is the state of the build that begins."""
     if type(count) is not int or not 1 <= count <= MOST_SHARDS:
         raise InputError(f"{count!r:.40} shards; expected 1 to {MOST_SHARDS:,}", "change --shards")
-    folder = check_path(path)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise OutputError(f"{folder} already exists", "choose another name")
+    if place.names():
+        raise OutputError(f"{place.where} already exists", "choose another name")
     encoder = encoder if encoder is not None else OnnxEncoder(model)
-    make_folders(folder)
-    blank = WholeManifest({}, tuple(ShardEntry(shard_path(n), "", 0, 0) for n in range(count)))
+    blank = WholeManifest({}, tuple(ShardEntry(shard_path(n), "", 0, 0) for n in range(count)), build=build)
     entries: list[ShardEntry] = []
     for number, entry in enumerate(blank.shards):
         label = blank.label(number)
-        with create(folder / entry.path, model, precision, long, encoder, shard=label) as made:
+        with create(place.folder(entry.path), model, precision, long, encoder, shard=label) as made:
             entries.append(entry_of(made, entry.path))
             settings = made.settings()
+        place.push(entry.path)
     del settings["shard"]
     manifest = blank.with_shards(entries, settings=settings)
-    write_whole(folder, manifest)
+    write_whole(place, manifest)
     return manifest
 
 
@@ -116,11 +70,13 @@ def entry_of(index: Index, path: str) -> ShardEntry:
 
 
 def open_shard(
-    folder: Path, manifest: WholeManifest, number: int, encoder: Encoder | None = None, threads: int = 1
+    place: Place, manifest: WholeManifest, number: int, encoder: Encoder | None = None, threads: int = 1
 ) -> Index:
     """The index of one shard, which must be the one that the manifest tells of."""
-    path = folder / manifest.shards[number].path
+    name = manifest.shards[number].path
+    path = place.folder(name)
     try:
+        place.pull(name)
         index = open_index(path, encoder, threads=threads)
     except CoilError as error:
         raise MissingShard(
@@ -138,23 +94,30 @@ def open_shard(
     return index
 
 
-def open_sharded(path: str | Path, encoder: Encoder | None = None, threads: int = 1) -> ShardedIndex:
+def open_sharded(place: Place, encoder: Encoder | None = None, threads: int = 1) -> ShardedIndex:
     """Open a sharded index with all of its shards in this process."""
-    manifest = read_whole(path)
-    check_finished(manifest, str(path))
-    folder = whole_folder(check_path(path))
+    manifest = read_whole(place)
+    check_finished(manifest, place.where)
     shards: list[Shard] = []
     try:
         for number in range(len(manifest.shards)):
-            index = open_shard(folder, manifest, number, encoder, threads)
-            shards.append(Shard(index, number))
-            encoder = index.encoder  # one for all
+            shards.append(serve_shard(place, manifest, number, encoder, threads))
+            encoder = shards[-1].index.encoder  # one for all
     except BaseException:
-        _close(shards)
+        for shard in shards:
+            shard.close()
         raise
     calls = LocalCalls(shards)
     assert encoder is not None
     return ShardedIndex(manifest, calls, Ledger(calls, looks=True), encoder, close=calls.close)
+
+
+def serve_shard(
+    place: Place, manifest: WholeManifest, number: int, encoder: Encoder | None = None, threads: int = 1
+) -> Shard:
+    """One shard, ready to be asked."""
+    index, name = open_shard(place, manifest, number, encoder, threads), manifest.shards[number].path
+    return Shard(index, number, partial(place.pull, name), partial(place.push, name))
 
 
 def check_finished(manifest: WholeManifest, where: str) -> None:
@@ -163,8 +126,3 @@ def check_finished(manifest: WholeManifest, where: str) -> None:
         raise UnfinishedBuild(
             f"{where} contains an unfinished build", "continue it with `coil index --ray … --resume`"
         )
-
-
-def _close(shards: Sequence[Shard]) -> None:
-    for shard in shards:
-        shard.close()

@@ -371,6 +371,11 @@ class Intake:
         )
 
 
+def digest_document(before: bytes, document: Document) -> bytes:
+    """The running digest of a corpus with one more document."""
+    return _digest(before, document.doc_id, document.text, json.dumps(document.fields, ensure_ascii=False))
+
+
 def _digest(before: bytes, *parts: str) -> bytes:
     digest = blake2b(before, digest_size=len(NOTHING_READ))
     for part in parts:

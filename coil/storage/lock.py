@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from coil.errors import IndexLocked, OutputError
-from coil.storage.disk import Folder, remedy_for
+from coil.storage.disk import Folder, Handle, remedy_for
 from coil.storage.manifest import SEGMENTS_FOLDER, check_manifest
 
 if sys.platform == "win32":
@@ -58,6 +58,24 @@ def writer_lock(path: Path, new: bool = False) -> Iterator[Folder]:
             finally:
                 if os.getpid() == owner:  # a process that was forked meanwhile has the handle, too
                     _unlock(handle)
+
+
+@contextmanager
+def file_lock(path: Path, what: str) -> Iterator[None]:
+    """Hold a file that is there only for that; where another process holds it, `what` is being done by it."""
+    try:
+        file = Handle(path, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise OutputError(
+            f"{path} cannot be written: {error.strerror}", remedy_for(error, "check the rights on the folder")
+        ) from error
+    with file as handle:
+        if not _try_lock(handle):
+            raise IndexLocked(f"{what} by another process", "wait until it is done")
+        try:
+            yield
+        finally:
+            _unlock(handle)
 
 
 def _locked(path: Path, handle: int) -> IndexLocked:

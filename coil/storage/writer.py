@@ -16,13 +16,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coil.arrays import is_among
 from coil.errors import InputError, OrdinalsTaken, reason_of
 from coil.lists.building import SegmentBuilder, merge_segments
 from coil.lists.precision import Precision
 from coil.lists.rows import Long, Rows, Span, encode_spans, row_spans
-from coil.lists.segment import MOST_ROWS
+from coil.lists.segment import MOST_ROWS, Segment
 from coil.storage.disk import Folder
 from coil.storage.documents import stored
 from coil.storage.intake import Arrival, Consumed, Intake, OnDuplicate, PlacedDocuments, Refused
@@ -152,6 +153,31 @@ class IndexWriter:
         added = self._take_in(NumberedDocuments(rest), before, listener, MOST_ROWS, False, numbered=True)
         return added + sum(not document.is_empty for ordinal, document in numbered if ordinal < first)
 
+    def take(
+        self,
+        segments: Sequence[Segment],
+        alive: Sequence[NDArray[np.bool_]],
+        documents: Sequence[tuple[int, Document, int]],
+        gone: Sequence[str],
+        next_ordinal: int,
+    ) -> None:
+        """Take in segments that were built elsewhere: those of their rows that are alive, with these
+        documents, in place of those with the ids that are `gone`. It is one commit."""
+        with self._holder.held() as current:
+            entries = self._publisher.without(current, gone)
+            number, written = current.manifest.next_segment, list[SegmentEntry]()
+            for segment in merge_segments(segments, alive) if segments else []:
+                first, last = segment.row_documents[[0, -1]].tolist()
+                rows = (stored(*row) for row in documents if first <= row[0] <= last)
+                written.append(write_stored_segment(self._folder, number + len(written), segment, rows))
+            others = {"next_ordinal": next_ordinal, "next_segment": number + len(written)}
+            self._publisher.publish(current, [*entries, *written], **others)
+        self._merge(merge_small_segments)
+
+    def finish(self) -> None:
+        """Merge what many commits have left: a build commits often, and searches must not pay."""
+        self._merge(merge_tail)
+
     def follow(
         self, documents: PlacedDocuments, source: str, listener: Listener, commit_every: int = MOST_ROWS
     ) -> int:
@@ -193,7 +219,7 @@ class IndexWriter:
         if not runs_on:
             before = replace(before, starts=(*before.starts, (number, ordinal)))
         added = self._take_in(documents, before, listener, commit_every, reads_ahead, is_build=True)
-        self._merge(merge_tail)
+        self.finish()
         return added
 
     def delete(self, doc_ids: Iterable[str]) -> tuple[int, list[str]]:

@@ -97,11 +97,12 @@ def find_collection(
             )
         return JudgedCollection(folder.name, source, queries, qrels)
     name = folder.resolve().name
-    if find_in_folder(folder, CORPUS_FILE) is not None:
+    corpus = find_in_folder(folder, CORPUS_FILE)
+    if corpus is not None:
         of_split = f"qrels/{split or 'test'}.tsv"
         return JudgedCollection(
             name if split in (None, "test") else f"{name}/{split}",
-            source,
+            str(corpus),
             queries or _in(folder, QUERIES_FILE),
             qrels or _in(folder, of_split),
         )

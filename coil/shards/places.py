@@ -1,0 +1,382 @@
+"""Places: where the shards of an index are kept. A folder that all nodes share, or object storage.
+
+Indexes are searched and written as files of this machine. What is in object storage is copied to a folder of
+this process first, and after a change back there: new files, then the manifest, which is the step that
+counts. Finished files never change, so a copy only ever lacks files.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from hashlib import blake2b, sha256
+from pathlib import Path
+from typing import Any, Protocol
+
+from coil.errors import (
+    DamagedSegment,
+    InputError,
+    MissingIndex,
+    MissingSegment,
+    OutputError,
+    ReplacedIndex,
+    require,
+)
+from coil.indexes.opening import check_path
+from coil.shards.whole import LARGEST, WHOLE_FILE, WholeManifest
+from coil.storage.disk import make_folders
+from coil.storage.lock import file_lock
+from coil.storage.manifest import MANIFEST_FILE, SEGMENTS_FOLDER, Manifest, is_segment_file
+
+_TRIES = 20  # while a writer merges files away faster than they can be copied
+_BLOCK = 1 << 20
+BUILD_LOCK = "build.lock"
+
+
+class Place(Protocol):
+    """Where a sharded index is kept: its manifest, and a folder for each shard."""
+
+    where: str
+
+    def read(self, name: str, most: int) -> bytes:
+        """A small file; a FileNotFoundError where there is none."""
+        ...
+
+    def write(self, name: str, content: bytes) -> None:
+        """Put a small file in the place of the one that is there, in one step."""
+        ...
+
+    def names(self) -> list[str]:
+        """What is there already."""
+        ...
+
+    def folder(self, shard: str) -> Path:
+        """The folder of this machine in which a shard is read and written."""
+        ...
+
+    def pull(self, shard: str) -> None:
+        """Bring the folder of a shard up to date with what others have written."""
+        ...
+
+    def push(self, shard: str) -> None:
+        """Show others what was written to the folder of a shard."""
+        ...
+
+    def claim(self) -> Any:
+        """Hold the place for a build, as a context; a second build gets an IndexLocked."""
+        ...
+
+
+def find_place(path: str | Path, scratch: str | Path | None = None) -> Place:
+    """The place of an index by its path or URL, or that of its manifest.
+
+    `scratch`: the folder for copies from object storage, one on each node; a temporary one if it is None.
+    """
+    text = str(path).removesuffix("/")
+    if "://" in text:
+        return StoredPlace(text.removesuffix(f"/{WHOLE_FILE}"), scratch)
+    folder = check_path(text)
+    return FolderPlace(folder.parent if folder.name == WHOLE_FILE else folder)
+
+
+def read_whole(place: Place) -> WholeManifest:
+    """The manifest of a sharded index."""
+    try:
+        content = place.read(WHOLE_FILE, LARGEST + 1)
+    except FileNotFoundError as error:
+        raise MissingIndex(
+            f"{place.where} is not a sharded index: {WHOLE_FILE} is missing", "check the path"
+        ) from error
+    return WholeManifest.from_bytes(content, f"{place.where}/{WHOLE_FILE}")
+
+
+def write_whole(place: Place, manifest: WholeManifest) -> None:
+    """Put a manifest in the place of the one that is there."""
+    place.write(WHOLE_FILE, manifest.to_bytes())
+
+
+class FolderPlace:
+    """A folder of a file system that all nodes share, or of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.absolute()
+        self.where = str(folder)
+
+    def read(self, name: str, most: int) -> bytes:
+        """A small file."""
+        try:
+            with (self._folder / name).open("rb") as opened:
+                return opened.read(most)
+        except (FileNotFoundError, NotADirectoryError):
+            raise FileNotFoundError(name) from None
+        except OSError as error:
+            reason = f"{self._folder / name} cannot be read: {error.strerror}"
+            raise InputError(reason, "check the rights on the file") from error
+
+    def write(self, name: str, content: bytes) -> None:
+        """Put a small file in the place of the one that is there, in one step."""
+        file, partial = self._folder / name, self._folder / f".{name}.{os.getpid()}.partial"
+        make_folders(self._folder)
+        try:
+            with partial.open("wb") as opened:
+                opened.write(content)
+                opened.flush()
+                os.fsync(opened.fileno())
+            partial.replace(file)
+        except OSError as error:
+            with suppress(OSError):
+                partial.unlink()
+            raise _unwritable(str(file), error) from error
+
+    def names(self) -> list[str]:
+        """What is there already."""
+        try:
+            return sorted(path.name for path in self._folder.iterdir() if path.name != BUILD_LOCK)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            reason = f"{self._folder} cannot be used: {error.strerror}"
+            raise OutputError(reason, "choose another place") from error
+
+    def folder(self, shard: str) -> Path:
+        """The folder of a shard."""
+        return self._folder / shard
+
+    def pull(self, shard: str) -> None:
+        """Nothing to do: everybody sees the same folder."""
+
+    def push(self, shard: str) -> None:
+        """Nothing to do: everybody sees the same folder."""
+
+    @contextmanager
+    def claim(self) -> Iterator[None]:
+        """Hold the folder for a build. The system lets go of it when its holder dies."""
+        make_folders(self._folder)
+        with file_lock(self._folder / BUILD_LOCK, f"{self.where} is being built"):
+            yield
+
+
+class StoredPlace:
+    """Object storage, or any other file system that fsspec knows; shards are copied to `scratch`."""
+
+    def __init__(self, url: str, scratch: str | Path | None = None) -> None:
+        fsspec = require("fsspec", "ray")
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(url, use_listings_cache=False)
+        except TypeError:  # a kind of file system without such a cache
+            self._files, self._root = fsspec.core.url_to_fs(url)
+        except (ValueError, ImportError, OSError) as error:
+            raise InputError(f"{url} cannot be used: {error}", "install what fsspec needs for it") from error
+        self.where = url
+        name = blake2b(url.encode(), digest_size=8).hexdigest()
+        base = Path(scratch) if scratch is not None else Path(tempfile.gettempdir()) / f"coil-{_user()}"
+        self._scratch = base.absolute() / name
+        self._token = uuid.uuid4().hex[:8]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process: it connects to the storage itself."""
+        return StoredPlace, (self.where, self._scratch.parent)
+
+    def read(self, name: str, most: int) -> bytes:
+        """A small file."""
+        try:
+            content: bytes = self._files.cat_file(self._at(name))
+        except FileNotFoundError:
+            raise FileNotFoundError(name) from None
+        except OSError as error:
+            raise InputError(f"{self.where}/{name} cannot be read: {error}", "check the address") from error
+        return content[:most]
+
+    def write(self, name: str, content: bytes) -> None:
+        """Put a small object in the place of the one that is there."""
+        try:
+            self._files.pipe_file(self._at(name), content)
+        except OSError as error:
+            raise _unwritable(f"{self.where}/{name}", error) from error
+
+    def names(self) -> list[str]:
+        """What is there already."""
+        return self._list("")
+
+    def folder(self, shard: str) -> Path:
+        """The copy of a shard, which this process has for itself."""
+        mine = self._scratch / f"{os.getpid()}-{self._token}"
+        if not mine.exists():
+            make_folders(mine)
+            _remove_left_over(self._scratch)
+        return mine / shard
+
+    def pull(self, shard: str) -> None:
+        """Copy what is new of a shard: files first, then its manifest.
+
+        A change of this process that could not be stored is stored now, unless others have gone on since.
+        """
+        folder = self.folder(shard)
+        for attempt in range(_TRIES):
+            content = self._manifest(shard)
+            theirs = Manifest.from_bytes(content, f"{self.where}/{shard}")
+            if (folder / MANIFEST_FILE).exists():
+                mine = Manifest.from_bytes((folder / MANIFEST_FILE).read_bytes(), str(folder))
+                if mine.digest == theirs.digest:
+                    return
+                if mine.version >= theirs.version:
+                    self.push(shard)
+                    return
+            make_folders(folder / SEGMENTS_FOLDER)
+            try:
+                self._pull_files(shard, theirs)
+            except MissingSegment:  # merged away meanwhile: a newer manifest names others
+                if attempt + 1 == _TRIES or self._manifest(shard) == content:
+                    raise
+                continue
+            _replace(folder / MANIFEST_FILE, content)
+            self._forget(folder, theirs)
+            return
+
+    def push(self, shard: str) -> None:
+        """Store what is new of a shard: files first, then its manifest, then remove what it does not name."""
+        folder = self.folder(shard)
+        content = (folder / MANIFEST_FILE).read_bytes()
+        manifest = Manifest.from_bytes(content, str(folder))
+        self._check_older(shard, manifest)
+        try:
+            there = set(self._list(f"{shard}/{SEGMENTS_FOLDER}"))
+            wanted = _files_of(manifest)
+            for name in sorted(wanted - there):
+                stored = self._at(shard, SEGMENTS_FOLDER, name)
+                self._files.put_file(str(folder / SEGMENTS_FOLDER / name), stored)
+            self._files.pipe_file(self._at(shard, MANIFEST_FILE), content)
+            for name in there - wanted:
+                if is_segment_file(name):
+                    with suppress(OSError):  # what stays is a stray for the next writer
+                        self._files.rm_file(self._at(shard, SEGMENTS_FOLDER, name))
+        except OSError as error:
+            raise _unwritable(f"{self.where}/{shard}", error) from error
+
+    @contextmanager
+    def claim(self) -> Iterator[None]:
+        """Object storage knows no locks: the manifest of the whole says who builds, and when last."""
+        yield
+
+    # ---- inside
+
+    def _at(self, *parts: str) -> str:
+        return "/".join((self._root.rstrip("/"), *parts))
+
+    def _list(self, below: str) -> list[str]:
+        self._files.invalidate_cache()
+        try:
+            found = self._files.ls(self._at(below).rstrip("/"), detail=False)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise OutputError(f"{self.where} cannot be used: {error}", "check the address") from error
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
+
+    def _manifest(self, shard: str) -> bytes:
+        try:
+            content: bytes = self._files.cat_file(self._at(shard, MANIFEST_FILE))
+        except FileNotFoundError as error:
+            raise MissingIndex(f"there is no index at {self.where}/{shard}", "check the address") from error
+        return content
+
+    def _pull_files(self, shard: str, manifest: Manifest) -> None:
+        folder = self.folder(shard) / SEGMENTS_FOLDER
+        for entry in manifest.segments:
+            for facts, path in ((entry.lists, entry.lists_file), (entry.texts, entry.documents_file)):
+                name = path.rpartition("/")[2]
+                if (folder / name).exists() and (folder / name).stat().st_size == facts.bytes:
+                    continue
+                partial = folder / f"{name}.partial"
+                try:
+                    self._files.get_file(self._at(shard, path), str(partial))
+                    digest = _digest(partial)
+                except FileNotFoundError as error:
+                    partial.unlink(missing_ok=True)
+                    reason = f"{self.where}/{shard}/{path} is missing"
+                    raise MissingSegment(reason, "restore the index from a backup") from error
+                except OSError as error:
+                    partial.unlink(missing_ok=True)
+                    raise _unwritable(str(partial), error) from error
+                if digest != facts.sha256:
+                    partial.unlink()
+                    raise DamagedSegment(
+                        f"{self.where}/{shard}/{path} is not what was written", "restore it from a backup"
+                    )
+                partial.replace(folder / name)
+
+    def _forget(self, folder: Path, manifest: Manifest) -> None:
+        """Remove files that the newest manifest does not name; who has them open keeps them."""
+        kept = _files_of(manifest)
+        for path in (folder / SEGMENTS_FOLDER).iterdir():
+            if is_segment_file(path.name) and path.name not in kept:
+                path.unlink(missing_ok=True)
+
+    def _check_older(self, shard: str, manifest: Manifest) -> None:
+        """Never put an earlier state in the place of a later one, nor one index in the place of another."""
+        try:
+            found = Manifest.from_bytes(self._manifest(shard), f"{self.where}/{shard}")
+        except MissingIndex:
+            return
+        if (found.index_id, found.settings) != (manifest.index_id, manifest.settings):
+            raise ReplacedIndex(f"{self.where}/{shard} is another index now", "nothing was stored")
+        if found.version > manifest.version or (found.version == manifest.version and found != manifest):
+            raise ReplacedIndex(
+                f"{self.where}/{shard} was changed by another writer", "nothing was stored; try again"
+            )
+
+
+def _remove_left_over(scratch: Path) -> None:
+    """Remove the copies of processes that have ended."""
+    for path in scratch.iterdir():
+        owner = path.name.partition("-")[0]
+        if owner.isdigit() and not _is_running(int(owner)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _files_of(manifest: Manifest) -> set[str]:
+    paths = (path for entry in manifest.segments for path in (entry.lists_file, entry.documents_file))
+    return {path.rpartition("/")[2] for path in paths}
+
+
+def _digest(path: Path) -> str:
+    digest = sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_bytes(content)
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise _unwritable(str(path), error) from error
+
+
+def _unwritable(what: str, error: OSError) -> OutputError:
+    return OutputError(
+        f"{what} cannot be written: {error.strerror or error}",
+        "free some space or check the rights there; what was committed before is safe",
+    )
+
+
+def _user() -> int:
+    return os.getuid() if hasattr(os, "getuid") else 0
