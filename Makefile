@@ -4,7 +4,7 @@ SOURCES := pyproject.toml constraints.txt native/CMakeLists.txt $(wildcard nativ
 .PHONY: test demo check docs soak sanitize sanitize-threads clean
 
 test: .venv/ready-dev check
-	.venv/bin/python -m pytest -q -n auto
+	.venv/bin/python -m pytest -q -n auto --dist loadgroup
 
 check: .venv/ready-dev
 	.venv/bin/ruff format --check .

@@ -7,17 +7,23 @@ import os
 import random
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.ray_cluster import TestCluster
 
 # The models of the tests are tiny: more threads than one only get in each other's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # For the frameworks that the adapters are tested with: no telemetry, no downloads.
 os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Ray would replace 127.0.0.1 by the address of this machine, where the nodes of the tests do not listen.
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 os.environ["COLUMNS"] = "120"  # what a terminal of the usual width would show
 
 if built := os.environ.get("COIL_TEST_NATIVE"):  # another build of the extension, see `make sanitize`
@@ -42,9 +48,9 @@ settings.load_profile("repeatable")
 # Tests with real processes, connections and clocks, which a stalled machine can fail. `make test` runs a
 # failed one once more and names it ("RERUN"); `make soak` does not.
 REAL_TIME = (
-    "test_adapters_mcp", "test_building", "test_crash", "test_deadline", "test_demo", "test_page",
-    "test_processes", "test_service", "test_signals", "test_state", "test_swaps", "test_threads",
-    "test_traffic",
+    "test_adapters_mcp", "test_building", "test_cluster", "test_crash", "test_deadline", "test_demo",
+    "test_page", "test_processes", "test_service", "test_signals", "test_state", "test_swaps",
+    "test_threads", "test_traffic",
 )  # fmt: skip
 
 
@@ -121,6 +127,17 @@ def negatives(pairs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Pa
     out = tmp_path_factory.mktemp("mined") / "negatives.jsonl"
     assert run(["mine", "--out", str(out), *(a for p in pairs for a in ("--pairs", str(p)))]) == 0
     return out
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[TestCluster]:
+    """A Ray cluster of two nodes; tests that use it are of the group `ray`, so that one process has it."""
+    pytest.importorskip("ray")
+    from tests.ray_cluster import TestCluster
+
+    found = TestCluster()
+    yield found
+    found.stop()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from coil.cli.columns import column_options
 from coil.cli.progress import document_bar, tell_size, tell_time
+from coil.cli.sharding import Sharded, build_sharded, ray_options
 from coil.errors import DuplicateId, IndexLocked, InputError, how_many, require
 from coil.indexes.building import check_build, open_build
 from coil.indexes.index import tell_left_out
@@ -22,7 +23,10 @@ COMMIT_EVERY = 16_384  # documents: the most that a kill can lose, about a minut
 
 @click.command("index")
 @click.argument("corpus", nargs=-1, required=True)
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Index to create, NAME.coil.")
+@click.option(
+    "--out", "out_name", required=True, type=click.Path(),
+    help="Index to create, NAME.coil; with --ray a folder that all nodes share, or a URL for fsspec.",
+)  # fmt: skip
 @click.option("--model", metavar="M", help="A model folder, or an installed package that contains one.")
 @click.option(
     "--precision", type=click.Choice(["int8", "fp16", "fp32", "int8+fp16", "int8+fp32"]),
@@ -48,12 +52,13 @@ COMMIT_EVERY = 16_384  # documents: the most that a kill can lose, about a minut
     "--watch", is_flag=True,
     help="Keep the index in step with the files until Ctrl-C; the index may already exist.",
 )  # fmt: skip
+@ray_options
 @click.option(
     "--dry-run", is_flag=True, help="Only read the corpus, and report the cost and errors of a build."
 )
 def command(
     corpus: tuple[str, ...],
-    out: Path,
+    out_name: str,
     model: str | None,
     precision: Any,
     long: Any,
@@ -64,6 +69,10 @@ def command(
     title_column: str | None,
     resume: bool,
     watch: bool,
+    ray: str | None,
+    shards: int | None,
+    actors: tuple[int, int] | None,
+    gpus_per_actor: float,
     dry_run: bool,
 ) -> None:
     """Build an index from files of records (.jsonl, .tsv, .csv, .parquet), text files, folders, or stdin (-).
@@ -87,6 +96,10 @@ def command(
     new ones are added, changed ones updated and deleted ones removed. Documents from other sources are kept;
     with --on-duplicate update, a file replaces such a document if it has the same id.
 
+    --ray (requires the extra ray) builds on a Ray cluster: its workers encode, and the result is --shards
+    indexes in one folder, which `coil serve --ray` serves as one. Workers and nodes that die are replaced; if
+    this command dies, continue with --resume.
+
     \b
       coil index notes/ --out notes.coil
       coil index notes/ --out notes.coil --watch
@@ -96,6 +109,9 @@ def command(
       coil index passages.tsv.gz --out passages.coil --memory 1G
       coil index passages.tsv.gz --out passages.coil --resume
       zcat dump.jsonl.gz | coil index - --out dump.coil
+      coil index passages.tsv.gz --out passages.shards --ray local --shards 4
+      coil index /share/passages.tsv.gz --out s3://bucket/passages.shards --ray 10.0.0.1:6379 --shards 16 \\
+                 --actors 8:64
     """
     began = time.monotonic()
     budget = parse_size(memory) if memory is not None else None
@@ -105,6 +121,15 @@ def command(
     )
     columns = documents.columns
     documents.gauge.longest = longest_line(budget or default_budget())
+    if ray is None and (shards is not None or actors is not None or gpus_per_actor):
+        raise click.UsageError("--shards, --actors and --gpus-per-actor require --ray.")
+    if ray is not None and not dry_run:
+        if watch:
+            raise click.UsageError("--watch cannot be combined with --ray.")
+        asked = Sharded(out_name, ray, shards, actors, gpus_per_actor, resume)
+        build_sharded(documents, corpus, asked, model, precision, long, on_duplicate)
+        return
+    out = Path(out_name)
     if watch:
         _watch(documents, out, model, precision, long, on_duplicate, budget, resume or dry_run)
         return

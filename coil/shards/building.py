@@ -33,12 +33,20 @@ _LOCK_SECONDS = 30.0  # until the lock of a writer that was killed is free
 
 
 class ShardBuilder:
-    """The one writer of a shard while the index is built. `push` shows others what was committed."""
+    """The one writer of a shard while the index is built. `push` shows others what was committed.
+
+    Unless `commits_itself`, its owner says when to commit.
+    """
 
     def __init__(
-        self, index: Index, on_duplicate: OnDuplicate, push: Callable[[], object] | None = None
+        self,
+        index: Index,
+        on_duplicate: OnDuplicate,
+        push: Callable[[], object] | None = None,
+        commits_itself: bool = True,
     ) -> None:
         self._index, self._on_duplicate, self._push = index, on_duplicate, push
+        self._commits_itself = commits_itself
         self._stack = ExitStack()
         self._writer = self._enter()
         self._forget()
@@ -100,13 +108,14 @@ class ShardBuilder:
             self._rows += segment.n_rows
         self._bytes += len(part.segment) + sum(document.size for _, document, _ in part.documents)
         self._reached = part.last + 1
-        if (
-            len(self._documents) >= COMMIT_DOCUMENTS
-            or self._bytes >= COMMIT_BYTES
-            or time.monotonic() - self._since > COMMIT_SECONDS
-        ):
+        if self._commits_itself and (self.is_full or time.monotonic() - self._since > COMMIT_SECONDS):
             committed = self.commit()
         return committed
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much has come in that it should be committed."""
+        return len(self._documents) >= COMMIT_DOCUMENTS or self._bytes >= COMMIT_BYTES
 
     def _known(self, part: Part) -> dict[str, int]:
         """The ordinals of those ids that are in the index."""

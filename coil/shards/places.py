@@ -41,6 +41,7 @@ class Place(Protocol):
     """Where a sharded index is kept: its manifest, and a folder for each shard."""
 
     where: str
+    has_locks: bool  # whether `claim` keeps others out
 
     def read(self, name: str, most: int) -> bytes:
         """A small file; a FileNotFoundError where there is none."""
@@ -102,6 +103,8 @@ def write_whole(place: Place, manifest: WholeManifest) -> None:
 class FolderPlace:
     """A folder of a file system that all nodes share, or of this machine."""
 
+    has_locks = True
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
         self.where = str(folder)
@@ -162,6 +165,8 @@ class FolderPlace:
 
 class StoredPlace:
     """Object storage, or any other file system that fsspec knows; shards are copied to `scratch`."""
+
+    has_locks = False
 
     def __init__(self, url: str, scratch: str | Path | None = None) -> None:
         fsspec = require("fsspec", "ray")

@@ -91,11 +91,14 @@ def cut_windows(
     corpus: CorpusFiles,
     next_ordinals: Sequence[int],
     before: Reached = Reached(),  # noqa: B008  it is frozen
+    most: int | None = None,
 ) -> Iterator[Window]:
-    """The documents that the shards do not have yet, where these are their next ordinals.
+    """The documents that the shards do not have yet, where these are their next ordinals; `most` of them a
+    window.
 
     An interrupted run had read `before`: if these documents are others now, it is a ChangedCorpus.
     """
+    most = WINDOW if most is None else most
     routing = Routing(len(next_ordinals))
     waiting: list[tuple[int, Document]] = []
     characters = 0
@@ -113,7 +116,7 @@ def cut_windows(
             if routing.ordinal(number, shard) >= next_ordinals[shard]:
                 waiting.append((number, document))
                 characters += document.size
-            if len(waiting) == WINDOW or characters >= CHARACTERS:
+            if len(waiting) >= most or characters >= CHARACTERS:
                 yield Window(tuple(waiting), reached)
                 waiting, characters = [], 0
         if reached.documents < before.documents:

@@ -1,0 +1,88 @@
+"""Joining a Ray cluster, or starting one on this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from coil.errors import InputError, RemoteProblem, require
+
+LOCAL = "local"
+NAMESPACE = "coil"
+_SECONDS = 5.0  # until an address that does not answer is given up; Ray itself would try for minutes
+_REMEDY = "check the address (HOST:PORT of the head node, as `ray start --head` prints it), or use local"
+
+
+@contextmanager
+def joined(address: str) -> Iterator[Any]:
+    """Ray, connected to the cluster at an address while the block runs; "local" starts one here.
+
+    A connection that the process has already is used and left open.
+    """
+    ray = load_ray()
+    if ray.is_initialized():
+        yield ray
+        return
+    options: dict[str, Any] = {
+        "address": address,
+        "namespace": NAMESPACE,
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+    }
+    if address == LOCAL:  # reachable from this machine only, and without a web page of its own
+        options |= {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
+    elif address != "auto":
+        _check(address)
+    try:
+        ray.init(**options)
+    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise RemoteProblem(f"the Ray cluster at {address} cannot be joined: {reason}", _REMEDY) from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def load_ray() -> Any:
+    """The package, without its telemetry and without a copy of this environment for each worker."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # or its notes would appear among our own
+    ray = require("ray", "ray")
+    for name in ("ray", "ray.data", "ray.serve"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    return ray
+
+
+def _check(address: str) -> None:
+    """Whether a Ray cluster answers at an address; otherwise a RemoteProblem."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in address:
+        raise InputError(f"{address!r:.200} is not the address of a Ray cluster", _REMEDY)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _SECONDS).close()
+    except (OSError, OverflowError) as error:
+        told = getattr(error, "strerror", None) or error
+        raise RemoteProblem(f"no Ray cluster answers at {address}: {told}", _REMEDY) from error
+    from ray._private.services import canonicalize_bootstrap_address
+    from ray._raylet import check_health
+
+    try:
+        healthy = check_health(address, timeout=_SECONDS, skip_version_check=False)
+        used = canonicalize_bootstrap_address(address)  # Ray replaces a loopback address by the machine's own
+        if healthy and used != address and not check_health(used, timeout=_SECONDS):
+            raise RemoteProblem(
+                f"the Ray cluster at {address} does not listen on {used}, where Ray would look for it",
+                "set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0, which makes Ray use loopback addresses",
+            )
+    except RuntimeError as error:  # another version of Ray
+        raise RemoteProblem(
+            f"the Ray cluster at {address} cannot be joined: {error}", "install its version of Ray here"
+        ) from error
+    if not healthy:
+        raise RemoteProblem(f"what answers at {address} is not a Ray cluster", _REMEDY)
