@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 
 from coil.service.limits import ServiceOptions
+from coil.service.readable import Served
 from coil.service.served import open_all
 from coil.service.server import LOOPBACK_NAMES, address_of, listen, make_server
 from coil.service.service import Service
@@ -34,8 +35,15 @@ def running(
 ) -> Iterator[Running]:
     """Serve indexes while the block runs; `encoder` None is the bundled model."""
     options = options if options is not None else ServiceOptions()
+    with running_opened(open_all(folders, options.limits.writes_waiting, encoder), options) as server:
+        yield server
+
+
+@contextmanager
+def running_opened(served: Mapping[str, Served], options: ServiceOptions) -> Iterator[Running]:
+    """Serve indexes that are open while the block runs."""
     options = options if options.hosts else replace(options, hosts=LOOPBACK_NAMES)
-    service = Service(open_all(folders, options.limits.writes_waiting, encoder), options)
+    service = Service(served, options)
     listening = listen("127.0.0.1", 0)
     began = threading.Event()
     server = make_server(service, began.set)

@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ import click
 from coil.errors import InputError, how_many, require
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.names import host_name, origin
+from coil.service.readable import Served
 from coil.storage.memory import MOST_THREADS
 from coil.vectors.encoder import Encoder
 
@@ -23,7 +24,7 @@ DEFAULTS = ServiceLimits()
 
 
 @click.command("serve")
-@click.argument("indexes", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="INDEX...")
+@click.argument("indexes", nargs=-1, required=True, type=click.Path(), metavar="INDEX...")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -70,6 +71,23 @@ DEFAULTS = ServiceLimits()
     default=0,
     show_default=True,
     help="Search threads (0 = one per core).",
+)
+@click.option(
+    "--ray",
+    metavar="ADDRESS|local",
+    help="Serve sharded indexes on the Ray cluster whose head node has this address (HOST:PORT or auto), or on "
+    "one that is started on this machine.",
+)
+@click.option(
+    "--replicas",
+    type=click.IntRange(min=1),
+    metavar="R",
+    help="With --ray: copies of each shard; with 2 or more, one may die without a failed request.  [default: 1]",
+)
+@click.option(
+    "--partial",
+    is_flag=True,
+    help="With --ray: answer without the shards that do not respond, and say so; otherwise such requests fail.",
 )
 @click.option("--log-queries", is_flag=True, help="Include query texts in the log.")
 @click.option(
@@ -143,7 +161,7 @@ DEFAULTS = ServiceLimits()
     help="Seconds that an idle connection is kept open.",
 )
 def command(
-    indexes: tuple[Path, ...],
+    indexes: tuple[str, ...],
     port: int,
     host: str,
     models: tuple[str, ...],
@@ -151,6 +169,9 @@ def command(
     origins: tuple[str, ...],
     hosts: tuple[str, ...],
     threads: int,
+    ray: str | None,
+    replicas: int | None,
+    partial: bool,
     log_queries: bool,
     max_query: int,
     max_k: int,
@@ -169,12 +190,18 @@ def command(
     reachable from this machine only without --host. It writes one JSON line per request to standard error,
     without query texts. Ctrl-C or SIGTERM stops it after the running requests are answered.
 
+    --ray (requires the extra ray) serves indexes that were built with `coil index --ray`: Ray Serve runs
+    --replicas copies of each shard and replaces those that die, and this process answers HTTP requests. When
+    another index is put in the place of one (for example by changing a symbolic link), it takes over without
+    interruption.
+
     \b
       coil serve notes.coil
       coil serve notes.coil papers.coil --port 0
       coil serve notes.coil --token-file token.txt       # and then
       curl -H "Authorization: Bearer $(cat token.txt)" --data-binary @more.jsonl \\
            http://127.0.0.1:8080/v1/indexes/notes/documents
+      coil serve passages.shards --ray 10.0.0.1:6379 --replicas 2
     """
     limits = ServiceLimits(
         query_characters=max_query,
@@ -197,7 +224,16 @@ def command(
         origins=tuple(origin(name) for name in origins),
         log_queries=log_queries,
     )
-    serve(indexes, host, port, options, models=models)
+    if ray is None and (replicas is not None or partial):
+        raise click.UsageError("--replicas and --partial require --ray.")
+    if ray is None:
+        serve([Path(index) for index in indexes], host, port, options, models=models)
+        return
+    check_installed()
+    from coil.cli.deploying import serving_on_ray
+
+    with serving_on_ray(indexes, ray, replicas or 1, partial, models, options.limits) as served:
+        serve_opened(served, host, port, options)
 
 
 def check_installed() -> None:
@@ -220,15 +256,23 @@ def serve(
     `encoder` is for indexes whose model has no name or folder; None: each loads its own.
     """
     check_installed()
-    from coil.service.logs import log_as_json
     from coil.service.served import open_all
+
+    served = open_all(folders, options.limits.writes_waiting, encoder, models)
+    serve_opened(served, host, port, options, open_browser)
+
+
+def serve_opened(
+    served: Mapping[str, Served], host: str, port: int, options: ServiceOptions, open_browser: bool = False
+) -> None:
+    """Listen, and answer requests about indexes that are open until the server is stopped."""
+    from coil.service.logs import log_as_json
     from coil.service.server import LOOPBACK_NAMES, address_of, fit_to_files, is_loopback, listen, run_server
     from coil.service.service import Service
 
     if is_loopback(host):
         own = f"[{host}]" if ":" in host else host.lower()
         options = replace(options, hosts=(*LOOPBACK_NAMES, *options.hosts, own))
-    served = open_all(folders, options.limits.writes_waiting, encoder, models)
     limits = fit_to_files(options.limits)
     if limits.connections < options.limits.connections:
         click.echo(

@@ -18,7 +18,7 @@ from typing import Any
 from coil.cluster.build_state import BEAT_SECONDS, BuildState
 from coil.cluster.encoding import EncoderRecipe, WindowActor, load_encoder
 from coil.cluster.writing import ShardWriter, Taken, writer_options
-from coil.errors import InputError, OutputError, RemoteProblem, UnfinishedBuild, how_many
+from coil.errors import ChangedCorpus, InputError, OutputError, RemoteProblem, UnfinishedBuild, how_many
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.shards.exchange import Refusal
@@ -180,17 +180,22 @@ class ClusterBuild:
         """Wait until a block is taken in everywhere, and commit now and then."""
         found: list[Taken] = self._answers(takes)
         one = found[0]
+        refused = one.refusal.error() if one.refusal is not None else None
+        if isinstance(refused, ChangedCorpus):  # nothing of it may be committed
+            raise refused
         self._reached = one.reached
         self._report.added(sum(taken.documents for taken in found), one.reached.position)
         for taken in found:
             self._report.empty += taken.empty
         late = time.monotonic() - self._committed_at > BEAT_SECONDS
-        if late or one.refusal is not None or any(taken.is_full for taken in found):
+        # Until it is as far as an interrupted run had read, the corpus may turn out to have changed.
+        known = self._reached.documents >= self._state.reached.documents
+        if known and (late or refused is not None or any(taken.is_full for taken in found)):
             self._save(self._reached)
             self._each("commit")
             self._committed_at = time.monotonic()
-        if one.refusal is not None:
-            raise one.refusal.error()
+        if refused is not None:
+            raise refused
 
     def _each(self, method: str) -> list[Any]:
         """Ask all writers at once."""

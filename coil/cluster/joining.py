@@ -69,20 +69,26 @@ def _check(address: str) -> None:
     except (OSError, OverflowError) as error:
         told = getattr(error, "strerror", None) or error
         raise RemoteProblem(f"no Ray cluster answers at {address}: {told}", _REMEDY) from error
-    from ray._private.services import canonicalize_bootstrap_address
-    from ray._raylet import check_health
-
-    try:
-        healthy = check_health(address, timeout=_SECONDS, skip_version_check=False)
-        used = canonicalize_bootstrap_address(address)  # Ray replaces a loopback address by the machine's own
-        if healthy and used != address and not check_health(used, timeout=_SECONDS):
-            raise RemoteProblem(
-                f"the Ray cluster at {address} does not listen on {used}, where Ray would look for it",
-                "set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0, which makes Ray use loopback addresses",
-            )
-    except RuntimeError as error:  # another version of Ray
-        raise RemoteProblem(
-            f"the Ray cluster at {address} cannot be joined: {error}", "install its version of Ray here"
-        ) from error
-    if not healthy:
+    if not _answers(address):
         raise RemoteProblem(f"what answers at {address} is not a Ray cluster", _REMEDY)
+    from ray._private.services import canonicalize_bootstrap_address
+
+    used = canonicalize_bootstrap_address(address)  # Ray replaces a loopback address by the machine's own
+    if used != address and not _answers(used):
+        raise RemoteProblem(
+            f"the Ray cluster at {address} does not listen on {used}, where Ray would look for it",
+            "set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0, which makes Ray use loopback addresses",
+        )
+
+
+def _answers(address: str) -> bool:
+    """Whether something there speaks gRPC, as Ray does."""
+    grpc = require("grpc", "ray")
+    if os.environ.get("RAY_USE_TLS") == "1":  # Ray has the certificates
+        return True
+    with grpc.insecure_channel(address) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=_SECONDS)
+        except grpc.FutureTimeoutError:
+            return False
+    return True

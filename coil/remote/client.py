@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
-from coil.errors import UnknownId
+from coil.errors import InputError, UnknownId
 from coil.explanations.explanation import Explanation
 from coil.hits.spelling import Suggestion
 from coil.indexes.hits import Hits
@@ -37,17 +37,41 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from coil.cluster.connecting import ClusterIndex
+
 SECONDS = 60.0
 
 
+@overload
 def connect(
     url: str, index: str | None = None, token: str | None = None, timeout: float = SECONDS
-) -> RemoteIndex:
+) -> RemoteIndex: ...
+@overload
+def connect(url: str, index: str | None = None, *, partial: bool) -> ClusterIndex: ...
+def connect(
+    url: str,
+    index: str | None = None,
+    token: str | None = None,
+    timeout: float = SECONDS,
+    partial: bool = False,
+) -> RemoteIndex | ClusterIndex:
     """An index served by `coil serve` at an address such as http://127.0.0.1:8080.
 
     `index` selects one of several; None is the first. `token` is required to change it. A request that takes
     longer than `timeout` seconds, including its response, raises RemoteProblem.
+
+    An address such as ray://10.0.0.1:6379/NAME is that of a Ray cluster on which `coil serve --ray` serves the
+    index. Its shards are asked directly, and no token is needed; with `partial`, answers may do without
+    shards that do not respond.
     """
+    if url.startswith("ray://"):
+        if token is not None:
+            raise InputError("a token was given for an index on a Ray cluster", "omit it")
+        from coil.cluster.connecting import connect_cluster
+
+        return connect_cluster(url, index, partial)
+    if partial:
+        raise InputError("partial=True is only for indexes on a Ray cluster", "omit it")
     address, name = split_address(url, index)
     client: httpx.Client = make_client("Client", address, token, timeout)
     try:

@@ -258,5 +258,10 @@ def open_all(
 def name_of(folder: Path) -> str:
     """The name under which an index is served: its folder's, without .coil or .shards, fit for an address."""
     folder = folder.parent if folder.name == WHOLE_FILE else folder
-    stem = folder.resolve().name.removesuffix(".coil").removesuffix(".shards")
+    return fit_name(folder.resolve().name)
+
+
+def fit_name(name: str) -> str:
+    """The name of a folder, without .coil or .shards, fit for an address."""
+    stem = name.removesuffix(".coil").removesuffix(".shards")
     return _NAME.sub("-", stem).strip("-.") or "index"

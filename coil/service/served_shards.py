@@ -21,8 +21,15 @@ _log = logging.getLogger("coil.service")
 class ServedShards:
     """One sharded index by its name. Its shards look after their files themselves."""
 
-    def __init__(self, name: str, index: ShardedIndex, writes_waiting: int) -> None:
-        self.name, self.index = name, index
+    def __init__(
+        self,
+        name: str,
+        index: ShardedIndex,
+        writes_waiting: int,
+        close: Callable[[], object] | None = None,
+    ) -> None:
+        """`close` lets go of where the shards are, after the last change."""
+        self.name, self.index, self._close = name, index, close
         self.trouble = self.damage = ""
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"write-{name}")
         self._writes_waiting, self._writes = writes_waiting, 0
@@ -49,7 +56,11 @@ class ServedShards:
 
     def write(self, change: Callable[[Changeable], Any]) -> Future[Any]:
         """Queue a change behind those that wait; it is searchable when the future is done."""
-        return self._writer.submit(change, self.index)
+        return self._writer.submit(lambda: change(self.index))
+
+    def take_over(self, newer: ShardedIndex) -> None:
+        """From now on serve another index; requests that have begun are answered from the one before."""
+        self.index = newer
 
     @property
     def writes_waiting(self) -> int:
@@ -75,3 +86,5 @@ class ServedShards:
         """Finish what is being written, and let go of the shards."""
         self._writer.shutdown(wait=True)
         self.index.close()
+        if self._close is not None:
+            self._close()

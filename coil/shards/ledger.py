@@ -86,7 +86,7 @@ class Ledger:
         returns. `go_on` is called between changes; what it raises ends the call."""
         added, empty = 0, dict[str, None]()
         with self._changing:
-            for some in _together(documents):
+            for some in together(documents):
                 if go_on is not None:
                     go_on()
                 self._check()
@@ -161,7 +161,7 @@ class Ledger:
         return sum(state.documents for state in self._states.values())
 
 
-def _together(documents: Iterable[Document]) -> Iterator[list[Document]]:
+def together(documents: Iterable[Document]) -> Iterator[list[Document]]:
     """Documents in parts of bounded size."""
     part: list[Document] = []
     characters = 0

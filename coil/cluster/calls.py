@@ -1,0 +1,182 @@
+"""Calls to shards and to their ledger through handles of Ray Serve.
+
+Serve chooses a replica, and notices those that die. A call whose replica dies is sent again: questions change
+nothing, and a shard takes in the same change once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from coil.errors import MissingShard
+from coil.shards.calls import Arguments, missing_shards
+from coil.shards.collection import Vector
+from coil.shards.exchange import Refusal, ShardState
+from coil.shards.ledger import Deleted, Updated, together
+from coil.texts.values import Document
+
+LEDGER = "ledger"
+PATIENCE = 15.0  # seconds that a shard may take to answer, or to come back
+CHANGE_PATIENCE = 120.0
+_GONE_PATIENCE = 0.3  # of a shard that did not answer the last time
+_AGAIN_SECONDS = 0.05  # before a call is sent to another replica
+_LEDGER_PATIENCE = 1.0
+_WITHOUT_LEDGER = 2.0  # seconds until a ledger that did not answer is asked again
+_CHANGES = ("put", "delete")
+
+
+def shard_name(number: int) -> str:
+    """The name of a shard's deployment."""
+    return f"shard-{number}"
+
+
+class Outcome(NamedTuple):
+    """What a replica answers: a value, or an error of this library."""
+
+    value: Any = None
+    refusal: Refusal | None = None
+
+    def get(self) -> Any:
+        """The value; or the error is raised."""
+        if self.refusal is not None:
+            raise self.refusal.error()
+        return self.value
+
+
+class RayCalls:
+    """The shards of an application of Ray Serve. Threads may ask at the same time."""
+
+    def __init__(self, app: str, count: int, patience: float = PATIENCE) -> None:
+        from ray import serve
+
+        self.count, self._patience = count, patience
+        self._handles = [serve.get_deployment_handle(shard_name(n), app_name=app) for n in range(count)]
+        self._gone: set[int] = set()
+        # The first quarter of the shards shows what a hit must score, and the others need not look further
+        # down. Few shards all rank at once: waiting for one of them would cost more than it saves.
+        first = count // 4
+        numbers = range(count)
+        self.waves = [list(wave) for wave in (numbers[:first], numbers[first:]) if wave]
+
+    def ask(self, numbers: Sequence[int], method: str, arguments: Arguments) -> Mapping[int, Any]:
+        """Call a method of `Shard` on each of these, all at once; the answers by number."""
+        patience = CHANGE_PATIENCE if method in _CHANGES else self._patience
+        began = time.monotonic()
+        found: dict[int, Any] = {}
+        missing: list[int] = []
+        asked = {number: arguments(number) for number in numbers}
+        waiting = {number: self._send(number, method, of) for number, of in asked.items()}
+        while waiting:
+            again: list[int] = []
+            for number, response in waiting.items():
+                until = began + (_GONE_PATIENCE if number in self._gone else patience)
+                outcome = _wait_for(response, until)
+                if outcome is None and time.monotonic() < until:
+                    again.append(number)
+                    continue
+                error = None if outcome is None or outcome.refusal is None else outcome.refusal.error()
+                if outcome is None or isinstance(error, MissingShard):
+                    missing.append(number)
+                    self._gone.add(number)
+                    continue
+                self._gone.discard(number)
+                if error is not None:
+                    raise error
+                found[number] = outcome.value
+            if again:
+                time.sleep(_AGAIN_SECONDS)
+            waiting = {number: self._send(number, method, asked[number]) for number in again}
+        if missing:
+            raise MissingShard(missing_shards(missing, self.count), "try again later", missing)
+        return found
+
+    def _send(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
+        return self._handles[number].call.remote(method, arguments)
+
+
+def _wait_for(response: Any, until: float) -> Outcome | None:
+    """What a replica answers; None where it dies before, or takes too long."""
+    from ray.exceptions import RayError
+    from ray.serve.exceptions import RayServeException
+
+    try:
+        outcome: Outcome = response.result(timeout_s=max(until - time.monotonic(), 0.0))
+        return outcome
+    except TimeoutError:
+        response.cancel()
+        return None
+    except (RayError, RayServeException) as error:
+        cause = getattr(error, "cause", None)
+        if cause is not None and not isinstance(cause, RayError | RayServeException):
+            raise  # of our own code
+        return None
+
+
+class RayChanges:
+    """The ledger of an application, and the shards for as long as it does not answer."""
+
+    def __init__(self, app: str, calls: RayCalls) -> None:
+        from ray import serve
+
+        self._handle = serve.get_deployment_handle(LEDGER, app_name=app)
+        self._calls = calls
+        self._skip_until = 0.0
+
+    def _ask(self, method: str, *arguments: Any, patience: float) -> Outcome | None:
+        return _wait_for(self._handle.call.remote(method, arguments), time.monotonic() + patience)
+
+    def versions(self) -> Vector:
+        """The version of each shard after the last change that has returned, or a later one.
+
+        Without the ledger, the shards say it: each looks at what is committed.
+        """
+        if time.monotonic() >= self._skip_until:
+            outcome = self._ask("versions", patience=_LEDGER_PATIENCE)
+            if outcome is not None and outcome.refusal is None:
+                found: Vector = outcome.value
+                return found
+            self._skip_until = time.monotonic() + _WITHOUT_LEDGER
+        states: Mapping[int, ShardState]
+        everyone = range(self._calls.count)
+        try:
+            states = self._calls.ask(everyone, "state", lambda _: ())
+        except MissingShard as error:
+            others = [number for number in everyone if number not in error.numbers]
+            states = self._calls.ask(others, "state", lambda _: ())
+        return tuple(states[number].version if number in states else None for number in everyone)
+
+    def update(self, documents: Iterable[Document], go_on: Callable[[], object] | None = None) -> Updated:
+        """Add documents, or put them in the place of those with the same ids."""
+        added, empty, there = 0, dict[str, None](), 0
+        for some in together(documents):
+            if go_on is not None:
+                go_on()
+            found: Updated = self._change("update", some)
+            added, there = added + found.added, found.documents
+            for document in some:  # the last document of an id counts
+                if not document.is_empty:
+                    empty.pop(document.doc_id, None)
+            empty.update((doc_id, None) for doc_id in found.empty)
+        return Updated(added, tuple(empty), there)
+
+    def delete(self, doc_ids: Sequence[str]) -> Deleted:
+        """Take documents out."""
+        found: Deleted = self._change("delete", list(doc_ids))
+        return found
+
+    def _change(self, method: str, values: Sequence[Any]) -> Any:
+        """A change, sent again where the ledger dies: the same documents in the place of themselves are no
+        change, but how many were deleted can only be told by who deleted them."""
+        until = time.monotonic() + CHANGE_PATIENCE
+        while True:
+            outcome = self._ask(method, values, patience=until - time.monotonic())
+            if outcome is not None:
+                return outcome.get()
+            if method == "delete" or time.monotonic() > until:
+                raise MissingShard(
+                    "the ledger of the index died during a change, of which some may have been made",
+                    "send it again",
+                )
+            time.sleep(_AGAIN_SECONDS)

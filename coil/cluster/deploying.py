@@ -1,0 +1,182 @@
+"""Deploying a sharded index as an application of Ray Serve, and finding those that are deployed.
+
+An application serves one index, by the id of its whole. A newer index of the same name is another
+application: it is started beside the older one, takes over, and then the older one is deleted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from coil.cluster.calls import LEDGER, PATIENCE, RayCalls, RayChanges, shard_name
+from coil.cluster.encoding import load_encoder
+from coil.cluster.replicas import LedgerReplica, Served, ShardReplica
+from coil.errors import CoilError, InputError, MissingIndex, MissingShard, OptionMismatch, RemoteProblem
+from coil.shards.index import ShardedIndex
+from coil.shards.opening import check_finished
+from coil.shards.places import Place, read_whole
+from coil.vectors.encoder import Encoder
+
+PARTIAL_PATIENCE = 2.0  # seconds, where an answer may do without a shard
+_PREFIX = "coil"
+_START_SECONDS = 300.0
+_LOGS = {"log_level": "WARNING", "enable_access_log": False}  # of replicas: not a line for each call
+_LOOK_SECONDS = 0.2
+_ONGOING = 64  # calls that a replica takes at a time, running or waiting for a thread
+
+
+class AppName(NamedTuple):
+    """The name of an application: that of the index, when it was deployed, and the id of the whole."""
+
+    index: str
+    when: int  # milliseconds since 1970
+    whole: str
+
+    def __str__(self) -> str:
+        return f"{_PREFIX}:{self.index}:{self.when}:{self.whole}"
+
+    @classmethod
+    def parse(cls, text: str) -> AppName | None:
+        """Back from a name; None where it is none of ours."""
+        prefix, _, rest = text.partition(":")
+        parts = rest.rsplit(":", 2)
+        if prefix != _PREFIX or len(parts) != 3 or not parts[1].isdigit():
+            return None
+        return cls(parts[0], int(parts[1]), parts[2])
+
+
+def deployed(index: str | None = None) -> list[AppName]:
+    """The applications that are running, of one index or of all; the newest first."""
+    from ray import serve
+
+    found = []
+    for text, status in serve.status().applications.items():
+        name = AppName.parse(text)
+        if name is not None and index in (None, name.index) and status.status == "RUNNING":
+            found.append(name)
+    return sorted(found, key=lambda name: -name.when)
+
+
+def deploy(
+    name: str,
+    place: Place,
+    replicas: int,
+    encoder: Callable[[], Encoder] | None = None,
+    threads: int = 1,
+) -> tuple[AppName, bool]:
+    """Serve the index at a place with so many copies of each shard; whether it was not served before.
+
+    An application that already serves this index is changed to so many copies.
+    """
+    from ray import serve
+
+    manifest = read_whole(place)
+    check_finished(manifest, place.where)
+    served = Served(name, place, manifest, encoder, threads)
+    there = next((app for app in deployed(name) if app.whole == manifest.whole), None)
+    app = there or AppName(name, time.time_ns() // 1_000_000, manifest.whole)
+    serve.start(http_options={"location": "NoServer"})
+    how: dict[str, Any] = {
+        "max_ongoing_requests": _ONGOING,
+        "health_check_period_s": 2,
+        "health_check_timeout_s": 20,
+        "graceful_shutdown_timeout_s": 5,
+        "graceful_shutdown_wait_loop_s": 0.1,
+        "ray_actor_options": {"num_cpus": 0},
+    }
+    shards = [
+        serve.deployment(ShardReplica, name=shard_name(number), num_replicas=replicas, **how).bind(
+            served, number
+        )
+        for number in range(len(manifest.shards))
+    ]
+    root = serve.deployment(_Ledger, name=LEDGER, num_replicas=1, **how).bind(served, str(app), *shards)
+    try:
+        target = serve.RunTarget(root, name=str(app), route_prefix=None, logging_config=_LOGS)
+        serve.run_many([target], wait_for_applications_running=False)
+        _wait_until_running(str(app))
+    except CoilError:
+        if there is None:
+            serve.delete(str(app))
+        raise
+    return app, there is None
+
+
+class _Ledger(LedgerReplica):
+    """As Serve starts it: the shards are named so that they belong to the same application."""
+
+    def __init__(self, served: Served, app: str, *_: Any) -> None:
+        super().__init__(served, app)
+
+
+def _wait_until_running(app: str) -> None:
+    from ray import serve
+
+    until = time.monotonic() + _START_SECONDS
+    while True:
+        found = serve.status().applications.get(app)
+        if found is not None and found.status == "RUNNING":
+            return
+        if found is not None and found.status in ("DEPLOY_FAILED", "UNHEALTHY"):
+            reason = found.message.strip().splitlines()[-1:] or ["no reason given"]
+            raise RemoteProblem(f"the index cannot be deployed: {reason[0]}", "see the logs of Ray Serve")
+        if time.monotonic() > until:
+            raise RemoteProblem(
+                f"the index was not deployed within {_START_SECONDS:.0f} s",
+                "check that the nodes have memory and cores left",
+            )
+        time.sleep(_LOOK_SECONDS)
+
+
+def undeploy(app: AppName) -> None:
+    """Stop serving an index."""
+    from ray import serve
+
+    serve.delete(str(app), _blocking=False)
+
+
+def find_app(index: str | None) -> AppName:
+    """The newest application of an index; None is the only one that is served."""
+    apps = deployed(index)
+    names = sorted({app.index for app in apps})
+    if not apps:
+        what = f"no index {index!r:.100}" if index is not None else "no index"
+        every = sorted({app.index for app in deployed()})
+        remedy = f"choose one of {', '.join(every)}" if every else "serve one with `coil serve INDEX --ray …`"
+        raise MissingIndex(f"{what} is served on this cluster", remedy)
+    if len(names) > 1:
+        raise InputError("several indexes are served on this cluster", f"choose one of {', '.join(names)}")
+    return apps[0]
+
+
+def open_deployed(
+    app: AppName,
+    partial: bool = False,
+    model: str | None = None,
+    close: Callable[[], object] | None = None,
+) -> ShardedIndex:
+    """An index that is deployed, as one that is searched and changed; queries are encoded here."""
+    from ray import serve
+
+    try:
+        about = serve.get_deployment_handle(LEDGER, app_name=str(app)).about.remote()
+        served: Served = about.result(timeout_s=PATIENCE)
+    except TimeoutError as error:
+        raise MissingShard(f"the ledger of {app.index!r} does not answer", "try again later") from error
+    settings = served.manifest.settings
+    if served.encoder is not None:
+        encoder = served.encoder()
+    else:
+        encoder = load_encoder(model if model is not None else settings["model"])
+    if encoder.fingerprint != settings["fingerprint"]:
+        raise OptionMismatch(
+            f"{app.index} was built with the model {settings['fingerprint']}, but the model found here is "
+            f"{encoder.fingerprint}",
+            "use its own model (--model FOLDER)",
+        )
+    calls = RayCalls(str(app), len(served.manifest.shards), PARTIAL_PATIENCE if partial else PATIENCE)
+    manifest = replace(served.manifest)
+    return ShardedIndex(manifest, calls, RayChanges(str(app), calls), encoder, partial, close)
