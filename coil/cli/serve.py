@@ -75,19 +75,20 @@ DEFAULTS = ServiceLimits()
 @click.option(
     "--ray",
     metavar="ADDRESS|local",
-    help="Serve sharded indexes on the Ray cluster whose head node has this address (HOST:PORT or auto), or on "
-    "one that is started on this machine.",
+    help="Serve sharded indexes on the Ray cluster whose head node has this address (HOST:PORT or auto), or "
+    "on one that is started on this machine.",
 )
 @click.option(
     "--replicas",
     type=click.IntRange(min=1),
     metavar="R",
-    help="With --ray: copies of each shard; with 2 or more, one may die without a failed request.  [default: 1]",
+    help="With --ray: copies of each shard; with 2 or more, one may die without a failed request. "
+    "[default: 1]",
 )
 @click.option(
     "--partial",
     is_flag=True,
-    help="With --ray: answer without the shards that do not respond, and say so; otherwise such requests fail.",
+    help="With --ray: answer without shards that do not respond, and say so; otherwise such requests fail.",
 )
 @click.option("--log-queries", is_flag=True, help="Include query texts in the log.")
 @click.option(

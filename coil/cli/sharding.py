@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -116,7 +117,7 @@ def build_sharded(
             click.echo(f"resuming after {how_many(state.reached.documents, 'document')}", err=True)
         try:
             with document_bar(documents, f"indexing ({how_many(len(manifest.shards), 'shard')})") as added:
-                report = BuildReport(added, lambda text: tqdm.write(f"coil: {text}", file=_stderr()), empty)
+                report = BuildReport(added, lambda text: tqdm.write(f"coil: {text}", file=sys.stderr), empty)
                 manifest = ClusterBuild(ray, place, manifest, state, files, workers, report).run()
         except KeyboardInterrupt:
             click.echo(f"coil: what was committed is kept in {asked.out}; continue with --resume", err=True)
@@ -142,7 +143,3 @@ def build_sharded(
         f"{max(sizes):,}; {asked.out} was built in {tell_time(time.monotonic() - began)}",
         err=True,
     )
-
-
-def _stderr() -> Any:
-    return click.get_text_stream("stderr")

@@ -139,12 +139,14 @@ class ClusterBuild:
                 self._ray.kill(writer)
 
     def _persist(self) -> list[ShardEntry]:
+        from ray.exceptions import RayError
+
         failures = 0
         while True:
             before = self._state.reached
             try:
                 return self._attempt()
-            except (_Interrupted, *_ray_errors()) as error:
+            except (_Interrupted, RayError) as error:
                 failures = failures + 1 if self._state.reached == before else 1
                 reason = str(error).strip().partition("\n")[0] or type(error).__name__
                 if failures == _FAILURES:
@@ -207,7 +209,7 @@ class ClusterBuild:
     def _answers(self, references: list[Any]) -> list[Any]:
         """The answers of all writers; an error of one is raised after the others have answered."""
         self._ray.wait(references, num_returns=len(references), fetch_local=False)
-        found = self._ray.get(references)
+        found: list[Any] = self._ray.get(references)
         for number, one in enumerate(found):
             if isinstance(one, Refusal):
                 error = one.error()
@@ -275,9 +277,3 @@ class ClusterBuild:
 
 class _Interrupted(Exception):
     """Something died whose work must be done again."""
-
-
-def _ray_errors() -> tuple[type[BaseException], ...]:
-    from ray.exceptions import RayError
-
-    return (RayError,)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from coil.errors import MissingShard
+from coil.errors import MissingShard, ReplacedIndex
 from coil.shards.calls import Arguments, missing_shards
 from coil.shards.collection import Vector
 from coil.shards.exchange import Refusal, ShardState
@@ -121,7 +121,7 @@ class RayChanges:
         from ray import serve
 
         self._handle = serve.get_deployment_handle(LEDGER, app_name=app)
-        self._calls = calls
+        self._app, self._calls = app, calls
         self._skip_until = 0.0
 
     def _ask(self, method: str, *arguments: Any, patience: float) -> Outcome | None:
@@ -138,6 +138,7 @@ class RayChanges:
                 found: Vector = outcome.value
                 return found
             self._skip_until = time.monotonic() + _WITHOUT_LEDGER
+            self._check_served()
         states: Mapping[int, ShardState]
         everyone = range(self._calls.count)
         try:
@@ -146,6 +147,13 @@ class RayChanges:
             others = [number for number in everyone if number not in error.numbers]
             states = self._calls.ask(others, "state", lambda _: ())
         return tuple(states[number].version if number in states else None for number in everyone)
+
+    def _check_served(self) -> None:
+        """An application that was deleted will not come back."""
+        from ray import serve
+
+        if self._app not in serve.status().applications:
+            raise ReplacedIndex("the index is no longer served by this application", "connect again")
 
     def update(self, documents: Iterable[Document], go_on: Callable[[], object] | None = None) -> Updated:
         """Add documents, or put them in the place of those with the same ids."""

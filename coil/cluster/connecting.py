@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from coil.cluster.deploying import find_app, open_deployed
 from coil.cluster.joining import LOCAL, joined
-from coil.errors import CoilError, InputError, MissingShard, StateGone
+from coil.errors import CoilError, InputError, MissingShard, ReplacedIndex, StateGone
 from coil.explanations.explanation import Explanation
 from coil.forks import make_lock
 from coil.hits.spelling import Suggestion
@@ -76,7 +76,7 @@ class ClusterIndex:
         index = self._index
         try:
             return ask(index)
-        except (MissingShard, StateGone) as error:
+        except (MissingShard, StateGone, ReplacedIndex) as error:
             if not self._moved(index):
                 raise
             del error

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from coil.cluster.calls import LEDGER, PATIENCE, RayCalls, RayChanges, shard_name
 from coil.cluster.encoding import load_encoder
@@ -23,12 +23,14 @@ from coil.vectors.encoder import Encoder
 PARTIAL_PATIENCE = 2.0  # seconds, where an answer may do without a shard
 _PREFIX = "coil"
 _START_SECONDS = 300.0
+_ANSWERING = ("RUNNING", "UNHEALTHY")  # an unhealthy one has lost replicas, which Serve replaces
 _LOGS = {"log_level": "WARNING", "enable_access_log": False}  # of replicas: not a line for each call
 _LOOK_SECONDS = 0.2
 _ONGOING = 64  # calls that a replica takes at a time, running or waiting for a thread
 
 
-class AppName(NamedTuple):
+@dataclass(frozen=True)
+class AppName:
     """The name of an application: that of the index, when it was deployed, and the id of the whole."""
 
     index: str
@@ -49,13 +51,13 @@ class AppName(NamedTuple):
 
 
 def deployed(index: str | None = None) -> list[AppName]:
-    """The applications that are running, of one index or of all; the newest first."""
+    """The applications that have begun to answer, of one index or of all; the newest first."""
     from ray import serve
 
     found = []
     for text, status in serve.status().applications.items():
         name = AppName.parse(text)
-        if name is not None and index in (None, name.index) and status.status == "RUNNING":
+        if name is not None and index in (None, name.index) and status.status in _ANSWERING:
             found.append(name)
     return sorted(found, key=lambda name: -name.when)
 
@@ -87,13 +89,12 @@ def deploy(
         "graceful_shutdown_wait_loop_s": 0.1,
         "ray_actor_options": {"num_cpus": 0},
     }
+    shard = serve.deployment(num_replicas=replicas, **how)(ShardReplica)
     shards = [
-        serve.deployment(ShardReplica, name=shard_name(number), num_replicas=replicas, **how).bind(
-            served, number
-        )
-        for number in range(len(manifest.shards))
+        shard.options(name=shard_name(number)).bind(served, number) for number in range(len(manifest.shards))
     ]
-    root = serve.deployment(_Ledger, name=LEDGER, num_replicas=1, **how).bind(served, str(app), *shards)
+    ledger = serve.deployment(name=LEDGER, num_replicas=1, **how)(_Ledger)
+    root = ledger.bind(served, str(app), *shards)
     try:
         target = serve.RunTarget(root, name=str(app), route_prefix=None, logging_config=_LOGS)
         serve.run_many([target], wait_for_applications_running=False)
@@ -178,5 +179,4 @@ def open_deployed(
             "use its own model (--model FOLDER)",
         )
     calls = RayCalls(str(app), len(served.manifest.shards), PARTIAL_PATIENCE if partial else PATIENCE)
-    manifest = replace(served.manifest)
-    return ShardedIndex(manifest, calls, RayChanges(str(app), calls), encoder, partial, close)
+    return ShardedIndex(served.manifest, calls, RayChanges(str(app), calls), encoder, partial, close)

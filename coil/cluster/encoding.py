@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from coil import __version__
+from coil.cluster.joining import VERSION
 from coil.errors import CoilError, MixedShards
 from coil.shards.encoding import Part, RowRules, WindowEncoder
 from coil.shards.exchange import Refusal
@@ -70,14 +70,13 @@ class EncoderRecipe:
     manifest: WholeManifest
     given: Callable[[], Encoder] | None = None
     device: str = "cpu"
-    version: str = __version__  # of this package, where the build was started
+    version: str = VERSION  # of this package, where the build was started
 
     def make(self) -> WindowEncoder:
         """The encoder, on one core or on the device; it must be the one of the index."""
-        if self.version != __version__:
+        if self.version != VERSION:
             raise MixedShards(
-                f"this node has version {__version__} of coil-ir, but the build was started with "
-                f"{self.version}",
+                f"this node has version {VERSION} of coil-ir, but the build was started with {self.version}",
                 "install the same version on all nodes",
             )
         settings = self.manifest.settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import os
 import socket
@@ -12,6 +13,7 @@ from typing import Any
 from coil.errors import InputError, RemoteProblem, require
 
 LOCAL = "local"
+VERSION = importlib.metadata.version("coil-ir")  # must be the same on all nodes
 NAMESPACE = "coil"
 _SECONDS = 5.0  # until an address that does not answer is given up; Ray itself would try for minutes
 _REMEDY = "check the address (HOST:PORT of the head node, as `ray start --head` prints it), or use local"
@@ -74,7 +76,7 @@ def _check(address: str) -> None:
     from ray._private.services import canonicalize_bootstrap_address
 
     used = canonicalize_bootstrap_address(address)  # Ray replaces a loopback address by the machine's own
-    if used != address and not _answers(used):
+    if used is not None and used != address and not _answers(used):
         raise RemoteProblem(
             f"the Ray cluster at {address} does not listen on {used}, where Ray would look for it",
             "set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0, which makes Ray use loopback addresses",

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from coil import __version__
 from coil.cluster.calls import Outcome, RayCalls
+from coil.cluster.joining import VERSION
 from coil.errors import CoilError, MixedShards
 from coil.shards.exchange import Refusal
 from coil.shards.ledger import Deleted, Ledger, Updated
@@ -34,13 +34,13 @@ class Served:
     manifest: WholeManifest
     encoder: Callable[[], Encoder] | None = None  # makes one that has no model folder
     threads: int = 1
-    version: str = __version__
+    version: str = VERSION
 
     def check_version(self) -> None:
         """Refuse to run on a node with another version of this package."""
-        if self.version != __version__:
+        if self.version != VERSION:
             raise MixedShards(
-                f"this node has version {__version__} of coil-ir, but the index is served by {self.version}",
+                f"this node has version {VERSION} of coil-ir, but the index is served by {self.version}",
                 "install the same version on all nodes",
             )
 

@@ -60,8 +60,8 @@ def connect(
     `index` selects one of several; None is the first. `token` is required to change it. A request that takes
     longer than `timeout` seconds, including its response, raises RemoteProblem.
 
-    An address such as ray://10.0.0.1:6379/NAME is that of a Ray cluster on which `coil serve --ray` serves the
-    index. Its shards are asked directly, and no token is needed; with `partial`, answers may do without
+    An address such as ray://10.0.0.1:6379/NAME is that of a Ray cluster on which `coil serve --ray` serves
+    the index. Its shards are asked directly, and no token is needed; with `partial`, answers may do without
     shards that do not respond.
     """
     if url.startswith("ray://"):

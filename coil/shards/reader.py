@@ -16,7 +16,7 @@ from coil.hits.paging import Paging
 from coil.hits.spelling import LOOKED_AT, Suggestion, suggest_words
 from coil.indexes.hits import Hits
 from coil.indexes.reader import answer_questions, check_paging
-from coil.shards.calls import ShardCalls
+from coil.shards.calls import ShardCalls, missing_shards
 from coil.shards.collection import ShardedCollection, State, Vector, WholeStatistics, unknown_id
 from coil.shards.exchange import ExplainAsk, Narrowing, ShardFacts, seconds_left
 from coil.shards.searcher import ShardedSearcher
@@ -71,6 +71,7 @@ class ShardedReader:
         """Ask; again where the shards are not as they were taken to be."""
         for attempt in range(_TRIES):
             try:
+                self._check_there()
                 found = ask()
             except (StateGone, MissingShard) as error:
                 if self._settled or attempt + 1 == _TRIES:
@@ -89,6 +90,12 @@ class ShardedReader:
                 self._settled = True
                 return found
         raise AssertionError("the last try returns or raises")
+
+    def _check_there(self) -> None:
+        """Shards of which no version is known are missing from the start."""
+        gone = [number for number, version in enumerate(self.versions) if version is None]
+        if gone and (not self._whole.partial or len(gone) == len(self.versions)):
+            raise MissingShard(missing_shards(gone, len(self.versions)), "try again later", gone)
 
     # ---- what is there
 
