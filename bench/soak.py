@@ -37,6 +37,11 @@ PARTS: list[tuple[str, list[str], dict[str, int]]] = [
         {"COIL_CRASH_ROUNDS": 300},
     ),
     ("mixed traffic", ["tests/test_traffic.py"], {"COIL_TRAFFIC_SECONDS": 600}),
+    (
+        "kills on a Ray cluster",
+        ["tests/test_cluster_building.py", "tests/test_cluster_serving.py"],
+        {"COIL_CLUSTER_KILLS": 12},
+    ),
 ]
 
 SANITIZERS = ["sanitize", "sanitize-threads"]
@@ -49,7 +54,8 @@ def run_part(tests: list[str], sizes: dict[str, int], share: float) -> tuple[dic
         report.touch()
         sized = {name: str(max(1, round(size * share))) for name, size in sizes.items()}
         began = time.monotonic()
-        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--hypothesis-profile=random", *tests]
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup"]
+        command += ["--hypothesis-profile=random", *tests]
         done = subprocess.run(
             command, cwd=ROOT, env={**os.environ, **sized, "COIL_SOAK_REPORT": str(report)}, check=False
         )

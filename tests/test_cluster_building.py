@@ -138,7 +138,7 @@ def start_command(cluster: TestCluster, *arguments: object) -> subprocess.Popen[
 def test_a_driver_that_is_killed_resumes(
     cluster: TestCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    texts = random_texts(3000, longest=30, seed=4)
+    texts = random_texts(1200, longest=30, seed=4)
     corpus, out = tmp_path / "c.jsonl", tmp_path / "many.shards"
     docs = [{"id": f"d{n}", "text": text} for n, text in enumerate(texts)]
     corpus.write_text("".join(json.dumps(document) + "\n" for document in docs))
@@ -161,14 +161,14 @@ def test_a_driver_that_is_killed_resumes(
     first.stderr.close()
     before = read_whole(place).build
     assert before is not None
-    assert before["documents"] < 3000
+    assert before["documents"] < 1200
     assert run(resume[:-1]) == 1
     assert "continue it with --resume" in capsys.readouterr().err
     assert run(resume) == 0
     assert f"resuming after {before['documents']:,} documents" in capsys.readouterr().err
     with open_sharded(place) as many, create(tmp_path / "one.coil") as one:
         one.add(read_documents(corpus))
-        assert len(many) == 3000
+        assert len(many) == 1200
         for by in BY:
             found, expected = ([(hit.doc_id, hit.score) for hit in index.search("river bank", 50, by=by)]
                                for index in (many, one))  # fmt: skip

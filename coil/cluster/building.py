@@ -7,6 +7,7 @@ every failure has the same remedy: begin again with what is committed.
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections import deque
@@ -31,6 +32,7 @@ from coil.texts.columns import USUAL, Columns
 from coil.vectors.encoder import Encoder
 
 _AHEAD = 4  # blocks that every writer may be behind
+_FIRST_COMMIT_SECONDS = 1.0  # of encoding; later commits are further apart
 _FAILURES = 10  # one after another, without anything committed in between
 _PAUSE_SECONDS = 1.0  # after a failure: Ray notices what has died
 
@@ -116,6 +118,7 @@ class ClusterBuild:
         self._lives: list[str] = []
         self._reached = state.reached  # with everything that the writers took in
         self._committed_at = 0.0
+        self._interval = _FIRST_COMMIT_SECONDS  # until the next one
 
     def run(self) -> WholeManifest:
         """Build until every document is in its shard; returns the manifest of the finished index.
@@ -189,13 +192,14 @@ class ClusterBuild:
         self._report.added(sum(taken.documents for taken in found), one.reached.position)
         for taken in found:
             self._report.empty += taken.empty
-        late = time.monotonic() - self._committed_at > BEAT_SECONDS
+        late = time.monotonic() - self._committed_at > self._interval
         # Until it is as far as an interrupted run had read, the corpus may turn out to have changed.
         known = self._reached.documents >= self._state.reached.documents
         if known and (late or refused is not None or any(taken.is_full for taken in found)):
             self._save(self._reached)
             self._each("commit")
             self._committed_at = time.monotonic()
+            self._interval = min(2 * self._interval, BEAT_SECONDS)
         if refused is not None:
             raise refused
 
@@ -225,6 +229,7 @@ class ClusterBuild:
 
         from coil.cluster.reading import Unread, WindowSource
 
+        logging.getLogger("ray.data").setLevel(logging.ERROR)  # which importing it has changed
         context = ray.data.DataContext.get_current()
         context.execution_options.preserve_order = True
         context.enable_progress_bars = False

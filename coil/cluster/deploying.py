@@ -6,6 +6,7 @@ application: it is started beside the older one, takes over, and then the older 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -80,7 +81,9 @@ def deploy(
     served = Served(name, place, manifest, encoder, threads)
     there = next((app for app in deployed(name) if app.whole == manifest.whole), None)
     app = there or AppName(name, time.time_ns() // 1_000_000, manifest.whole)
-    serve.start(http_options={"location": "NoServer"})
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    serve.start(http_options={"location": "NoServer"}, logging_config=_LOGS)
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)  # which starting it has changed
     how: dict[str, Any] = {
         "max_ongoing_requests": _ONGOING,
         "health_check_period_s": 2,

@@ -55,9 +55,9 @@ def load_ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # or its notes would appear among our own
+    os.environ.setdefault("RAY_worker_niceness", "0")  # of a cluster on this machine
     ray = require("ray", "ray")
-    for name in ("ray", "ray.data", "ray.serve"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("ray").setLevel(logging.ERROR)
     return ray
 
 

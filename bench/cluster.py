@@ -1,0 +1,203 @@
+"""Shards on a Ray cluster of this machine: what the sharded path costs, and how building scales.
+
+    python -m bench.cluster CORPUS QUERIES [--documents 1500] [--rounds 3]
+
+CORPUS is a .jsonl(.gz) file, QUERIES a file of queries. Everything is compared within one run, in turns:
+
+- building with one actor and with two, one thread each: documents a second between the first and the last
+  window, without the start of the processes;
+- batches of queries on one index with two threads and on two shards with one thread each;
+- single queries on 1, 2 and 5 shards, one client, with the time of each kind of call: what bench.scale starts
+  from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy as np
+
+from bench.stamp import stamp, write_result
+from coil.cluster.building import BuildReport, ClusterBuild, Workers, start_build
+from coil.cluster.following import Deployed
+from coil.cluster.joining import joined
+from coil.indexes.index import Index
+from coil.indexes.opening import create, open_index
+from coil.shards.exchange import Narrowing, RankAsk
+from coil.shards.index import ShardedIndex
+from coil.shards.places import find_place
+from coil.shards.windows import CorpusFiles
+from coil.texts.corpora import read_documents
+from coil.texts.queries import read_queries
+
+BATCH, K = 64, 10
+FAN_OUTS = (1, 2, 5)
+
+
+def build(ray: Any, where: Path, corpus: Path, shards: int, actors: int) -> dict[str, float]:
+    """Build, and say how many documents a second were encoded once the actors were at work."""
+    place, seen = find_place(where), list[tuple[float, int]]()
+    report = BuildReport(lambda count, _: seen.append((time.monotonic(), count)), print, [])
+    with place.claim():
+        began = time.monotonic()
+        manifest, state = start_build(place, shards)
+        workers = Workers(actors, actors, window=32)
+        ClusterBuild(ray, place, manifest, state, CorpusFiles((str(corpus),)), workers, report).run()
+    ready = next(place for place, _ in enumerate(seen) if place + 1 >= 2 * actors)
+    (first, _), (last, _) = seen[ready], seen[-1]
+    rate = sum(count for _, count in seen[ready + 1 :]) / (last - first)
+    return {"documents_a_second": round(rate, 1), "seconds": round(time.monotonic() - began, 1)}
+
+
+def measure_building(ray: Any, folder: Path, corpus: Path, rounds: int) -> dict[str, Any]:
+    """One actor against two, in turns."""
+    found: dict[int, list[dict[str, float]]] = {1: [], 2: []}
+    for number in range(rounds):
+        for actors, runs in found.items():
+            runs.append(build(ray, folder / f"built-{number}-{actors}", corpus, 2, actors))
+            print(f"{actors} actors: {runs[-1]}", flush=True)
+    ratios = [
+        two["documents_a_second"] / one["documents_a_second"]
+        for one, two in zip(found[1], found[2], strict=True)
+    ]
+    return {"runs": found, "two_over_one": round(statistics.median(ratios), 2)}
+
+
+def in_turns(rounds: int, *asks: Callable[[], object]) -> list[list[float]]:
+    """Seconds of each, measured in turns."""
+    seconds: list[list[float]] = [[] for _ in asks]
+    for _ in range(rounds):
+        for ask, taken in zip(asks, seconds, strict=True):
+            began = time.perf_counter()
+            ask()
+            taken.append(time.perf_counter() - began)
+    return seconds
+
+
+def quantiles(seconds: Sequence[float]) -> dict[str, float]:
+    """In milliseconds."""
+    return {f"p{q}_ms": round(1000 * float(np.percentile(seconds, q)), 2) for q in (50, 95, 99)}
+
+
+def measure_batches(one: Index, many: ShardedIndex, queries: list[str], rounds: int) -> list[dict[str, Any]]:
+    """The same batches on one index and on shards."""
+    found = []
+    for by in ("coil", "bm25"):
+        batches = [queries[begin : begin + BATCH] for begin in range(0, len(queries) - BATCH + 1, BATCH)]
+        taken: list[list[float]] = [[], []]
+        for batch in batches:
+            assert many.search_many(batch, K, by=by) == one.search_many(batch, K, by=by)
+        for batch in batches:
+            first, second = in_turns(
+                rounds,
+                lambda batch=batch, by=by: one.search_many(batch, K, by=by),  # type: ignore[misc]
+                lambda batch=batch, by=by: many.search_many(batch, K, by=by),  # type: ignore[misc]
+            )
+            taken[0] += first
+            taken[1] += second
+        ratio = statistics.median(taken[1]) / statistics.median(taken[0])
+        found.append(
+            {"by": by, "queries": BATCH, "one": quantiles(taken[0]), "shards": quantiles(taken[1]),
+             "shards_over_one_p50": round(ratio, 3)}
+        )  # fmt: skip
+        print(found[-1], flush=True)
+    return found
+
+
+def measure_fan_out(many: ShardedIndex, queries: list[str]) -> dict[str, Any]:
+    """Single queries of one client, and each kind of call by itself."""
+    for query in queries[:20]:
+        many.search(query, K)
+    whole, versions, rank, alone, look_up, encode = ([] for _ in range(6))
+    encoder = many.encoder
+    calls = many._whole.calls
+    everyone = list(range(calls.count))
+    for query in queries:
+        whole += in_turns(1, lambda query=query: many.search(query, K))[0]  # type: ignore[misc]
+        began = time.perf_counter()
+        list(encoder.encode_queries([query]))
+        encode.append(time.perf_counter() - began)
+        versions += in_turns(1, many._changes.versions)[0]
+        with many.pinned() as reader:
+            searcher = reader._searcher(Narrowing())
+            prepared = searcher.prepare(searcher.encode([query], "coil"), "coil")
+            ask = RankAsk(tuple(RankAsk.query(one) for one in prepared), K, Narrowing(), -(2**62))
+            numbers: tuple[tuple[list[int], list[float]], ...] = ((everyone, rank), ([0], alone))
+            for some, taken in numbers:
+                began = time.perf_counter()
+                found = calls.ask(some, "rank", lambda n, reader=reader, ask=ask: (reader.versions[n], ask))  # type: ignore[misc]
+                taken.append(time.perf_counter() - began)
+            ordinals = found[0][0].found.ordinals.tolist()
+            began = time.perf_counter()
+            calls.ask([0], "look_up", lambda n, r=reader, o=ordinals: (r.versions[n], o, True))  # type: ignore[misc]
+            look_up.append(time.perf_counter() - began)
+    kinds = {"encode": encode, "versions": versions, "rank_all": rank, "rank_one": alone, "look_up": look_up}
+    return {
+        "shards": calls.count,
+        "search": quantiles(whole),
+        "calls": {name: quantiles(seconds) for name, seconds in kinds.items()},
+        # for bench.scale, which draws from them
+        "samples_ms": {
+            name: [round(1000 * one, 2) for one in seconds]
+            for name, seconds in {**kinds, "search": whole}.items()
+        },
+    }
+
+
+def shorten(corpus: Path, count: int, folder: Path) -> Path:
+    """The first documents of a corpus."""
+    path = folder / "corpus.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        for document, _ in zip(read_documents(corpus), range(count), strict=False):
+            file.write(json.dumps({"id": document.doc_id, "text": document.text}) + "\n")
+    return path
+
+
+def main() -> None:
+    """Measure and write bench/results/cluster.json."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("queries", type=Path)
+    parser.add_argument("--documents", type=int, default=1500, help="that are built with 1 and 2 actors")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    result: dict[str, Any] = stamp("ray")
+    queries = [query.text for query in read_queries(arguments.queries)]
+    with tempfile.TemporaryDirectory() as scratch, joined("local") as ray, ExitStack() as stack:
+        folder = Path(scratch)
+        few = shorten(arguments.corpus, arguments.documents, folder)
+        result["building"] = measure_building(ray, folder, few, arguments.rounds)
+        with create(folder / "one.coil") as made:
+            made.add(read_documents(few))
+        one = stack.enter_context(open_index(folder / "one.coil", threads=2))
+        result["data"] = {"documents": len(one), "corpus": arguments.corpus.parent.name}
+        fan_outs = []
+        for count in FAN_OUTS:
+            build(ray, folder / f"{count}.shards", few, count, 2)
+            place = find_place(folder / f"{count}.shards")
+            served = Deployed(f"bench-{count}", lambda place=place: place, 1)  # type: ignore[misc]
+            try:
+                if count == 2:
+                    result["batches"] = measure_batches(one, served.index, queries, arguments.rounds)
+                fan_outs.append(measure_fan_out(served.index, queries[:150]))
+                print({**fan_outs[-1], "samples_ms": "…"}, flush=True)
+            finally:
+                served.close()
+        result["fan_out"] = fan_outs
+    result["machine"]["load_after"] = round(os.getloadavg()[0], 2)
+    print(f"written to {write_result('cluster', result)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""A plan for collections past this machine, from measured figures: bytes, machines, fan-out, tail, cost.
+
+    python -m bench.scale
+
+A small simulation of a query that is fanned out: queues at the shards, and calls that take longer than usual.
+It starts from the calls that bench.cluster has measured. Before it extrapolates, it must reproduce what was
+measured: it is fitted to 1 and 2 shards on this machine, and predicts 5. The prices are assumptions.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.stamp import RESULTS, stamp, write_result
+
+Times = NDArray[np.float64]  # milliseconds
+
+QUERIES = 4000
+CORES, MEMORY_GB = 16, 128  # of a machine of the plan
+USABLE = 0.75  # of the memory: the rest is for the system and for what is read meanwhile
+BUSY = 0.5  # of the capacity: what is left absorbs bursts and a machine that is gone
+COPIES = 2
+CORE_HOUR = 0.05  # dollars: an assumption, of the order of what clouds charge
+SIZES = {"8.8 M": 8_841_823, "100 M": 100_000_000, "10 G": 10_000_000_000}
+
+
+def load(name: str) -> Any:
+    """A result file."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def draw(rng: np.random.Generator, samples: list[float], shape: tuple[int, ...]) -> Times:
+    """Times like those that were measured."""
+    return rng.choice(np.array(samples), shape)
+
+
+def on_shared_cores(calls: Times, share: float) -> Times:
+    """How long calls take that are made at once on the two cores of one machine: a share of each is work, for
+    which they wait in line, and the rest passes meanwhile. [queries, calls] -> [queries]"""
+    work, rest = share * calls, (1 - share) * calls
+    cores = np.zeros((len(calls), 2))
+    ends = np.zeros(len(calls))
+    every = np.arange(len(calls))
+    for number in range(calls.shape[1]):
+        core = cores.argmin(axis=1)
+        cores[every, core] += work[:, number]
+        ends = np.maximum(ends, cores[every, core] + rest[:, number])
+    return ends
+
+
+def simulate_here(
+    rng: np.random.Generator, calls: dict[str, list[float]], shards: int, share: float
+) -> Times:
+    """Queries of one client on this machine: encode, ask the ledger, rank everywhere, look the hits up."""
+    one = (QUERIES,)
+    ranked = on_shared_cores(draw(rng, calls["rank_one"], (QUERIES, shards)), share)
+    looked_up = on_shared_cores(draw(rng, calls["look_up"], (QUERIES, shards)), share)
+    return draw(rng, calls["encode"], one) + draw(rng, calls["versions"], one) + ranked + looked_up
+
+
+def fit(measured: dict[int, Any]) -> float:
+    """The share of a call that is work, so that two shards take as long as was measured."""
+    calls, wanted = measured[1]["samples_ms"], measured[2]["search"]["p50_ms"]
+
+    def error(share: float) -> float:
+        found = simulate_here(np.random.default_rng(1), calls, 2, share)
+        return abs(float(np.median(found)) - wanted)
+
+    return float(min(np.linspace(0.0, 1.0, 21), key=error))
+
+
+def compare(measured: dict[int, Any], share: float) -> list[dict[str, Any]]:
+    """The simulation beside what was measured."""
+    calls, rows = measured[1]["samples_ms"], []
+    for shards, found in measured.items():
+        times = simulate_here(np.random.default_rng(2), calls, shards, share)
+        row: dict[str, Any] = {"shards": shards, "fitted": shards < 5}
+        for q in (50, 95):
+            row[f"measured_p{q}_ms"] = found["search"][f"p{q}_ms"]
+            row[f"simulated_p{q}_ms"] = round(float(np.percentile(times, q)), 2)
+        row["simulated_over_measured_p50"] = round(row["simulated_p50_ms"] / row["measured_p50_ms"], 2)
+        rows.append(row)
+    return rows
+
+
+def wait_in_line(arrivals: Times, work: Times) -> Times:
+    """How long each of these takes at a machine that does one at a time on all of its cores."""
+    free, ends = 0.0, np.empty(len(arrivals))
+    for number, (arrival, needed) in enumerate(zip(arrivals, work, strict=True)):
+        free = max(free, arrival) + needed
+        ends[number] = free - arrival
+    return ends
+
+
+def simulate_fan_out(
+    rng: np.random.Generator, shards: int, work_ms: float, spread: list[float], call: list[float]
+) -> tuple[dict[str, float], float]:
+    """Queries that arrive at random, so that the machines are half busy; each waits for its slowest shard."""
+    rate = BUSY * COPIES / work_ms  # a millisecond; the copies of a shard share the queries
+    arrivals = np.cumsum(rng.exponential(1 / rate, QUERIES))
+    slowest = np.zeros(QUERIES)
+    for _ in range(shards):
+        copies = rng.integers(0, COPIES, QUERIES)
+        work = work_ms * rng.choice(np.array(spread), QUERIES)
+        took = np.empty(QUERIES)
+        for copy in range(COPIES):
+            mine = copies == copy
+            took[mine] = wait_in_line(arrivals[mine], work[mine])
+        slowest = np.maximum(slowest, took + draw(rng, call, (QUERIES,)))
+    return {f"p{q}_ms": round(float(np.percentile(slowest, q)), 1) for q in (50, 95, 99)}, 1000 * rate
+
+
+def plan(cluster: dict[str, Any], share: float) -> list[dict[str, Any]]:
+    """What each size takes."""
+    marco, pruning, encoding = load("marco"), load("pruning"), load("encoding")
+    bytes_a_passage = float(marco["data"].split(", ")[-1].split()[0]) * 1e9 / SIZES["8.8 M"]
+    large = next(row for row in pruning["large"] if (row["threads"], row["by"], row["k"]) == (1, "coil", 10))
+    core_ms = large["pruned_ms"] / large["documents"]  # a passage, on one core
+    one, two = (
+        next(row["ms"] for row in marco["latency"] if (row["system"], row["threads"], row["k"]) == of)
+        for of in (("COIL-full", 1, 10), ("COIL-full", 2, 10))
+    )
+    efficiency = one / two / 2  # of the second core
+    a_second = encoding["document_throughput"][0]["documents_a_second"]["bucketed"]
+    samples = cluster[1]["samples_ms"]
+    usual = float(np.median(samples["rank_one"]))
+    spread = [time / usual for time in samples["rank_one"]]
+    rows = []
+    for name, passages in SIZES.items():
+        size = passages * bytes_a_passage
+        shards = max(1, int(np.ceil(size / (USABLE * MEMORY_GB * 1e9))))
+        work = passages / shards * core_ms / (CORES * efficiency)
+        latency, rate = simulate_fan_out(np.random.default_rng(3), shards, work, spread, samples["versions"])
+        encode_hours = passages / a_second / 3600
+        rows.append(
+            {
+                "passages": name,
+                "terabytes": round(size / 1e12, 2),
+                "shards": shards,
+                "machines": shards * COPIES,
+                "work_ms": round(work, 1),
+                "queries_a_second": round(rate, 1),
+                **latency,
+                "encoding_core_hours": round(encode_hours, -1 if encode_hours > 100 else 0),
+                "encoding_dollars": round(encode_hours * CORE_HOUR, -1 if encode_hours > 1000 else 0),
+                "serving_dollars_a_day": round(shards * COPIES * CORES * CORE_HOUR * 24),
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    """Check the simulation against what was measured, extrapolate, and write bench/results/scale.json."""
+    measured = {row["shards"]: row for row in load("cluster")["fan_out"]}
+    share = fit(measured)
+    result = {
+        **stamp(),
+        "work_share_of_a_call": round(share, 2),
+        "check": compare(measured, share),
+        "assumptions": {
+            "cores": CORES, "memory_gb": MEMORY_GB, "usable_memory": USABLE, "busy": BUSY, "copies": COPIES,
+            "dollars_a_core_hour": CORE_HOUR,
+        },
+        "plan": plan(measured, share),
+    }  # fmt: skip
+    for row in (*result["check"], *result["plan"]):
+        print(row)
+    print(f"written to {write_result('scale', result)}")
+
+
+if __name__ == "__main__":
+    main()
