@@ -20,7 +20,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,18 @@ from coil.shards.places import find_place
 from coil.shards.windows import CorpusFiles
 from coil.texts.corpora import read_documents
 from coil.texts.queries import read_queries
+from coil.vectors.onnx_encoder import OnnxEncoder
 
 BATCH, K = 64, 10
 FAN_OUTS = (1, 2, 5)
+
+
+def lone_encoder() -> OnnxEncoder:
+    """The model in a session of its own: where the system shares a busy machine among sessions, two actors get
+    two shares, as they do on machines of their own."""
+    with suppress(OSError):
+        os.setsid()
+    return OnnxEncoder(threads=1)
 
 
 def build(ray: Any, where: Path, corpus: Path, shards: int, actors: int) -> dict[str, float]:
@@ -53,7 +62,9 @@ def build(ray: Any, where: Path, corpus: Path, shards: int, actors: int) -> dict
         began = time.monotonic()
         manifest, state = start_build(place, shards)
         workers = Workers(actors, actors, window=32)
-        ClusterBuild(ray, place, manifest, state, CorpusFiles((str(corpus),)), workers, report).run()
+        ClusterBuild(
+            ray, place, manifest, state, CorpusFiles((str(corpus),)), workers, report, lone_encoder
+        ).run()
     ready = next(place for place, _ in enumerate(seen) if place + 1 >= 2 * actors)
     (first, _), (last, _) = seen[ready], seen[-1]
     rate = sum(count for _, count in seen[ready + 1 :]) / (last - first)
