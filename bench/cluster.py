@@ -47,8 +47,8 @@ FAN_OUTS = (1, 2, 5)
 
 
 def lone_encoder() -> OnnxEncoder:
-    """The model in a session of its own: where the system shares a busy machine among sessions, two actors get
-    two shares, as they do on machines of their own."""
+    """The model in a session of its own: where the system shares a busy machine among sessions, two actors
+    get two shares, as they do on machines of their own."""
     with suppress(OSError):
         os.setsid()
     return OnnxEncoder(threads=1)
