@@ -14,6 +14,7 @@ from collections.abc import Callable
 from click.testing import CliRunner
 
 from coil.cli.main import VERBS, cli
+from tools.cluster_tables import cluster, scale
 from tools.plot import plot
 from tools.quality_tables import (
     ROOT,
@@ -275,64 +276,6 @@ def soak() -> str:
         elif not did and "attacks" in name:
             did = "large headers, answers, idle clients"
         lines.append(f"| {name} | {did} | {part['seconds'] / 60:.1f} | {outcome} |")
-    return "\n".join(lines)
-
-
-def cluster() -> str:
-    """What shards on a cluster cost, and how building scales."""
-    found = result("bench/results/cluster.json")
-    machine, data = found["machine"], found["data"]
-    lines = [
-        "| batches of 64 queries, k = 10 | one index | two shards | ratio of the medians |",
-        "|---|---|---|---|",
-    ]
-    for row in found["batches"]:
-        one, many = row["one"]["p50_ms"], row["shards"]["p50_ms"]
-        lines.append(
-            f"| `by={row['by']}` | {one:.0f} ms | {many:.0f} ms | {row['shards_over_one_p50']:.2f} |"
-        )
-    rates = {
-        actors: sorted(run["documents_a_second"] for run in runs)
-        for actors, runs in found["building"]["runs"].items()
-    }
-    return "\n".join(lines) + (
-        f"\n\nBuilding with two actors encodes {found['building']['two_over_one']:.2f} × as many documents a second "
-        f"as with one ({rates['2'][-1]:.0f} against {rates['1'][-1]:.0f} at best). {data['documents']:,} documents of "
-        f"{data['corpus']}; the load of the machine was {machine['load_before']:.1f} before and "
-        f"{machine['load_after']:.1f} after the run."
-    )
-
-
-def scale() -> str:
-    """The simulation beside what was measured, and the plan."""
-    found = result("bench/results/scale.json")
-    lines = [
-        "| shards on this machine | p50 measured | p50 simulated | p95 measured | p95 simulated |",
-        "|---|---|---|---|---|",
-    ]
-    for row in found["check"]:
-        fitted = " (fitted)" if row["fitted"] else ""
-        lines.append(
-            f"| {row['shards']}{fitted} | {row['measured_p50_ms']:.0f} ms | {row['simulated_p50_ms']:.0f} ms | "
-            f"{row['measured_p95_ms']:.0f} ms | {row['simulated_p95_ms']:.0f} ms |"
-        )
-    of = found["assumptions"]
-    lines += [
-        "",
-        f"Machines of {of['cores']} cores and {of['memory_gb']} GB, {of['copies']} copies of each shard, {of['busy']:.0%} busy, "
-        f"int8, k = 10. A core-hour is assumed to cost ${of['dollars_a_core_hour']:.2f}.",
-        "",
-        "| passages | size | shards = fan-out | machines | work a shard | queries a second | p50 | p95 | p99 | encoding "
-        "| serving |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in found["plan"]:
-        lines.append(
-            f"| {row['passages']} | {row['terabytes']:g} TB | {row['shards']:,} | {row['machines']:,} | "
-            f"{row['work_ms']:.0f} ms | {row['queries_a_second']:,.0f} | {row['p50_ms']:.0f} ms | {row['p95_ms']:.0f} ms | "
-            f"{row['p99_ms']:.0f} ms | {row['encoding_core_hours']:,.0f} core-hours, ${row['encoding_dollars']:,.0f} | "
-            f"${row['serving_dollars_a_day']:,.0f} a day |"
-        )
     return "\n".join(lines)
 
 

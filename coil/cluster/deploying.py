@@ -135,6 +135,14 @@ def _wait_until_running(app: str) -> None:
         time.sleep(_LOOK_SECONDS)
 
 
+def is_deployed(app: AppName) -> bool:
+    """Whether an application is there and not being deleted, healthy or not."""
+    from ray import serve
+
+    found = serve.status().applications.get(str(app))
+    return found is not None and found.status != "DELETING"
+
+
 def undeploy(app: AppName) -> None:
     """Stop serving an index."""
     from ray import serve

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from coil.cluster.deploying import AppName, deploy, open_deployed, undeploy
+from coil.cluster.deploying import AppName, deploy, is_deployed, open_deployed, undeploy
 from coil.errors import CoilError, reason_of
 from coil.shards.index import ShardedIndex
 from coil.shards.places import Place, read_whole
@@ -81,7 +81,7 @@ class Deployed:
             undeploy(app)
         self._leaving = [one for one in self._leaving if one[0] >= now]
         manifest = read_whole(self._find())
-        if manifest.whole == self._app.whole or manifest.build is not None:
+        if manifest.build is not None or (manifest.whole == self._app.whole and is_deployed(self._app)):
             return
         older = self._app
         self._app, self.index = self._deploy()
