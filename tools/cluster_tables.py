@@ -32,8 +32,8 @@ def cluster() -> str:
         rows.append([f"`by={row['by']}`", ms(row["one"]["p50_ms"]), ms(row["shards"]["p50_ms"]), ratio])
     best = [max(run["documents_a_second"] for run in building["runs"][actors]) for actors in "12"]
     told = (
-        f"Building with two actors encodes {building['two_over_one']:.2f} × as many documents a second as with "
-        f"one ({best[1]:.0f} against {best[0]:.0f} at best).\n{data['documents']:,} documents of "
+        f"Building with two actors encodes {building['two_over_one']:.2f} × as many documents a second as "
+        f"with one ({best[1]:.0f} against {best[0]:.0f} at best).\n{data['documents']:,} documents of "
         f"{data['corpus']}; the load of the machine was {machine['load_before']:.1f} before and "
         f"{machine['load_after']:.1f} after the run."
     )
@@ -54,7 +54,8 @@ def scale() -> str:
     of = found["assumptions"]
     assumed = (
         f"Machines of {of['cores']} cores and {of['memory_gb']} GB, {of['copies']} copies of each shard, "
-        f"{of['busy']:.0%} busy, int8, k = 10.\nA core-hour is assumed to cost ${of['dollars_a_core_hour']:.2f}."
+        f"{of['busy']:.0%} busy, int8, k = 10.\n"
+        f"A core-hour is assumed to cost ${of['dollars_a_core_hour']:.2f}."
     )
     plans = [
         [
