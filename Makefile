@@ -31,9 +31,12 @@ sanitize-threads: .venv/ready-dev
 	tools/run_sanitized thread .venv/bin/python -m pytest -q --capture=sys -k "not stays_within" \
 	  tests/test_kernels.py tests/test_native_safety.py
 
-# Help texts and tables in the docs are made from the commands and the result files.
+# Help texts, tables and pictures in the docs are made from the commands, the result files and the model; then the site.
 docs: .venv/ready-dev
 	.venv/bin/python -m tools.make_docs
+	.venv/bin/python -m tools.illustrate
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --quiet
+	@echo "the site is in build/site: python3 -m http.server --directory build/site"
 
 .venv/ready: $(SOURCES)
 	tools/setup base
