@@ -1,7 +1,7 @@
 # Both commands do their whole set-up: a virtual environment in .venv, and what is missing on the machine.
 SOURCES := pyproject.toml constraints.txt native/CMakeLists.txt $(wildcard native/*.cpp native/*.hpp)
 
-.PHONY: test demo check docs soak sanitize sanitize-threads clean
+.PHONY: test demo check docs wheels soak sanitize sanitize-threads clean
 
 test: .venv/ready-dev check
 	.venv/bin/python -m pytest -q -n auto
@@ -37,6 +37,10 @@ docs: .venv/ready-dev
 	.venv/bin/python -m tools.illustrate
 	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --quiet
 	@echo "the site is in build/site: python3 -m http.server --directory build/site"
+
+# The source archive and wheels, in dist/.
+wheels:
+	tools/build_wheels
 
 .venv/ready: $(SOURCES)
 	tools/setup base
