@@ -16,7 +16,9 @@ def main() -> None:
     import coil
     import coil._native
 
-    assert "site-packages" in coil.__file__, f"coil is imported from {coil.__file__}, not from an installation"
+    assert "site-packages" in coil.__file__, (
+        f"coil is imported from {coil.__file__}, not from an installation"
+    )
     with tempfile.TemporaryDirectory() as folder:
         with coil.create(Path(folder) / "check.coil") as index:
             index.add(
