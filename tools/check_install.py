@@ -13,8 +13,9 @@ from pathlib import Path
 
 def main() -> None:
     """Search, explain and run the demo, as a new user would."""
-    import coil
     import coil._native
+
+    import coil
 
     assert "site-packages" in coil.__file__, (
         f"coil is imported from {coil.__file__}, not from an installation"
