@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,12 @@ from coil.errors import (
 )
 from coil.indexes.opening import create, open_index
 from coil.shards import shard as shard_module
-from coil.shards.calls import Arguments, Held, LocalCalls, Vector
+from coil.shards.calls import Arguments, LocalCalls
 from coil.shards.exchange import Refusal
 from coil.shards.index import ShardedIndex
 from coil.shards.ledger import Ledger
 from coil.shards.opening import create_shards, open_sharded
 from coil.shards.places import find_place, read_whole
-from coil.shards.reader import ShardedReader
 from coil.shards.routing import Routing
 from coil.texts.values import Document
 from tests.hash_encoder import HashEncoder
@@ -75,43 +73,19 @@ def test_a_reader_keeps_its_state_while_others_change_it(many: ShardedIndex) -> 
     assert set(ids(many)) == {*first, "new"} - {"d3"}
 
 
-def test_a_reader_keeps_its_state_however_many_follow(
-    many: ShardedIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shard_module, "MOST_KEPT", 2)
-    with many.pinned() as settled, many.pinned() as fresh:
-        first = ids(settled)
-        monkeypatch.setattr(shard_module, "KEPT_SECONDS", 0.0)
-        for number in range(12):
-            many.delete([f"d{number}"])
-        assert ids(settled) == ids(fresh) == first
-        assert [settled[doc_id].doc_id for doc_id in first] == first
-    many.add(DOCS[:6])
-    many.add(DOCS[:6])
-    assert all(len(shard._kept) <= 2 and not shard._held for shard in calls_of(many).shards)
-
-
-class Distant(LocalCalls):
-    """Shards that do not know how long their states are read."""
-
-    def hold(self, versions: Vector) -> Held:
-        return Held(versions, lambda: None)
-
-
 def test_a_state_that_is_gone_is_told_or_moved_on_from(
     many: ShardedIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = replace(many._whole, calls=Distant(calls_of(many).shards))
-    settled, fresh = (ShardedReader(whole, many._changes.versions()) for _ in range(2))
-    ids(settled)
-    monkeypatch.setattr(shard_module, "KEPT_SECONDS", 0.0)
-    many.delete(["d3"])
-    many.delete(["d4"])
-    many.delete(["d5"])
-    with pytest.raises(StateGone, match="was requested"):
+    with many.pinned() as settled, many.pinned() as fresh:
         ids(settled)
-    assert "d3" not in ids(fresh)  # it had not answered yet: any state is as good
-    assert fresh.versions == many._changes.versions()
+        monkeypatch.setattr(shard_module, "KEPT_SECONDS", 0.0)
+        many.delete(["d3"])
+        many.delete(["d4"])
+        many.delete(["d5"])
+        with pytest.raises(StateGone, match="was requested"):
+            ids(settled)
+        assert "d3" not in ids(fresh)  # it had not answered yet: any state is as good
+        assert fresh.versions == many._changes.versions()
 
 
 def test_versions_grow_only_where_something_changes(many: ShardedIndex) -> None:

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from coil.shards.shard import Shard
 
 Arguments = Callable[[int], tuple[Any, ...]]
 """What the shard of a number is asked with."""
-
-
-Vector = tuple[int | None, ...]
-"""The version of each shard; None for one that is missing."""
-
-
-class Held(NamedTuple):
-    """The states that are kept, newer ones in the place of those that are gone; and how to let go of them."""
-
-    versions: Vector
-    let_go: Callable[[], object]
 
 
 class ShardCalls(Protocol):
@@ -42,10 +31,6 @@ class ShardCalls(Protocol):
         """
         ...
 
-    def hold(self, versions: Vector) -> Held:
-        """Have the shards keep these states while they are read, where they can know for how long."""
-        ...
-
 
 class LocalCalls:
     """Shards that are open in this process, asked one after another."""
@@ -58,21 +43,6 @@ class LocalCalls:
     def ask(self, numbers: Sequence[int], method: str, arguments: Arguments) -> dict[int, Any]:
         """Call a method of each of these shards; the answers by number."""
         return {number: getattr(self.shards[number], method)(*arguments(number)) for number in numbers}
-
-    def hold(self, versions: Vector) -> Held:
-        """Have the shards keep these states until they are let go of."""
-        held = [
-            (shard, shard.hold(version))
-            for shard, version in zip(self.shards, versions, strict=True)
-            if version is not None
-        ]
-
-        def let_go() -> None:
-            for shard, version in held:
-                shard.let_go(version)
-
-        found = {shard.number: version for shard, version in held}
-        return Held(tuple(found.get(number) for number in range(self.count)), let_go)
 
     def close(self) -> None:
         """Close all shards."""

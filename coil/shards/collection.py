@@ -8,11 +8,14 @@ from typing import Any
 from coil.errors import UnknownId
 from coil.forks import make_lock
 from coil.scores.statistics import Totals, rarity
-from coil.shards.calls import Arguments, ShardCalls, Vector
+from coil.shards.calls import Arguments, ShardCalls
 from coil.shards.exchange import LookedUp, seconds_left
 from coil.shards.routing import Routing
 from coil.texts.questions import check_id
 from coil.texts.values import Document, clean
+
+Vector = tuple[int | None, ...]
+"""The version of each shard; None for one that is missing."""
 
 _REMEMBERED = 1 << 16  # keys
 _BLOCK, _BLOCK_BYTES = 64, 1 << 20  # documents, and bytes of their texts, that are read at once

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from coil.errors import how_many
@@ -13,8 +13,8 @@ from coil.forks import make_lock
 from coil.hits.spelling import Suggestion
 from coil.indexes.hits import Hits
 from coil.indexes.index import LeftOut, warn_of_empty
-from coil.shards.calls import ShardCalls, Vector
-from coil.shards.collection import State, WholeStatistics
+from coil.shards.calls import ShardCalls
+from coil.shards.collection import State, Vector, WholeStatistics
 from coil.shards.ledger import Deleted, Updated
 from coil.shards.reader import ShardedReader, Whole
 from coil.shards.whole import WholeManifest
@@ -100,57 +100,49 @@ class ShardedIndex:
     @contextmanager
     def pinned(self) -> Iterator[ShardedReader]:
         """The index as it is now, to read several times."""
-        with closing(ShardedReader(self._whole, self._changes.versions())) as reader:
-            yield reader
+        yield ShardedReader(self._whole, self._changes.versions())
+
+    def _now(self) -> ShardedReader:
+        return ShardedReader(self._whole, self._changes.versions())
 
     @property
     def version(self) -> int:
         """A number that grows with every change."""
-        with self.pinned() as now:
-            return now.version
+        return self._now().version
 
     def __len__(self) -> int:
-        with self.pinned() as now:
-            return len(now)
+        return len(self._now())
 
     def search(self, query: str, k: int = 10, **how: Any) -> Hits:
         """The k best documents for a query; further arguments are those of `Index.search`."""
-        with self.pinned() as now:
-            return now.search(query, k, **how)
+        return self._now().search(query, k, **how)
 
     def search_many(self, queries: Iterable[str], k: int = 10, **how: Any) -> list[Hits]:
         """The k best documents for each of many queries."""
-        with self.pinned() as now:
-            return now.search_many(queries, k, **how)
+        return self._now().search_many(queries, k, **how)
 
     def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
         """Why a document scores what it scores."""
-        with self.pinned() as now:
-            return now.explain(query, doc_id, by, plain)
+        return self._now().explain(query, doc_id, by, plain)
 
     def suggest(self, query: str, plain: bool = False) -> list[Suggestion]:
         """Did you mean: see `Index.suggest`."""
-        with self.pinned() as now:
-            return now.suggest(query, plain)
+        return self._now().suggest(query, plain)
 
     def inspect(self, longest: int = 10, timeout: float | None = None) -> IndexFacts:
         """Sizes and settings of all shards together."""
-        with self.pinned() as now:
-            return now.inspect(longest, timeout)
+        return self._now().inspect(longest, timeout)
 
     def has(self, doc_id: str) -> bool:
         """Whether a document has this id; also as `doc_id in index`."""
-        with self.pinned() as now:
-            return now.has(doc_id)
+        return self._now().has(doc_id)
 
     def __contains__(self, doc_id: object) -> bool:
-        with self.pinned() as now:
-            return doc_id in now
+        return doc_id in self._now()
 
     def document(self, doc_id: str) -> Document:
         """A document by its id; also as `index[doc_id]`."""
-        with self.pinned() as now:
-            return now.document(doc_id)
+        return self._now().document(doc_id)
 
     def __getitem__(self, doc_id: str) -> Document:
         return self.document(doc_id)

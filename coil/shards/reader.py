@@ -16,8 +16,8 @@ from coil.hits.paging import Paging
 from coil.hits.spelling import LOOKED_AT, Suggestion, suggest_words
 from coil.indexes.hits import Hits
 from coil.indexes.reader import answer_questions, check_paging
-from coil.shards.calls import ShardCalls, Vector
-from coil.shards.collection import ShardedCollection, State, WholeStatistics, unknown_id
+from coil.shards.calls import ShardCalls
+from coil.shards.collection import ShardedCollection, State, Vector, WholeStatistics, unknown_id
 from coil.shards.exchange import ExplainAsk, Narrowing, ShardFacts, seconds_left
 from coil.shards.searcher import ShardedSearcher
 from coil.storage.facts import IndexFacts
@@ -55,24 +55,14 @@ class Whole:
 
 class ShardedReader:
     """One state of each shard. The first answer settles which: until then, a shard that has moved on is
-    asked about its newer state, and where that is allowed, one that does not answer is left out. The shards
-    keep the state until `close`."""
+    asked about its newer state, and where that is allowed, one that does not answer is left out."""
 
     def __init__(self, whole: Whole, versions: Vector) -> None:
         self._whole = whole
         self._settled = False
-        self._let_go: Callable[[], object] | None = None
         self._look_at(versions)
 
-    def close(self) -> None:
-        """Let go of the states; what is read afterwards may be gone."""
-        let_go, self._let_go = self._let_go, None
-        if let_go is not None:
-            let_go()
-
     def _look_at(self, versions: Vector) -> None:
-        self.close()
-        versions, self._let_go = self._whole.calls.hold(versions)
         self._state = State(self._whole.calls, versions)
         self._collection = ShardedCollection(self._state, self._whole.statistics(self._state))
         self._fields: dict[str, bool] = {}

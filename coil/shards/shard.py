@@ -7,7 +7,7 @@ that it had a while ago.
 from __future__ import annotations
 
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -65,7 +65,6 @@ class Shard:
         self.index, self.number = index, number
         self._follow, self._commit = follow, commit
         self._kept: OrderedDict[int, tuple[Snapshot, float]] = OrderedDict()  # with the time of its last use
-        self._held = Counter[int]()  # readers of a version, which is kept until they are done
         self._lock, self._looking = make_lock(), make_lock()
 
     def close(self) -> None:
@@ -116,21 +115,6 @@ class Shard:
         exact_in = self.index.searcher_of(snapshot).exact_in if snapshot.segments else ""
         return ShardState(snapshot.version, manifest.next_ordinal, manifest.n_documents, exact_in)
 
-    def hold(self, version: int) -> int:
-        """Keep a state until `let_go`, however many follow; the newest where it is gone. Returns which."""
-        with self._lock:
-            if self._kept:
-                version = version if version in self._kept else max(self._kept)
-                self._held[version] += 1
-            return version
-
-    def let_go(self, version: int) -> None:
-        """A reader is done with a state that it held."""
-        with self._lock:
-            self._held[version] -= 1
-            if self._held[version] <= 0:
-                del self._held[version]
-
     def _keep(self, snapshot: Snapshot) -> None:
         """Keep a state that is held, and let go of those that nobody can still be asking about."""
         now, let_go = time.monotonic(), []
@@ -138,7 +122,7 @@ class Shard:
             if snapshot.version not in self._kept and snapshot.retain():
                 self._kept[snapshot.version] = snapshot, now
             newest = max(self._kept, default=0)
-            for version in [version for version in self._kept if not self._held[version]]:
+            for version in list(self._kept):
                 old = now - self._kept[version][1] > KEPT_SECONDS or len(self._kept) > MOST_KEPT
                 if old and version < newest:
                     let_go.append(self._kept.pop(version)[0])
@@ -171,7 +155,6 @@ class Shard:
             if kept is None or not kept[0].retain():
                 return None
             self._kept[version] = kept[0], time.monotonic()
-            self._kept.move_to_end(version)
             return kept[0]
 
     # ---- questions
