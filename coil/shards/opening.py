@@ -14,8 +14,7 @@ from coil.indexes.settings import MOST_SHARDS
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.shards.calls import LocalCalls
-from coil.shards.index import ShardedIndex
-from coil.shards.ledger import Ledger
+from coil.shards.local import LocalShards
 from coil.shards.places import Place, read_whole, write_whole
 from coil.shards.shard import Shard
 from coil.shards.whole import WHOLE_FILE, ShardEntry, WholeManifest
@@ -94,7 +93,7 @@ def open_shard(
     return index
 
 
-def open_sharded(place: Place, encoder: Encoder | None = None, threads: int = 1) -> ShardedIndex:
+def open_sharded(place: Place, encoder: Encoder | None = None, threads: int = 1) -> LocalShards:
     """Open a sharded index with all of its shards in this process."""
     manifest = read_whole(place)
     check_finished(manifest, place.where)
@@ -107,9 +106,8 @@ def open_sharded(place: Place, encoder: Encoder | None = None, threads: int = 1)
         for shard in shards:
             shard.close()
         raise
-    calls = LocalCalls(shards)
     assert encoder is not None
-    return ShardedIndex(manifest, calls, Ledger(calls, looks=True), encoder, close=calls.close)
+    return LocalShards(manifest, LocalCalls(shards), encoder)
 
 
 def serve_shard(

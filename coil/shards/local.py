@@ -1,0 +1,65 @@
+"""LocalShards: a sharded index whose shards are all open in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from coil.forks import make_lock
+from coil.shards.calls import LocalCalls
+from coil.shards.index import ShardedIndex
+from coil.shards.ledger import Ledger
+from coil.shards.reader import ShardedReader
+from coil.shards.whole import WholeManifest
+from coil.vectors.encoder import Encoder
+
+
+class LocalShards(ShardedIndex):
+    """What is pinned stays as it is, however many commits follow, and although the index is closed."""
+
+    def __init__(self, manifest: WholeManifest, calls: LocalCalls, encoder: Encoder) -> None:
+        self._ledger, self._shards = Ledger(calls, looks=True), calls.shards
+        super().__init__(manifest, calls, self._ledger, encoder, close=calls.close)
+        self._counting = make_lock()
+        self._pins, self._closing = 0, False
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folder of each shard."""
+        return [shard.index.folder for shard in self._shards]
+
+    @contextmanager
+    def pinned(self) -> Iterator[ShardedReader]:
+        """The index as it is now, to read several times."""
+        with self._counting:
+            self._pins += 1
+        try:
+            with super().pinned() as still, ExitStack() as stack:
+                for shard, version in zip(self._shards, still.versions, strict=True):
+                    if version is not None:
+                        stack.enter_context(shard.keeping(version))
+                yield still
+        finally:
+            with self._counting:
+                self._pins -= 1
+                last = self._closing and not self._pins
+            if last:
+                super().close()
+
+    def close(self) -> None:
+        """Let go of the shards as soon as nobody reads them any more."""
+        with self._counting:
+            first, self._closing = not self._closing, True
+            unused = first and not self._pins
+        if unused:
+            super().close()
+
+    def refresh(self) -> None:
+        """See what others have committed; an error tells why that cannot be read. See `Index.refresh`."""
+        self._ledger.look()
+
+    def check_sizes(self) -> None:
+        """Detect files that are missing or have the wrong size, without reading them."""
+        for shard in self._shards:
+            shard.index.check_sizes()
