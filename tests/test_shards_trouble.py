@@ -154,6 +154,23 @@ def test_searches_answer_from_the_last_state_without_the_folder(folder: Path) ->
             index.update(DOCS)
 
 
+def test_a_second_writer_is_refused_before_the_first_shard_is_changed(server: Running, folder: Path) -> None:
+    more = [{"id": f"e{n}", "text": "water"} for n in range(9)]  # some for each shard
+    other, code = open_sharded(find_place(folder), HashEncoder()), 0
+
+    def documents() -> Iterator[dict[str, Any]]:
+        nonlocal code
+        yield {"id": "first", "text": "fish"}
+        code = add(server, *more)[0]
+
+    with other:
+        assert other.update(documents()) == 1
+    assert code == 409
+    assert not found(server, "water")
+    assert found(server, "fish") == ["first"]
+    assert add(server, *more)[0] == 200
+
+
 def test_replaced_while_many_search(server: Running, folder: Path) -> None:
     stop, wrong = threading.Event(), list[str]()
 

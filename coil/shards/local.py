@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from coil.forks import make_lock
+from coil.indexes.index import LeftOut
 from coil.shards.calls import LocalCalls
 from coil.shards.index import ShardedIndex
 from coil.shards.ledger import Ledger
 from coil.shards.reader import ShardedReader
 from coil.shards.whole import WholeManifest
+from coil.texts.given import Texts
 from coil.vectors.encoder import Encoder
 
 
 class LocalShards(ShardedIndex):
-    """What is pinned stays as it is, however many commits follow, and although the index is closed."""
+    """What is pinned stays as it is, however many commits follow, and although the index is closed.
 
-    def __init__(self, manifest: WholeManifest, calls: LocalCalls, encoder: Encoder) -> None:
+    Each shard has a lock of its own. `claim` holds the whole, so that who comes second is refused before the
+    first shard is changed, not after.
+    """
+
+    def __init__(
+        self,
+        manifest: WholeManifest,
+        calls: LocalCalls,
+        encoder: Encoder,
+        claim: Callable[[], AbstractContextManager[None]],
+    ) -> None:
         self._ledger, self._shards = Ledger(calls, looks=True), calls.shards
         super().__init__(manifest, calls, self._ledger, encoder, close=calls.close)
+        self._claim, self._changing = claim, make_lock()
         self._counting = make_lock()
         self._pins, self._closing = 0, False
 
@@ -54,6 +68,25 @@ class LocalShards(ShardedIndex):
             unused = first and not self._pins
         if unused:
             super().close()
+
+    def update(self, documents: Texts, left_out: LeftOut | None = None, *how: Any, **columns: Any) -> int:
+        """Add documents, or put them in the place of those with the same ids: see `ShardedIndex.update`."""
+        with self._changing_all():
+            return super().update(documents, left_out, *how, **columns)
+
+    add = update
+
+    def delete(self, doc_ids: Iterable[str], missing: Callable[[list[str]], object] | None = None) -> int:
+        """Take documents out: see `ShardedIndex.delete`."""
+        with self._changing_all():
+            return super().delete(doc_ids, missing)
+
+    @contextmanager
+    def _changing_all(self) -> Iterator[None]:
+        with self._changing:
+            self.refresh()  # a folder that is gone is told as such
+            with self._claim():
+                yield
 
     def refresh(self) -> None:
         """See what others have committed; an error tells why that cannot be read. See `Index.refresh`."""

@@ -107,7 +107,7 @@ def open_sharded(place: Place, encoder: Encoder | None = None, threads: int = 1)
             shard.close()
         raise
     assert encoder is not None
-    return LocalShards(manifest, LocalCalls(shards), encoder)
+    return LocalShards(manifest, LocalCalls(shards), encoder, partial(place.claim, building=False))
 
 
 def serve_shard(
