@@ -17,6 +17,8 @@ from coil.shards.whole import WholeManifest
 from coil.texts.given import Texts
 from coil.vectors.encoder import Encoder
 
+_TRIES = 100
+
 
 class LocalShards(ShardedIndex):
     """What is pinned stays as it is, however many commits follow, and although the index is closed.
@@ -49,10 +51,8 @@ class LocalShards(ShardedIndex):
         with self._counting:
             self._pins += 1
         try:
-            with super().pinned() as still, ExitStack() as stack:
-                for shard, version in zip(self._shards, still.versions, strict=True):
-                    if version is not None:
-                        stack.enter_context(shard.keeping(version))
+            still, kept = self._keep()
+            with kept:
                 yield still
         finally:
             with self._counting:
@@ -60,6 +60,19 @@ class LocalShards(ShardedIndex):
                 last = self._closing and not self._pins
             if last:
                 super().close()
+
+    def _keep(self) -> tuple[ShardedReader, ExitStack]:
+        """A reader, and what lets go of its states. A commit may take one away just before it is kept."""
+        for _ in range(_TRIES):
+            still = ShardedReader(self._whole, self._ledger.versions())
+            with ExitStack() as kept:
+                for shard, version in zip(self._shards, still.versions, strict=True):
+                    if version is None or not shard.keep(version):
+                        break
+                    kept.callback(shard.let_go, version)
+                else:
+                    return still, kept.pop_all()
+        return still, ExitStack()  # of an index that is closed: reading it is an error
 
     def close(self) -> None:
         """Let go of the shards as soon as nobody reads them any more."""

@@ -16,10 +16,14 @@ from coil.lists.rows import Long
 from coil.shards.calls import LocalCalls
 from coil.shards.local import LocalShards
 from coil.shards.places import Place, read_whole, write_whole
-from coil.shards.shard import Shard
+from coil.shards.shard import MOST_KEPT, Shard
 from coil.shards.whole import WHOLE_FILE, ShardEntry, WholeManifest
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
+
+_UNREAD = (
+    2  # states that are kept though nobody reads them: a reader may just be coming. Each has files open.
+)
 
 
 def shard_path(number: int) -> str:
@@ -100,7 +104,7 @@ def open_sharded(place: Place, encoder: Encoder | None = None, threads: int = 1)
     shards: list[Shard] = []
     try:
         for number in range(len(manifest.shards)):
-            shards.append(serve_shard(place, manifest, number, encoder, threads))
+            shards.append(serve_shard(place, manifest, number, encoder, threads, _UNREAD))
             encoder = shards[-1].index.encoder  # one for all
     except BaseException:
         for shard in shards:
@@ -111,11 +115,16 @@ def open_sharded(place: Place, encoder: Encoder | None = None, threads: int = 1)
 
 
 def serve_shard(
-    place: Place, manifest: WholeManifest, number: int, encoder: Encoder | None = None, threads: int = 1
+    place: Place,
+    manifest: WholeManifest,
+    number: int,
+    encoder: Encoder | None = None,
+    threads: int = 1,
+    most_kept: int = MOST_KEPT,
 ) -> Shard:
-    """One shard, ready to be asked."""
+    """One shard, ready to be asked; see `Shard` for `most_kept`."""
     index, name = open_shard(place, manifest, number, encoder, threads), manifest.shards[number].path
-    return Shard(index, number, partial(place.pull, name), partial(place.push, name))
+    return Shard(index, number, partial(place.pull, name), partial(place.push, name), most_kept)
 
 
 def check_finished(manifest: WholeManifest, where: str) -> None:

@@ -53,7 +53,7 @@ class Shard:
     """One shard. Threads may ask it at the same time.
 
     `follow` brings the folder up to date where its files come from elsewhere; it is called before a look.
-    `commit` takes them there after a change.
+    `commit` takes them there after a change. Of the states that nobody has asked to keep, it has `most_kept`.
     """
 
     def __init__(
@@ -62,8 +62,9 @@ class Shard:
         number: int,
         follow: Callable[[], object] | None = None,
         commit: Callable[[], object] | None = None,
+        most_kept: int = MOST_KEPT,
     ) -> None:
-        self.index, self.number = index, number
+        self.index, self.number, self._most_kept = index, number, most_kept
         self._follow, self._commit = follow, commit
         self._kept: OrderedDict[int, tuple[Snapshot, float]] = OrderedDict()  # with the time of its last use
         self._keeping: Counter[int] = Counter()  # versions that are read for longer than one question
@@ -125,24 +126,26 @@ class Shard:
                 self._kept[snapshot.version] = snapshot, now
             newest = max(self._kept, default=0)
             for version in list(self._kept):
-                old = now - self._kept[version][1] > KEPT_SECONDS or len(self._kept) > MOST_KEPT
+                old = now - self._kept[version][1] > KEPT_SECONDS or len(self._kept) > self._most_kept
                 if old and version < newest and version not in self._keeping:
                     let_go.append(self._kept.pop(version)[0])
         for of in let_go:
             of.release()
 
-    @contextmanager
-    def keeping(self, version: int) -> Iterator[None]:
-        """Keep a state that is there, however many newer ones come."""
+    def keep(self, version: int) -> bool:
+        """Keep a state, however many newer ones come, until it is let go; False where it is gone already."""
         with self._lock:
+            if version not in self._kept:
+                return False
             self._keeping[version] += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._keeping[version] -= 1
-                if not self._keeping[version]:
-                    del self._keeping[version]
+            return True
+
+    def let_go(self, version: int) -> None:
+        """Undo one `keep`."""
+        with self._lock:
+            self._keeping[version] -= 1
+            if not self._keeping[version]:
+                del self._keeping[version]
 
     @contextmanager
     def _at(self, version: int) -> Iterator[Snapshot]:
