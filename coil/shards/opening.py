@@ -21,9 +21,7 @@ from coil.shards.whole import WHOLE_FILE, ShardEntry, WholeManifest
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
-_UNREAD = (
-    2  # states that are kept though nobody reads them: a reader may just be coming. Each has files open.
-)
+_UNREAD = 2  # states that are kept though nobody reads them yet; each has files open
 
 
 def shard_path(number: int) -> str:
