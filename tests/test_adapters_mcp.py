@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -118,3 +120,22 @@ def test_a_missing_index_ends_the_command(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "there is no index" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_command_although_its_input_is_open(folder: Path, number: int, status: int) -> None:
+    command = [*COMMAND, str(folder)]
+    asked = {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    first = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": asked}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(first).encode() + b"\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["id"] == 0
+        process.send_signal(number)
+        try:
+            assert process.wait(20) == status
+        finally:
+            process.kill()
