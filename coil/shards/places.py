@@ -67,8 +67,8 @@ class Place(Protocol):
         """Show others what was written to the folder of a shard."""
         ...
 
-    def claim(self) -> Any:
-        """Hold the place for a build, as a context; a second build gets an IndexLocked."""
+    def claim(self, building: bool = True) -> Any:
+        """Hold the place for a build or a change, as a context; a second one gets an IndexLocked."""
         ...
 
 
@@ -154,10 +154,12 @@ class FolderPlace:
         """Nothing to do: everybody sees the same folder."""
 
     @contextmanager
-    def claim(self) -> Iterator[None]:
-        """Hold the folder for a build. The system lets go of it when its holder dies."""
-        make_folders(self._folder)
-        with file_lock(self._folder / BUILD_LOCK, f"{self.where} is being built"):
+    def claim(self, building: bool = True) -> Iterator[None]:
+        """Hold the folder. The system lets go of it when its holder dies."""
+        if building:
+            make_folders(self._folder)
+        what = f"{self.where} is being {'built' if building else 'changed'}"
+        with file_lock(self._folder / BUILD_LOCK, what):
             yield
 
 
@@ -269,7 +271,7 @@ class StoredPlace:
             raise _unwritable(f"{self.where}/{shard}", error) from error
 
     @contextmanager
-    def claim(self) -> Iterator[None]:
+    def claim(self, building: bool = True) -> Iterator[None]:
         """Object storage knows no locks: the manifest of the whole says who builds, and when last."""
         yield
 
