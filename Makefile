@@ -1,7 +1,7 @@
 # Both commands do their whole set-up: a virtual environment in .venv, and what is missing on the machine.
 SOURCES := pyproject.toml constraints.txt native/CMakeLists.txt $(wildcard native/*.cpp native/*.hpp)
 
-.PHONY: test demo check docs soak sanitize sanitize-threads clean
+.PHONY: test demo check docs wheels soak sanitize sanitize-threads clean
 
 test: .venv/ready-dev check
 	.venv/bin/python -m pytest -q -n auto --dist loadgroup
@@ -31,9 +31,16 @@ sanitize-threads: .venv/ready-dev
 	tools/run_sanitized thread .venv/bin/python -m pytest -q --capture=sys -k "not stays_within" \
 	  tests/test_kernels.py tests/test_native_safety.py
 
-# Help texts and tables in the docs are made from the commands and the result files.
+# Help texts, tables and pictures in the docs are made from the commands, the result files and the model; then the site.
 docs: .venv/ready-dev
 	.venv/bin/python -m tools.make_docs
+	.venv/bin/python -m tools.illustrate
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --quiet
+	@echo "the site is in build/site: python3 -m http.server --directory build/site"
+
+# The source archive and wheels, in dist/.
+wheels:
+	tools/build_wheels
 
 .venv/ready: $(SOURCES)
 	tools/setup base

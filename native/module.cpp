@@ -31,6 +31,8 @@ static bool has(const char *set) {
     if (name == "avx512")
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") && has("avx2");
+#elif defined(COIL_ARM64)
+    if (std::string(set) == "neon") return true;  // part of every 64-bit ARM processor
 #else
     (void)set;
 #endif
@@ -40,7 +42,7 @@ static bool has(const char *set) {
 // Names of the kernels that this processor can run, the best first.
 static std::vector<std::string> instruction_sets() {
     std::vector<std::string> names;
-    for (const char *name : {"avx512", "avx2"})
+    for (const char *name : {"avx512", "avx2", "neon"})
         if (has(name)) names.push_back(name);
     names.push_back("portable");
     return names;
@@ -52,6 +54,8 @@ static const Kernels &kernels_of(const std::string &name) {
 #if defined(COIL_X86)
     if (name == "avx512") return avx512_kernels();
     if (name == "avx2") return avx2_kernels();
+#elif defined(COIL_ARM64)
+    if (name == "neon") return neon_kernels();
 #endif
     return portable_kernels();
 }

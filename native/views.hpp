@@ -150,6 +150,8 @@ const Kernels &portable_kernels();
 #if defined(COIL_X86)
 const Kernels &avx2_kernels();
 const Kernels &avx512_kernels();
+#elif defined(COIL_ARM64)
+const Kernels &neon_kernels();
 #endif
 
 }  // namespace coil

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -118,3 +120,34 @@ def test_a_missing_index_ends_the_command(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "there is no index" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("sent", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_one_signal_ends_it(folder: Path, sent: str, status: int, has_begun: bool) -> None:
+    """While standard input is open, and nothing comes from there."""
+    begin = "import signal, runpy; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    begin += "runpy.run_module('coil.cli.main', run_name='__main__')"
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", begin, "mcp", str(folder)], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            process.stdin.write(json.dumps(message) + "\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["id"] == 1
+            if has_begun:
+                process.stdin.write('{"jsonrpc": "2.0", "method": "notifications/initialized"}\n{"jso')
+                process.stdin.flush()
+            process.send_signal(getattr(signal, sent))
+            assert process.wait(30) == status
+            told = process.stderr.read()
+            assert told.strip().splitlines()[-1].startswith("coil: ")
+            assert "Traceback" not in told
+        finally:
+            process.kill()

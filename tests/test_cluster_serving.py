@@ -80,7 +80,7 @@ def setup(cluster: TestCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 def test_the_service_on_ray_answers_what_one_index_answers(setup: Setup) -> None:
     expect_same(setup.one, setup.deployed.index, ask_all())
-    one = ServedIndex("one", setup.one, 8)
+    one = ServedIndex("one", setup.one, 8, lambda _: setup.one)
     many = ServedShards("many", setup.deployed.index, 8)
     one.close, many.close = (lambda: None), (lambda: None)  # type: ignore[method-assign]
     with running_opened({"one": one, "many": many}, ServiceOptions(token=TOKEN)) as server:

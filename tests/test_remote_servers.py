@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import coil
-from coil.errors import RemoteProblem
+from coil.errors import InputError, RemoteProblem
 
 _LISTED = {"indexes": [{"name": "a", "documents": 1, "default": True}]}
 _ANSWERS = {
@@ -216,3 +216,9 @@ def test_an_index_that_a_server_does_not_have_is_told_with_those_it_has() -> Non
         with coil.connect(url, index="a") as index:
             assert (index.name, len(index)) == ("a", 1)
         assert set(asked) == {"indexes"}  # a description takes long: all lists are counted for it
+
+
+@pytest.mark.parametrize("host", ["notes..local", ".local", f"{'a' * 64}.local"])
+def test_a_host_name_that_cannot_be_is_no_address(host: str) -> None:
+    with pytest.raises(InputError, match="is not the address of a server"):
+        coil.connect(f"http://{host}:8080")

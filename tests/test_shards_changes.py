@@ -76,7 +76,8 @@ def test_a_reader_keeps_its_state_while_others_change_it(many: ShardedIndex) -> 
 def test_a_state_that_is_gone_is_told_or_moved_on_from(
     many: ShardedIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with many.pinned() as settled, many.pinned() as fresh:
+    # As shards in other processes are read, which do not know who reads them.
+    with ShardedIndex.pinned(many) as settled, ShardedIndex.pinned(many) as fresh:
         ids(settled)
         monkeypatch.setattr(shard_module, "KEPT_SECONDS", 0.0)
         many.delete(["d3"])

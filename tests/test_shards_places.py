@@ -121,6 +121,57 @@ def test_two_writers_never_overwrite_each_other(place: StoredPlace, tmp_path: Pa
     two.close()
 
 
+def test_a_writer_with_more_commits_does_not_win(place: StoredPlace, tmp_path: Path) -> None:
+    manifest = read_whole(place)
+    one = serve_shard(place, manifest, 0, HashEncoder())
+    two = serve_shard(another(place, tmp_path), manifest, 0, HashEncoder())
+    mine = [doc_id for doc_id in map(str, range(50)) if Routing(2).shard_of(doc_id) == 0]
+    one.put([(2, Document(mine[0], "river"))])
+    two.index.put([(2, Document(mine[1], "river"))])  # without a look at what the other has done
+    two.index.put([(4, Document(mine[2], "river"))])
+    for ask in (two._committed, two.state):
+        with pytest.raises(ReplacedIndex, match="another writer"):
+            ask()
+    with open_sharded(StoredPlace(place.where, tmp_path / "third"), HashEncoder()) as whole:
+        assert ids(whole) == {mine[0]}
+    one.close()
+    two.close()
+
+
+def test_an_index_that_was_removed_is_not_stored_again(place: StoredPlace) -> None:
+    with open_sharded(place, HashEncoder()) as index:
+        index.add(DOCS)
+        memory = fsspec.filesystem("memory")
+        shards = [shard for shard in place.names() if shard.endswith(".coil")]
+        for shard in shards:
+            memory.rm(f"{place.where.removeprefix('memory:/')}/{shard}", recursive=True)
+            with pytest.raises(ReplacedIndex, match="no longer there"):
+                place.push(shard)
+        assert not [shard for shard in place.names() if shard.endswith(".coil")]
+
+
+def test_a_manifest_that_was_stored_unheard_is_gone_on_from(
+    place: StoredPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = serve_shard(place, read_whole(place), 0, HashEncoder())
+    mine = [doc_id for doc_id in map(str, range(50)) if Routing(2).shard_of(doc_id) == 0]
+    pipe = type(place._files).pipe_file
+
+    def unheard(*given: Any, **named: Any) -> None:
+        pipe(*given, **named)
+        raise OSError(110, "Connection timed out")
+
+    monkeypatch.setattr(type(place._files), "pipe_file", unheard)
+    with pytest.raises(OutputError, match="timed out"):
+        shard.put([(2, Document(mine[0], "river"))])
+    monkeypatch.setattr(type(place._files), "pipe_file", pipe)
+    shard.index.put([(4, Document(mine[1], "river"))])
+    shard._committed()
+    with open_sharded(another(place, tmp_path), HashEncoder()) as other:
+        assert ids(other) == {mine[0], mine[1]}
+    shard.close()
+
+
 def test_a_file_that_was_damaged_in_storage_is_told(place: StoredPlace, tmp_path: Path) -> None:
     with open_sharded(place, HashEncoder()) as index:
         index.add(DOCS)
@@ -158,6 +209,15 @@ def test_wrong_addresses(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="shards"):
             create_shards(find_place(tmp_path / "new"), count, encoder=HashEncoder())  # type: ignore[arg-type]
     assert not (tmp_path / "new").exists()
+
+
+def test_the_url_of_a_folder_is_the_folder(tmp_path: Path) -> None:
+    place = find_place(f"file://{tmp_path}/notes.shards/")
+    create_shards(place, 2, encoder=HashEncoder())
+    with open_sharded(find_place(tmp_path / "notes.shards"), HashEncoder()) as index:
+        index.add(DOCS)
+    with open_sharded(place, HashEncoder()) as index:
+        assert len(index) == len(DOCS)
 
 
 def test_one_build_at_a_time(tmp_path: Path) -> None:

@@ -51,14 +51,21 @@ def make_tokenizer() -> RustTokenizer:
     return tokenizer
 
 
-def make_base(folder: Path, kind: str = "bert", seed: int = 0, width: int = 32, dropout: float = 0.0) -> Path:
+def make_base(
+    folder: Path,
+    kind: str = "bert",
+    seed: int = 0,
+    width: int = 32,
+    dropout: float = 0.0,
+    positions: int = 80,
+) -> Path:
     """A pretrained-looking base model: random weights of a real architecture, config and tokenizer."""
     import torch
     from safetensors.torch import save_file
     from transformers import AutoConfig, AutoModel
 
     tokenizer = make_tokenizer()
-    common = {"vocab_size": tokenizer.get_vocab_size(), "max_position_embeddings": 80}
+    common = {"vocab_size": tokenizer.get_vocab_size(), "max_position_embeddings": positions}
     settings = {
         "bert": {
             "hidden_size": width,

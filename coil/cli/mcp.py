@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
 import click
 
 from coil.adapters.source import Source
@@ -26,4 +36,44 @@ def command(index: str, allow_changes: bool, model: str | None) -> None:
     given = Source(index).index if model is None else open_index(index, model=model)
     from coil.adapters.mcp import make_server  # slow to import: report a wrong index first
 
-    make_server(given, writable=allow_changes).run("stdio")
+    server = make_server(given, writable=allow_changes)
+    with _input_that_ends():
+        server.run("stdio")
+
+
+@contextmanager
+def _input_that_ends() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end standard input. The server reads it in a thread that cannot be stopped, and
+    would wait for one more line; at the end of its input it finishes what runs, and returns."""
+    theirs, ours = socket.socketpair()
+    received: list[int] = []
+
+    def stop(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        with suppress(OSError):
+            ours.shutdown(socket.SHUT_WR)
+
+    stdin, numbers = sys.stdin, (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+    heard = {number: handler for number, handler in before.items() if callable(handler)}
+    for number in heard:
+        signal.signal(number, stop)
+    file = None if stdin is None else stdin.fileno()  # it is None if it was closed
+    threading.Thread(target=_copy, args=(file, ours), daemon=True).start()
+    sys.stdin = io.TextIOWrapper(theirs.makefile("rb"), encoding="utf-8")
+    try:
+        yield
+    finally:
+        sys.stdin = stdin
+        for number, handler in heard.items():
+            signal.signal(number, handler)
+    for sent in received:
+        heard[signal.Signals(sent)](sent, None)
+
+
+def _copy(file: int | None, to: socket.socket) -> None:
+    """Pass on what is read until either side ends."""
+    with suppress(OSError):
+        while file is not None and (block := os.read(file, 1 << 16)):
+            to.sendall(block)
+        to.shutdown(socket.SHUT_WR)

@@ -104,7 +104,8 @@ class ClusterIndex:
     @property
     def versions(self) -> tuple[int | None, ...]:
         """The version of each shard."""
-        return self._ask(lambda index: index._now().versions)
+        with self.pinned() as reader:
+            return reader.versions
 
     def __len__(self) -> int:
         return self._ask(len)

@@ -249,7 +249,9 @@ def split_address(url: str, index: str | None) -> tuple[str, str | None]:
     try:
         parts = urlsplit(url if "//" in url else f"http://{url}")
         known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # brackets or a port that no address has
+        if known and str(parts.hostname).isascii():  # for others, httpx does this
+            str(parts.hostname).encode("idna")
+    except ValueError:  # brackets, a port or a host name that no address has
         known = False
     if not known or " " in url or not url.isprintable():
         raise InputError(f"{url[:200]!r} is not the address of a server", remedy)

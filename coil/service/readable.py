@@ -140,6 +140,10 @@ class Served(Protocol):
         """The index at this moment, for as long as it is needed."""
         ...
 
+    def count_documents(self) -> int:
+        """How many documents there are, or were before it was damaged."""
+        ...
+
     def place_to_write(self) -> AbstractContextManager[None]:
         """One of the few places for changes."""
         ...

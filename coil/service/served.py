@@ -1,4 +1,4 @@
-"""ServedIndex: an index with many readers and one writer, while other processes commit."""
+"""ServedIndex: an index, or one of many shards, with many readers and one writer, while others commit."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from coil.errors import (
     CoilError,
@@ -27,10 +28,9 @@ from coil.errors import (
 )
 from coil.indexes.index import Index
 from coil.indexes.opening import open_index
-from coil.indexes.reader import IndexReader
 from coil.service.problems import busy, unwritable
-from coil.service.readable import Changeable, Served
-from coil.service.served_shards import ServedShards
+from coil.service.readable import Changeable, Readable, Served
+from coil.shards.local import LocalShards
 from coil.shards.opening import is_whole, open_sharded
 from coil.shards.places import find_place
 from coil.shards.whole import WHOLE_FILE
@@ -41,14 +41,19 @@ from coil.vectors.onnx_encoder import OnnxEncoder
 _log = logging.getLogger("coil.service")
 _File = tuple[str, int, int, int, int]
 """name, inode, bytes, time of the last change"""
+Servable: TypeAlias = Index | LocalShards
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class ServedIndex:
     """One index by its name."""
 
-    def __init__(self, name: str, index: Index, writes_waiting: int) -> None:
-        self.name, self.index = name, index
+    def __init__(
+        self, name: str, index: Servable, writes_waiting: int, open_again: Callable[[Encoder], Servable]
+    ) -> None:
+        """`open_again` opens what is in the place of the index now, which must be of the same model."""
+        self.name, self.index, self._open_again = name, index, open_again
+        self._documents = len(index)
         self.trouble = ""  # why others' commits cannot be read at the moment, in words fit for a client
         self.damage = ""  # why queries fail, in such words
         self._incomplete = False  # whether a file is missing that we have open: restarting would fail
@@ -59,7 +64,7 @@ class ServedIndex:
         self._counting = threading.Lock()
 
     @contextmanager
-    def reading(self) -> Iterator[IndexReader]:
+    def reading(self) -> Iterator[Readable]:
         """The index at this moment, others' commits included, for as long as it is needed.
 
         Damage that its reader comes upon is remembered, so that the server is not ready.
@@ -68,7 +73,8 @@ class ServedIndex:
             with self._looking:  # or another thread could close the index that we have just found
                 self._look()
                 index = self.index
-                pinned = stack.enter_context(index.pinned())
+                pin: AbstractContextManager[Readable] = index.pinned()
+                pinned = stack.enter_context(pin)
                 version = pinned.version
             try:
                 yield pinned
@@ -77,6 +83,12 @@ class ServedIndex:
                     if self.index is index and _version_of(index) in (version, None):
                         self._remember(error)
                 raise
+
+    def count_documents(self) -> int:
+        """How many documents there are; those of the last state that could be read if this one is damaged."""
+        with suppress(CoilError), self.reading() as index:
+            self._documents = len(index)
+        return self._documents
 
     @contextmanager
     def place_to_write(self) -> Iterator[None]:
@@ -118,8 +130,8 @@ class ServedIndex:
             raise
 
     def _take_over(self) -> None:
-        """Open the index that is in the place of ours now. It must be of the same model."""
-        newer = open_index(self.index.folder, self.index.encoder)
+        """Open the index that is in the place of ours now."""
+        newer = self._open_again(self.index.encoder)
         try:
             _ = newer.encoder
         except CoilError:
@@ -175,9 +187,11 @@ class ServedIndex:
 
     def _files(self) -> frozenset[_File]:
         """The files of all segments. COIL never changes one: a change means that it was restored."""
+        found: list[tuple[str, os.stat_result]] = []
         try:
-            with os.scandir(self.index.folder / SEGMENTS_FOLDER) as entries:
-                found = [(entry.name, entry.stat()) for entry in entries]
+            for folder in _folders_of(self.index):
+                with os.scandir(folder / SEGMENTS_FOLDER) as entries:
+                    found += [(entry.name, entry.stat()) for entry in entries]
         except OSError:
             return frozenset()
         return frozenset((name, of.st_ino, of.st_size, of.st_mtime_ns, of.st_ctime_ns) for name, of in found)
@@ -204,9 +218,14 @@ class ServedIndex:
             self.trouble = "is missing" if gone else "cannot be read"
 
 
-def _version_of(index: Index) -> int | None:
+def _folders_of(index: Servable) -> list[Path]:
+    return [index.folder] if isinstance(index, Index) else index.folders
+
+
+def _version_of(index: Servable) -> int | None:
     """The version of an index, None where its files are known to be damaged."""
     try:
+        len(index)  # of shards, this asks each of them
         return index.version
     except DamagedSegment:
         return None
@@ -236,7 +255,9 @@ def open_all(
             )
         opened[name] = folder
         if is_whole(folder):
-            served[name] = ServedShards(name, open_sharded(find_place(folder), encoder), writes_waiting)
+            again: Callable[[Encoder], Servable] = partial(open_sharded, find_place(folder))
+            whole = open_sharded(find_place(folder), encoder)
+            served[name] = ServedIndex(name, whole, writes_waiting, again)
             continue
         index = open_index(folder, encoder)
         made_with = index.settings()["fingerprint"]
@@ -246,7 +267,7 @@ def open_all(
         elif encoder is None and index.model in encoders:
             index.use(encoders[index.model])
         encoders[index.model] = index.encoder  # one that does not fit is told now, not with the first query
-        served[name] = ServedIndex(name, index, writes_waiting)
+        served[name] = ServedIndex(name, index, writes_waiting, partial(open_index, index.folder))
     if unused:
         raise OptionMismatch(
             f"none of these indexes uses the model {moved[min(unused)][0]}",

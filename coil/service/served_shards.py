@@ -1,4 +1,4 @@
-"""ServedShards: a sharded index that many read while one writes."""
+"""ServedShards: a sharded index on a cluster, which many read while one writes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from coil.errors import CoilError, DamagedSegment, reason_of
@@ -31,6 +31,7 @@ class ServedShards:
         """`close` lets go of where the shards are, after the last change."""
         self.name, self.index, self._close = name, index, close
         self.trouble = self.damage = ""
+        self._documents = 0
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"write-{name}")
         self._writes_waiting, self._writes = writes_waiting, 0
         self._counting = threading.Lock()
@@ -40,6 +41,12 @@ class ServedShards:
         """The newest state of every shard."""
         with self.index.pinned() as pinned:
             yield pinned
+
+    def count_documents(self) -> int:
+        """How many documents there are, or were before shards were gone."""
+        with suppress(CoilError):
+            self._documents = len(self.index)
+        return self._documents
 
     @contextmanager
     def place_to_write(self) -> Iterator[None]:

@@ -102,47 +102,54 @@ class ShardedIndex:
         """The index as it is now, to read several times."""
         yield ShardedReader(self._whole, self._changes.versions())
 
-    def _now(self) -> ShardedReader:
-        return ShardedReader(self._whole, self._changes.versions())
-
     @property
     def version(self) -> int:
         """A number that grows with every change."""
-        return self._now().version
+        with self.pinned() as now:
+            return now.version
 
     def __len__(self) -> int:
-        return len(self._now())
+        with self.pinned() as now:
+            return len(now)
 
     def search(self, query: str, k: int = 10, **how: Any) -> Hits:
         """The k best documents for a query; further arguments are those of `Index.search`."""
-        return self._now().search(query, k, **how)
+        with self.pinned() as now:
+            return now.search(query, k, **how)
 
     def search_many(self, queries: Iterable[str], k: int = 10, **how: Any) -> list[Hits]:
         """The k best documents for each of many queries."""
-        return self._now().search_many(queries, k, **how)
+        with self.pinned() as now:
+            return now.search_many(queries, k, **how)
 
     def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
         """Why a document scores what it scores."""
-        return self._now().explain(query, doc_id, by, plain)
+        with self.pinned() as now:
+            return now.explain(query, doc_id, by, plain)
 
     def suggest(self, query: str, plain: bool = False) -> list[Suggestion]:
         """Did you mean: see `Index.suggest`."""
-        return self._now().suggest(query, plain)
+        with self.pinned() as now:
+            return now.suggest(query, plain)
 
     def inspect(self, longest: int = 10, timeout: float | None = None) -> IndexFacts:
         """Sizes and settings of all shards together."""
-        return self._now().inspect(longest, timeout)
+        with self.pinned() as now:
+            return now.inspect(longest, timeout)
 
     def has(self, doc_id: str) -> bool:
         """Whether a document has this id; also as `doc_id in index`."""
-        return self._now().has(doc_id)
+        with self.pinned() as now:
+            return now.has(doc_id)
 
     def __contains__(self, doc_id: object) -> bool:
-        return doc_id in self._now()
+        with self.pinned() as now:
+            return doc_id in now
 
     def document(self, doc_id: str) -> Document:
         """A document by its id; also as `index[doc_id]`."""
-        return self._now().document(doc_id)
+        with self.pinned() as now:
+            return now.document(doc_id)
 
     def __getitem__(self, doc_id: str) -> Document:
         return self.document(doc_id)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,26 +72,37 @@ class Ledger:
 
     def versions(self) -> tuple[int | None, ...]:
         """The version of each shard after the last change that has returned, or a later one; None of a shard
-        that has never answered."""
-        look = self._looks or len(self._states) < self._calls.count
-        if look and self._changing.acquire(blocking=False):
+        that has never answered.
+
+        Shards close by are known: where one cannot be looked at, its last state is the newest there is.
+        """
+        with suppress(*((CoilError, OSError) if self._looks else ())):
+            if self._looks or len(self._states) < self._calls.count:
+                self.look()
+        found = (self._states.get(number) for number in range(self._calls.count))
+        return tuple(None if state is None else state.version for state in found)
+
+    def look(self) -> None:
+        """See what others have committed, unless a change is being made, which looks itself."""
+        if self._changing.acquire(blocking=False):
             try:
                 self._look()
             finally:
                 self._changing.release()
-        found = (self._states.get(number) for number in range(self._calls.count))
-        return tuple(None if state is None else state.version for state in found)
 
     def update(self, documents: Iterable[Document], go_on: Callable[[], object] | None = None) -> Updated:
         """Add documents, or put them in the place of those with the same ids; they can be found when this
-        returns. `go_on` is called between changes; what it raises ends the call."""
+        returns. `go_on` is called between changes, and by shards close by within them; what it raises ends
+        the call."""
         added, empty = 0, dict[str, None]()
         with self._changing:
+            if self._looks:  # a shard that cannot be reached is told before another one is changed
+                self._look()
             for some in together(documents):
                 if go_on is not None:
                     go_on()
                 self._check()
-                found = self._put(some)
+                found = self._put(some, go_on)
                 added += sum(not document.is_empty for document in some)
                 for document in some:  # the last document of an id counts
                     if not document.is_empty:
@@ -110,7 +122,7 @@ class Ledger:
                 missing,
             )
 
-    def _put(self, documents: Sequence[Document]) -> list[Put]:
+    def _put(self, documents: Sequence[Document], go_on: Callable[[], object] | None) -> list[Put]:
         """One change. Of documents with one id the last counts, as in an update of a single index."""
         last = {document.doc_id: place for place, document in enumerate(documents)}
         for attempt in range(_TRIES):
@@ -121,7 +133,7 @@ class Ledger:
                 ordinal = self._routing.ordinal(first + place, shard)
                 parts.setdefault(shard, []).append((ordinal, documents[place]))
             try:
-                return self._change("put", parts)
+                return self._change("put", parts, *([go_on] if self._looks else []))
             except OrdinalsTaken:  # by a ledger before this one, whose last change has come to its end since
                 if attempt + 1 == _TRIES:
                     raise
@@ -147,10 +159,12 @@ class Ledger:
             missing = tuple(doc_id for doc_id in wanted if doc_id not in known)
             return Deleted(len(known), missing, self._count())
 
-    def _change(self, method: str, parts: Mapping[int, Any]) -> list[Put]:
+    def _change(self, method: str, parts: Mapping[int, Any], *how: Any) -> list[Put]:
         """Change some shards, all at once, and note their new states."""
         try:
-            found: Mapping[int, Put] = self._calls.ask(list(parts), method, lambda number: (parts[number],))
+            found: Mapping[int, Put] = self._calls.ask(
+                list(parts), method, lambda number: (parts[number], *how)
+            )
         except CoilError:
             self._look()  # some of them may have changed all the same
             raise

@@ -14,13 +14,14 @@ from coil.indexes.settings import MOST_SHARDS
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.shards.calls import LocalCalls
-from coil.shards.index import ShardedIndex
-from coil.shards.ledger import Ledger
+from coil.shards.local import LocalShards
 from coil.shards.places import Place, read_whole, write_whole
-from coil.shards.shard import Shard
+from coil.shards.shard import MOST_KEPT, Shard
 from coil.shards.whole import WHOLE_FILE, ShardEntry, WholeManifest
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
+
+_UNREAD = 2  # states that are kept though nobody reads them yet; each has files open
 
 
 def shard_path(number: int) -> str:
@@ -94,30 +95,34 @@ def open_shard(
     return index
 
 
-def open_sharded(place: Place, encoder: Encoder | None = None, threads: int = 1) -> ShardedIndex:
+def open_sharded(place: Place, encoder: Encoder | None = None, threads: int = 1) -> LocalShards:
     """Open a sharded index with all of its shards in this process."""
     manifest = read_whole(place)
     check_finished(manifest, place.where)
     shards: list[Shard] = []
     try:
         for number in range(len(manifest.shards)):
-            shards.append(serve_shard(place, manifest, number, encoder, threads))
+            shards.append(serve_shard(place, manifest, number, encoder, threads, _UNREAD))
             encoder = shards[-1].index.encoder  # one for all
     except BaseException:
         for shard in shards:
             shard.close()
         raise
-    calls = LocalCalls(shards)
     assert encoder is not None
-    return ShardedIndex(manifest, calls, Ledger(calls, looks=True), encoder, close=calls.close)
+    return LocalShards(manifest, LocalCalls(shards), encoder, partial(place.claim, building=False))
 
 
 def serve_shard(
-    place: Place, manifest: WholeManifest, number: int, encoder: Encoder | None = None, threads: int = 1
+    place: Place,
+    manifest: WholeManifest,
+    number: int,
+    encoder: Encoder | None = None,
+    threads: int = 1,
+    most_kept: int = MOST_KEPT,
 ) -> Shard:
-    """One shard, ready to be asked."""
+    """One shard, ready to be asked; see `Shard` for `most_kept`."""
     index, name = open_shard(place, manifest, number, encoder, threads), manifest.shards[number].path
-    return Shard(index, number, partial(place.pull, name), partial(place.push, name))
+    return Shard(index, number, partial(place.pull, name), partial(place.push, name), most_kept)
 
 
 def check_finished(manifest: WholeManifest, where: str) -> None:

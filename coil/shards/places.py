@@ -2,7 +2,8 @@
 
 Indexes are searched and written as files of this machine. What is in object storage is copied to a folder of
 this process first, and after a change back there: new files, then the manifest, which is the step that
-counts. Finished files never change, so a copy only ever lacks files.
+counts. Finished files never change, so a copy only ever lacks files. Only one process may write a shard: a
+second one is refused, unless both store a manifest in the same instant, which storage without locks allows.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ class Place(Protocol):
         """Show others what was written to the folder of a shard."""
         ...
 
-    def claim(self) -> Any:
-        """Hold the place for a build, as a context; a second build gets an IndexLocked."""
+    def claim(self, building: bool = True) -> Any:
+        """Hold the place for a build or a change, as a context; a second one gets an IndexLocked."""
         ...
 
 
@@ -77,7 +78,7 @@ def find_place(path: str | Path, scratch: str | Path | None = None) -> Place:
 
     `scratch`: the folder for copies from object storage, one on each node; a temporary one if it is None.
     """
-    text = str(path).removesuffix("/")
+    text = str(path).removesuffix("/").removeprefix("file://")
     if "://" in text:
         return StoredPlace(text.removesuffix(f"/{WHOLE_FILE}"), scratch)
     folder = check_path(text)
@@ -156,10 +157,12 @@ class FolderPlace:
         """Nothing to do: everybody sees the same folder."""
 
     @contextmanager
-    def claim(self) -> Iterator[None]:
-        """Hold the folder for a build. The system lets go of it when its holder dies."""
-        make_folders(self._folder)
-        with file_lock(self._folder / BUILD_LOCK, f"{self.where} is being built"):
+    def claim(self, building: bool = True) -> Iterator[None]:
+        """Hold the folder. The system lets go of it when its holder dies."""
+        if building:
+            make_folders(self._folder)
+        what = f"{self.where} is being {'built' if building else 'changed'}"
+        with file_lock(self._folder / BUILD_LOCK, what):
             yield
 
 
@@ -181,6 +184,9 @@ class StoredPlace:
         base = Path(scratch) if scratch is not None else Path(tempfile.gettempdir()) / f"coil-{_user()}"
         self._scratch = base.absolute() / name
         self._token = uuid.uuid4().hex[:8]
+        self._bases: dict[
+            str, set[str]
+        ] = {}  # digests of the manifests that the copy of a shard goes on from
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For another process: it connects to the storage itself."""
@@ -227,6 +233,7 @@ class StoredPlace:
             if (folder / MANIFEST_FILE).exists():
                 mine = Manifest.from_bytes((folder / MANIFEST_FILE).read_bytes(), str(folder))
                 if mine.digest == theirs.digest:
+                    self._bases[shard] = {theirs.digest}
                     return
                 if mine.version >= theirs.version:
                     self.push(shard)
@@ -239,6 +246,7 @@ class StoredPlace:
                     raise
                 continue
             _replace(folder / MANIFEST_FILE, content)
+            self._bases[shard] = {theirs.digest}
             self._forget(folder, theirs)
             return
 
@@ -247,14 +255,19 @@ class StoredPlace:
         folder = self.folder(shard)
         content = (folder / MANIFEST_FILE).read_bytes()
         manifest = Manifest.from_bytes(content, str(folder))
-        self._check_older(shard, manifest)
+        self._check_base(shard, manifest)
         try:
             there = set(self._list(f"{shard}/{SEGMENTS_FOLDER}"))
             wanted = _files_of(manifest)
             for name in sorted(wanted - there):
                 stored = self._at(shard, SEGMENTS_FOLDER, name)
                 self._files.put_file(str(folder / SEGMENTS_FOLDER / name), stored)
+            self._check_base(shard, manifest)  # once more: large files take long
+            self._bases.setdefault(shard, set()).add(
+                manifest.digest
+            )  # it may be stored without our hearing of it
             self._files.pipe_file(self._at(shard, MANIFEST_FILE), content)
+            self._bases[shard] = {manifest.digest}
             for name in there - wanted:
                 if is_segment_file(name):
                     with suppress(OSError):  # what stays is a stray for the next writer
@@ -263,7 +276,7 @@ class StoredPlace:
             raise _unwritable(f"{self.where}/{shard}", error) from error
 
     @contextmanager
-    def claim(self) -> Iterator[None]:
+    def claim(self, building: bool = True) -> Iterator[None]:
         """Object storage knows no locks: the manifest of the whole says who builds, and when last."""
         yield
 
@@ -321,17 +334,24 @@ class StoredPlace:
             if is_segment_file(path.name) and path.name not in kept:
                 path.unlink(missing_ok=True)
 
-    def _check_older(self, shard: str, manifest: Manifest) -> None:
-        """Never put an earlier state in the place of a later one, nor one index in the place of another."""
+    def _check_base(self, shard: str, manifest: Manifest) -> None:
+        """Replace only the state that this one goes on from. Versions do not tell: each of two writers may
+        have made several."""
+        bases = self._bases.get(shard)
         try:
             found = Manifest.from_bytes(self._manifest(shard), f"{self.where}/{shard}")
-        except MissingIndex:
-            return
+        except MissingIndex as error:
+            if bases is None:
+                return
+            raise ReplacedIndex(
+                f"{self.where}/{shard} is no longer there", "nothing was stored; restore it from a backup"
+            ) from error
         if (found.index_id, found.settings) != (manifest.index_id, manifest.settings):
             raise ReplacedIndex(f"{self.where}/{shard} is another index now", "nothing was stored")
-        if found.version > manifest.version or (found.version == manifest.version and found != manifest):
+        if found.digest not in (bases or ()) and found.digest != manifest.digest:
             raise ReplacedIndex(
-                f"{self.where}/{shard} was changed by another writer", "nothing was stored; try again"
+                f"{self.where}/{shard} was changed by another writer",
+                "nothing was stored; reopen the index and try again",
             )
 
 

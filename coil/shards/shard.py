@@ -7,7 +7,7 @@ that it had a while ago.
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -40,6 +40,7 @@ from coil.storage.facts import gather_facts, list_lengths
 from coil.storage.numbered import Numbered
 from coil.storage.snapshot import Snapshot
 from coil.texts.values import Document
+from coil.tokens.tokenizer import GoOn
 
 KEPT_SECONDS = 60.0  # that a state is kept after a newer one came: longer than any request takes
 MOST_KEPT = 32  # states
@@ -52,7 +53,7 @@ class Shard:
     """One shard. Threads may ask it at the same time.
 
     `follow` brings the folder up to date where its files come from elsewhere; it is called before a look.
-    `commit` takes them there after a change.
+    `commit` takes them there after a change. Of the states that nobody has asked to keep, it has `most_kept`.
     """
 
     def __init__(
@@ -61,10 +62,12 @@ class Shard:
         number: int,
         follow: Callable[[], object] | None = None,
         commit: Callable[[], object] | None = None,
+        most_kept: int = MOST_KEPT,
     ) -> None:
-        self.index, self.number = index, number
+        self.index, self.number, self._most_kept = index, number, most_kept
         self._follow, self._commit = follow, commit
         self._kept: OrderedDict[int, tuple[Snapshot, float]] = OrderedDict()  # with the time of its last use
+        self._keeping: Counter[int] = Counter()  # versions that are read for longer than one question
         self._lock, self._looking = make_lock(), make_lock()
 
     def close(self) -> None:
@@ -123,11 +126,26 @@ class Shard:
                 self._kept[snapshot.version] = snapshot, now
             newest = max(self._kept, default=0)
             for version in list(self._kept):
-                old = now - self._kept[version][1] > KEPT_SECONDS or len(self._kept) > MOST_KEPT
-                if old and version < newest:
+                old = now - self._kept[version][1] > KEPT_SECONDS or len(self._kept) > self._most_kept
+                if old and version < newest and version not in self._keeping:
                     let_go.append(self._kept.pop(version)[0])
         for of in let_go:
             of.release()
+
+    def keep(self, version: int) -> bool:
+        """Keep a state, however many newer ones come, until it is let go; False where it is gone already."""
+        with self._lock:
+            if version not in self._kept:
+                return False
+            self._keeping[version] += 1
+            return True
+
+    def let_go(self, version: int) -> None:
+        """Undo one `keep`."""
+        with self._lock:
+            self._keeping[version] -= 1
+            if not self._keeping[version]:
+                del self._keeping[version]
 
     @contextmanager
     def _at(self, version: int) -> Iterator[Snapshot]:
@@ -270,12 +288,13 @@ class Shard:
 
     # ---- changes
 
-    def put(self, numbered: Numbered) -> Put:
-        """Add documents under ordinals of the whole; a second try adds only what the first did not."""
+    def put(self, numbered: Numbered, go_on: GoOn | None = None) -> Put:
+        """Add documents under ordinals of the whole; a second try adds only what the first did not. What
+        `go_on` raises ends it before anything is written."""
         empty: list[str] = []
         with self._looking:
             self._look()
-            self.index.put(numbered, empty.extend)
+            self.index.put(numbered, empty.extend, go_on)
             return Put(self._committed(), empty)
 
     def delete(self, doc_ids: Sequence[str]) -> Put:

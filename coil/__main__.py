@@ -1,0 +1,5 @@
+"""`python -m coil` is the same as `coil`."""
+
+from coil.cli.main import main
+
+main()
