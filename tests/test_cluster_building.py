@@ -22,9 +22,9 @@ pytest.importorskip("ray")
 from coil.cli.main import run
 from coil.cluster.build_state import BuildState
 from coil.cluster.building import BuildReport, ClusterBuild, Workers, start_build
-from coil.cluster.encoding import EncodedWindow, EncoderRecipe, WindowActor
+from coil.cluster.encoding import EncodedWindow, EncoderRecipe, WindowActor, encoder_on
 from coil.cluster.reading import Unread
-from coil.cluster.writing import ShardWriter, Started
+from coil.cluster.writing import ShardWriter, Started, Taken
 from coil.errors import (
     ChangedCorpus,
     DamagedManifest,
@@ -296,3 +296,24 @@ def test_two_builds_in_object_storage(tmp_path: Path) -> None:
     assert again == state
     with pytest.raises(DamagedManifest, match="build state"):
         BuildState.from_json({"on_duplicate": "maybe"}, "x")
+
+
+def test_an_index_that_was_encoded_with_pytorch(full: Path, tmp_path: Path) -> None:
+    """What actors with GPUs do, here on the CPU: the index opens with the same model afterwards."""
+    place = find_place(tmp_path / "many")
+    manifest = create_shards(place, 2, str(full), encoder=encoder_on("cpu", str(full)))
+    actor = WindowActor(EncoderRecipe(manifest, device="cpu"))
+    corpus = CorpusFiles((str(write(tmp_path / "c.jsonl", 20)),))
+    blocks = [actor(table) for table in Unread(corpus, [0, 0], Reached()).tables()]
+    for number in range(2):
+        writer = ShardWriter(place, manifest, number, "update")
+        started = writer.start()
+        assert isinstance(started, Started)
+        for block in blocks:
+            taken = writer.take(started.life, block)
+            assert isinstance(taken, Taken)
+            assert taken.refusal is None
+        writer.finish(started.life)
+    with open_sharded(place) as many:
+        assert type(many.encoder).__name__ == "TorchEncoder"
+        assert many.search("river bank")[0].score > 0

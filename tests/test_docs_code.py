@@ -135,7 +135,7 @@ PREPARE: dict[str, Callable[[], None]] = {
     "docs/training.md": for_training,
     "docs/tutorial.md": lambda: None,
 }
-ELSEWHERE = {"docs/integrations.md"}  # tests/test_examples.py
+ELSEWHERE = {"docs/integrations.md", "docs/scale.md"}  # tests/test_examples.py, tests/test_cluster_docs.py
 
 
 def test_every_page_with_code_is_run() -> None:

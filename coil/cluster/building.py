@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coil.cluster.build_state import BEAT_SECONDS, BuildState
-from coil.cluster.encoding import EncoderRecipe, WindowActor, load_encoder
+from coil.cluster.encoding import EncoderRecipe, WindowActor, encoder_on
 from coil.cluster.writing import ShardWriter, Taken, writer_options
 from coil.errors import ChangedCorpus, InputError, OutputError, RemoteProblem, UnfinishedBuild, how_many
+from coil.indexes.model import load_encoder
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.shards.exchange import Refusal
@@ -72,7 +73,7 @@ def start_build(
     if WHOLE_FILE not in place.names():
         state = BuildState(on_duplicate or "error", columns)
         if encoder is None:
-            encoder = load_encoder(model, "cuda" if gpus else "cpu")
+            encoder = encoder_on("cpu", model) if gpus else load_encoder(model)
         build = state.to_json()
         manifest = create_shards(
             place, count or 1, model, precision or "int8", long or "chunk", encoder, build
@@ -112,7 +113,7 @@ class ClusterBuild:
     ) -> None:
         self._ray, self._place, self._manifest, self._state = ray, place, manifest, state
         self._corpus, self._workers, self._report = corpus, workers, report
-        self._recipe = EncoderRecipe(manifest, encoder, "cuda" if workers.gpus else "cpu")
+        self._recipe = EncoderRecipe(manifest, encoder, "cuda" if workers.gpus else None)
         self._owner = uuid.uuid4().hex
         self._writers: list[Any] = []
         self._lives: list[str] = []

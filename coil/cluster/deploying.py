@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from coil.cluster.calls import LEDGER, PATIENCE, RayCalls, RayChanges, shard_name
-from coil.cluster.encoding import load_encoder
 from coil.cluster.replicas import LedgerReplica, Served, ShardReplica
 from coil.errors import CoilError, InputError, MissingIndex, MissingShard, OptionMismatch, RemoteProblem
+from coil.indexes.model import load_encoder
 from coil.shards.index import ShardedIndex
 from coil.shards.opening import check_finished
 from coil.shards.places import Place, read_whole
@@ -182,7 +182,7 @@ def open_deployed(
     if served.encoder is not None:
         encoder = served.encoder()
     else:
-        encoder = load_encoder(model if model is not None else settings["model"])
+        encoder = load_encoder(model if model is not None else settings["model"], settings["fingerprint"])
     if encoder.fingerprint != settings["fingerprint"]:
         raise OptionMismatch(
             f"{app.index} was built with the model {settings['fingerprint']}, but the model found here is "

@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from coil.cluster.joining import VERSION
 from coil.errors import CoilError, MixedShards
+from coil.indexes.model import load_encoder
 from coil.shards.encoding import Part, RowRules, WindowEncoder
 from coil.shards.exchange import Refusal
 from coil.shards.whole import WholeManifest
 from coil.shards.windows import Reached, Window
 from coil.tokens.contexts import ContextRule
 from coil.vectors.encoder import Encoder
-from coil.vectors.onnx_encoder import OnnxEncoder
 
 _PART = pa.struct(
     {
@@ -69,7 +69,7 @@ class EncoderRecipe:
 
     manifest: WholeManifest
     given: Callable[[], Encoder] | None = None
-    device: str = "cpu"
+    device: str | None = None  # for PyTorch
     version: str = VERSION  # of this package, where the build was started
 
     def make(self) -> WindowEncoder:
@@ -80,7 +80,7 @@ class EncoderRecipe:
                 "install the same version on all nodes",
             )
         settings = self.manifest.settings
-        encoder = self.given() if self.given else load_encoder(settings["model"], self.device, 1)
+        encoder = self._encoder(settings["model"], settings["fingerprint"])
         if encoder.fingerprint != settings["fingerprint"]:
             raise MixedShards(
                 f"the model of this node ({settings['model'] or 'bundled'}) is {encoder.fingerprint}, but "
@@ -91,11 +91,14 @@ class EncoderRecipe:
         rules = RowRules(settings["precision"], settings["long"], context)
         return WindowEncoder(encoder, rules, len(self.manifest.shards))
 
+    def _encoder(self, model: str | None, fingerprint: str) -> Encoder:
+        if self.given is not None:
+            return self.given()
+        return load_encoder(model, fingerprint, 1) if self.device is None else encoder_on(self.device, model)
 
-def load_encoder(model: str | None, device: str = "cpu", threads: int = 0) -> Encoder:
-    """A model on the CPU, or in PyTorch on a GPU, whose vectors differ in their last digits."""
-    if device == "cpu":
-        return OnnxEncoder(model, threads=threads)
+
+def encoder_on(device: str, model: str | None) -> Encoder:
+    """A model in PyTorch on a device; its fingerprint is the same on all of them."""
     from coil.vectors.torch_encoder import TorchEncoder
 
     return TorchEncoder(model, device=device)

@@ -6,10 +6,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from coil.errors import MissingModelFile, OptionMismatch
+from coil.errors import MissingModelFile, ModelError, OptionMismatch
 from coil.forks import make_lock
 from coil.vectors.encoder import Encoder
+from coil.vectors.model_files import BACKBONE_FILE, ModelFiles, resolve_weights
 from coil.vectors.onnx_encoder import OnnxEncoder
+
+
+def load_encoder(model: str | Path | None, fingerprint: str | None = None, threads: int = 0) -> Encoder:
+    """A model on ONNX Runtime; or on PyTorch, if an index with this fingerprint was encoded with that, for
+    example on GPUs."""
+    encoder = OnnxEncoder(model, threads=threads)
+    if fingerprint in (None, encoder.fingerprint):
+        return encoder
+    try:
+        weights = resolve_weights(model)
+        fits = ModelFiles.load(weights).fingerprint(weights / BACKBONE_FILE) == fingerprint
+    except (ModelError, OSError):  # without weights for PyTorch
+        return encoder
+    if not fits:
+        return encoder
+    from coil.vectors.torch_encoder import TorchEncoder
+
+    return TorchEncoder(model)
 
 
 class IndexModel:
@@ -51,10 +70,11 @@ class IndexModel:
         return self._found_at
 
     def _load(self) -> Encoder:
+        fingerprint = self._settings["fingerprint"]
         if self._found_at is not None:
-            return OnnxEncoder(self._found_at)
+            return load_encoder(self._found_at, fingerprint)
         try:
-            return OnnxEncoder(self._settings["model"])
+            return load_encoder(self._settings["model"], fingerprint)
         except MissingModelFile as error:
             raise MissingModelFile(
                 f"{self._folder} was built with a model that is missing: {error.reason}",
