@@ -38,7 +38,7 @@ from coil.indexes.opening import create, open_index
 from coil.shards.exchange import Refusal
 from coil.shards.opening import create_shards, open_sharded
 from coil.shards.places import find_place, read_whole, write_whole
-from coil.shards.windows import CorpusFiles, Reached
+from coil.shards.windows import CorpusFiles, Reached, cut_windows
 from coil.texts.corpora import read_documents
 from tests.faults import Plan, faulty_folder
 from tests.hash_encoder import HashEncoder
@@ -191,6 +191,13 @@ def test_a_shard_that_cannot_be_written_and_a_changed_corpus(cluster: TestCluste
     with pytest.raises(OutputError, match="shard 1 of 2"):
         build(cluster, where, 2, corpus, resume=True)
     segments.unlink()
+    manifest, read = (
+        read_whole(place),
+        next(cut_windows(CorpusFiles((str(corpus),)), [0, 0], most=20)).reached,
+    )
+    assert manifest.build is not None
+    state = replace(BuildState.from_json(manifest.build, place.where), reached=read)
+    write_whole(place, replace(manifest, build=state.to_json()))
     content = corpus.read_text()
     corpus.write_text(content.replace("d11", "x11"))
     with pytest.raises(ChangedCorpus, match="changed since the interrupted run"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -118,6 +119,11 @@ def test_connect(setup: Setup, cluster: TestCluster) -> None:
         assert index["d3"] == setup.one["d3"]
         with index.pinned() as reader:
             assert reader.versions == index.versions
+
+        async def search() -> Any:  # in a thread with an event loop, such as that of a notebook
+            return index.search("river bank", 5)
+
+        assert asyncio.run(search()) == setup.one.search("river bank", 5)
         left_out: list[str] = []
         new = [{"id": "n1", "text": "river water"}, {"id": "n2", "text": ""}]
         assert index.add(new, left_out.extend) == 1

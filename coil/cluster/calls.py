@@ -6,9 +6,11 @@ nothing, and a shard takes in the same change once.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 
 from coil.errors import MissingShard, ReplacedIndex
 from coil.shards.calls import Arguments, missing_shards
@@ -17,6 +19,7 @@ from coil.shards.exchange import Refusal, ShardState
 from coil.shards.ledger import Deleted, Updated, together
 from coil.texts.values import Document
 
+_T = TypeVar("_T")
 LEDGER = "ledger"
 PATIENCE = 15.0  # seconds that a shard may take to answer, or to come back
 CHANGE_PATIENCE = 120.0
@@ -30,6 +33,16 @@ _CHANGES = ("put", "delete")
 def shard_name(number: int) -> str:
     """The name of a shard's deployment."""
     return f"shard-{number}"
+
+
+def away_from_loops(do: Callable[[], _T]) -> _T:
+    """Do something in a thread without an event loop, where Ray lets nobody wait: a notebook has one."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return do()
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(do).result()
 
 
 class Outcome(NamedTuple):
@@ -62,6 +75,9 @@ class RayCalls:
 
     def ask(self, numbers: Sequence[int], method: str, arguments: Arguments) -> Mapping[int, Any]:
         """Call a method of `Shard` on each of these, all at once; the answers by number."""
+        return away_from_loops(lambda: self._ask(numbers, method, arguments))
+
+    def _ask(self, numbers: Sequence[int], method: str, arguments: Arguments) -> Mapping[int, Any]:
         patience = CHANGE_PATIENCE if method in _CHANGES else self._patience
         began = time.monotonic()
         found: dict[int, Any] = {}
@@ -125,7 +141,8 @@ class RayChanges:
         self._skip_until = 0.0
 
     def _ask(self, method: str, *arguments: Any, patience: float) -> Outcome | None:
-        return _wait_for(self._handle.call.remote(method, arguments), time.monotonic() + patience)
+        until = time.monotonic() + patience
+        return away_from_loops(lambda: _wait_for(self._handle.call.remote(method, arguments), until))
 
     def versions(self) -> Vector:
         """The version of each shard after the last change that has returned, or a later one.

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from coil.cluster.calls import LEDGER, PATIENCE, RayCalls, RayChanges, shard_name
+from coil.cluster.calls import LEDGER, PATIENCE, RayCalls, RayChanges, away_from_loops, shard_name
 from coil.cluster.replicas import LedgerReplica, Served, ShardReplica
 from coil.errors import CoilError, InputError, MissingIndex, MissingShard, OptionMismatch, RemoteProblem
 from coil.indexes.model import load_encoder
@@ -174,8 +174,8 @@ def open_deployed(
     from ray import serve
 
     try:
-        about = serve.get_deployment_handle(LEDGER, app_name=str(app)).about.remote()
-        served: Served = about.result(timeout_s=PATIENCE)
+        about = serve.get_deployment_handle(LEDGER, app_name=str(app)).about
+        served: Served = away_from_loops(lambda: about.remote().result(timeout_s=PATIENCE))
     except TimeoutError as error:
         raise MissingShard(f"the ledger of {app.index!r} does not answer", "try again later") from error
     settings = served.manifest.settings

@@ -41,7 +41,7 @@ def joined(address: str) -> Iterator[Any]:
         _check(address)
     try:
         ray.init(**options)
-    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+    except Exception as error:  # Ray raises plain ones, too
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise RemoteProblem(f"the Ray cluster at {address} cannot be joined: {reason}", _REMEDY) from error
     try:
