@@ -9,6 +9,8 @@ from pathlib import Path
 
 from coil.cluster.joining import NAMESPACE, load_ray
 
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "240")  # a busy machine takes longer than usual
+
 NODE = {
     "num_cpus": 2, "object_store_memory": 200 << 20, "node_ip_address": "127.0.0.1",
     "include_dashboard": False, "dashboard_host": "127.0.0.1",
