@@ -6,6 +6,7 @@ import asyncio
 import copy
 import importlib
 import pickle
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,6 +81,29 @@ def test_operators_are_text_unless_asked_for(index: Index) -> None:
     source = Source(index)
     assert len(source.find("bank -money", Retrieval())) == 3
     assert "b" not in {of.doc_id for of in source.find("bank -money", Retrieval(plain=False))}
+
+
+def test_a_path_is_read_as_it_is_now(bundled: Path, tmp_path: Path) -> None:
+    """An index that is given open is left to its owner."""
+    shutil.copytree(bundled, tmp_path / "notes.coil")
+    source = Source(tmp_path / "notes.coil")
+    with coil.open(tmp_path / "notes.coil") as opened, coil.open(tmp_path / "notes.coil") as other:
+        still = Source(opened)
+        for of in (source, still):
+            assert "new" not in [passage.doc_id for passage in of.find("E4321", Retrieval())]
+        other.add([{"id": "new", "text": "Error E4321 means that the disk is full."}])
+        assert source.find("E4321", Retrieval())[0].doc_id == "new"
+        assert "new" not in [passage.doc_id for passage in still.find("E4321", Retrieval())]
+
+
+def test_metadata_say_where_in_a_document_a_passage_is(bundled: Path, tmp_path: Path) -> None:
+    with create(tmp_path / "guide.coil") as index:
+        text = "# Guide\n\n## Errors\n\n" + "An example. " * 400 + "E4321 means that the disk is full.\n"
+        index.add([{"id": "guide.md", "text": text}])
+        [found] = Source(index).find("E4321 disk is full", Retrieval())
+        [hit] = index.search("E4321 disk is full")
+        assert found.metadata["context"] == hit.context
+        assert "Errors" in hit.context
 
 
 def test_a_source_is_opened_when_it_is_needed(bundled: Path, tmp_path: Path) -> None:
@@ -199,6 +223,12 @@ def test_langchain_refuses_wrong_options(index: Index) -> None:
         CoilRetriever(5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="the filter 'year >'"):
         CoilRetriever(index, filter="year >").invoke(QUERY)
+    with pytest.raises(InputError, match="unknown option 'top_k'") as caught:
+        CoilRetriever(index, top_k=3)
+    assert "explain, filter, index, k" in caught.value.remedy.replace("by, ", "")
+    with pytest.raises(InputError, match="unknown option 'search_type'"):
+        CoilRetriever(index).invoke(QUERY, search_type="mmr")
+    assert CoilRetriever(index).invoke("river -bank", plain=False, k=1)[0].id == "c"
 
 
 # ---- LlamaIndex

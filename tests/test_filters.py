@@ -67,6 +67,22 @@ def test_filters(tmp_path: Path) -> None:
     assert len(index) == 4
 
 
+def test_a_list_is_compared_by_its_elements(tmp_path: Path) -> None:
+    index = create(tmp_path / "a.coil", encoder=HashEncoder())
+    lists = {"a": ["queue", "handbook"], "b": ["errors", 7], "c": [], "d": "queue", "e": [["queue"], None]}
+    index.add([{"id": name, "text": "river bank", "tags": tags} for name, tags in lists.items()])
+
+    def ids(expression: str) -> str:
+        return "".join(sorted(hit.doc_id for hit in index.search("river", 20, filter=expression)))
+
+    assert ids('tags = "queue"') == ids('tags in ("queue", "x")') == "ad"
+    assert ids("tags = 7") == ids("tags > 6 and tags < 8") == ids("tags in (7, true)") == "b"
+    assert ids('tags != "queue"') == "b"
+    assert ids('not tags = "queue"') == "bce"
+    assert ids("tags exists") == "abcde"
+    assert ids("tags = 8") == ids("tags = true") == ""
+
+
 def test_values_are_compared_with_their_own_kind(tmp_path: Path) -> None:
     """CSV files have texts only: a number in a filter means those that are numbers."""
     index = create(tmp_path / "a.coil", encoder=HashEncoder())

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from coil.adapters.source import Given, Passage, Retrieval, Source
+from coil.adapters.source import Given, Passage, Retrieval, Source, check_options
 from coil.errors import require
 from coil.tokens.profile import By
 
@@ -20,8 +20,9 @@ from pydantic import PrivateAttr, field_serializer  # noqa: E402
 class CoilRetriever(BaseRetriever):
     """Retrieves documents from an index: an open one, a `coil.connect` client, a path or a server address.
 
-    `k`, `by` and `filter` can be overridden per call: `retriever.invoke("a query", k=3)`. The metadata of a
-    document are its fields plus doc_id, rank, score, share and chunk, and with `explain` the explanation.
+    All search options can be overridden per call: `retriever.invoke("a query", k=3)`. The metadata of a
+    document are its fields plus doc_id, rank, score, share, chunk and context, and with `explain` the
+    explanation.
     """
 
     index: Any
@@ -36,6 +37,7 @@ class CoilRetriever(BaseRetriever):
     _source: Source = PrivateAttr()
 
     def __init__(self, index: Given, **options: Any) -> None:
+        check_options(options, type(self).model_fields)
         super().__init__(index=index, **options)
 
     def model_post_init(self, context: Any) -> None:
@@ -66,16 +68,8 @@ class CoilRetriever(BaseRetriever):
     def _retrieval(self) -> Retrieval:
         return Retrieval(self.k, self.by, self.filter, self.min_share, self.plain, self.whole, self.explain)
 
-    def _get_relevant_documents(
-        self,
-        query: str,
-        *,
-        run_manager: Any,
-        k: int | None = None,
-        by: By | None = None,
-        filter: str | None = None,
-    ) -> list[Document]:
-        return _documents(self._source.find(query, self._retrieval().but(k=k, by=by, filter=filter)))
+    def _get_relevant_documents(self, query: str, *, run_manager: Any, **changes: Any) -> list[Document]:
+        return _documents(self._source.find(query, self._retrieval().but(**changes)))
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: Any, **changes: Any

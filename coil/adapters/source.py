@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from coil.errors import InputError
 from coil.forks import make_lock
 from coil.hits.hit import Hit
+from coil.indexes.index import Index
 from coil.indexes.opening import open_index
 from coil.indexes.reader import IndexReader
 from coil.remote.client import RemoteIndex, connect
@@ -19,14 +21,15 @@ Searchable: TypeAlias = IndexReader | RemoteIndex
 Given: TypeAlias = IndexReader | RemoteIndex | str | Path
 """An open index, a client of `coil.connect`, the path of an index, or the address of a server."""
 
-OWN_KEYS = ("doc_id", "rank", "score", "share", "chunk", "explanation")
+OWN_KEYS = ("doc_id", "rank", "score", "share", "chunk", "context", "explanation")
 """The keys of a passage's metadata that are not fields of its document."""
 
 
 class Source:
     """An index that is already open, or one that is opened on first use.
 
-    A pickled copy keeps only the path or address, never a token.
+    An index given by its path is read as it is at each use, with what other processes have committed. One
+    that is given open is left to its owner. A pickled copy keeps only the path or address, never a token.
     """
 
     def __init__(self, given: Given) -> None:
@@ -36,6 +39,7 @@ class Source:
                 'pass coil.open("notes.coil"), "notes.coil" or "http://127.0.0.1:8080"',
             )
         self._open = given if isinstance(given, IndexReader | RemoteIndex) else None
+        self._follows = self._open is None
         self.address = _address_of(given)
         self._opening = make_lock()
 
@@ -47,11 +51,13 @@ class Source:
 
     @property
     def index(self) -> Searchable:
-        """The index, open."""
+        """The index, open and up to date."""
         with self._opening:
             if self._open is None:
                 remote = self.address.startswith(("http://", "https://"))
                 self._open = connect(self.address) if remote else open_index(self.address)
+            elif self._follows and isinstance(self._open, Index):
+                self._open.refresh()
             return self._open
 
     def find(self, query: str, how: Retrieval) -> list[Passage]:
@@ -68,6 +74,7 @@ class Source:
                 "score": hit.score,
                 "share": hit.share,
                 "chunk": list(hit.chunk),
+                "context": hit.context,
             }
             if how.explain:
                 own["explanation"] = index.explain(query, hit.doc_id, how.by, how.plain).to_json()
@@ -100,6 +107,7 @@ class Retrieval:
 
     def but(self, **changes: Any) -> Retrieval:
         """The same, except for what is given and not None."""
+        check_options(changes, [field.name for field in fields(self)])
         given = {name: value for name, value in changes.items() if value is not None}
         return replace(self, **given) if given else self
 
@@ -112,6 +120,14 @@ class Passage:
     text: str
     score: float
     metadata: dict[str, Any]
+
+
+def check_options(given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse an option that there is not, instead of ignoring it."""
+    options = sorted(known)
+    for name in given:
+        if name not in options:
+            raise InputError(f"unknown option {name!r}", f"the options are {', '.join(options)}")
 
 
 def _text_of(hit: Hit, how: Retrieval) -> str:

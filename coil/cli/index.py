@@ -86,7 +86,7 @@ def command(
     after the first tab is text. A .csv always has a header.
 
     The id is the first of _id, id, doc_id, docno and pid. The text consists of title, text, contents and
-    body, as far as they exist. --id-column, --text-column and --title-column name other columns or JSON keys;
+    body, where present. --id-column, --text-column and --title-column name other columns or JSON keys;
     a .tsv must then have a header.
 
     If a build is killed or interrupted, continue it with --resume and the same corpus. Documents indexed

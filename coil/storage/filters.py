@@ -8,7 +8,8 @@ Comparisons are `=`, `!=`, `<`, `<=`, `>`, `>=`, `in (...)` and `exists`; they a
 letters, digits, `_`, `-` and dots: `a.b` is a field of that name or, if a document has none, the field `b`
 inside the field `a`; `id` is the id of the document. A number is compared with numbers and with strings that
 represent a number, as in CSV files; a string with strings; true and false with booleans. If a field is
-missing or has another type, every comparison is false, including `!=`.
+missing or has another type, every comparison is false, including `!=`. For a list, a comparison is true if it
+is true for one of its elements; `!=` if it is true for all of them that have the type.
 """
 
 from __future__ import annotations
@@ -101,14 +102,14 @@ class _Parser:
             raise self._error("the end")
         if not self._names:
             return Filter(where, tuple(self._parameters))
-        # What is neither a text nor a number is equal to nothing and may be large. The limit is none, but
+        # An object is equal to nothing and may be large. The limit is none, but
         # keeps SQLite from reading a field anew for each comparison.
         columns, paths = [], list[str]()
         for n, name in enumerate(self._names):
             path, values = path_of(name)
             columns.append(
-                f"json_type(fields, {path}) AS t{n}, CASE WHEN json_type(fields, {path}) "
-                f"NOT IN ('object', 'array') THEN json_extract(fields, {path}) END AS v{n}"
+                f"json_type(fields, {path}) AS t{n}, CASE WHEN json_type(fields, {path}) != 'object' "
+                f"THEN json_extract(fields, {path}) END AS v{n}"
             )
             paths += 3 * values
         source = f"(SELECT ordinal, doc_id, {', '.join(columns)} FROM documents LIMIT -1 OFFSET 0)"
@@ -161,9 +162,7 @@ class _Parser:
         for mark in ("=", "!=", "<=", ">=", "<", ">"):
             if self._take("mark", mark):
                 value = self._value()
-                field = self._as_kind(name, _kind(value))
-                self._parameters.append(value)
-                return f"({field} {mark} ?)"
+                return self._compared(name, _kind(value), mark, "?", [value])
         raise self._error("=, !=, <, <=, >, >=, in or exists")
 
     def _is_one_of(self, name: str, values: list[Value]) -> str:
@@ -171,18 +170,24 @@ class _Parser:
         for kind in _AS:
             of_kind = [value for value in values if _kind(value) == kind]
             if of_kind:
-                field = self._as_kind(name, kind)
-                self._parameters += of_kind
-                parts.append(f"{field} IN ({', '.join('?' * len(of_kind))})")
+                several = f"({', '.join('?' * len(of_kind))})"
+                parts.append(self._compared(name, kind, "IN", several, of_kind))
         # Where the field is of one kind, it is NULL, and so is its part, for the others.
         return "(" + " OR ".join(f"coalesce({part}, 0)" for part in parts) + ")"
 
-    def _as_kind(self, name: str, kind: str) -> str:
-        """The field, as far as it is of this kind."""
+    def _compared(self, name: str, kind: str, mark: str, to: str, values: list[Value]) -> str:
+        """A comparison of the field, as far as it is of this kind, or of the elements of a list."""
+        self._parameters += values
         if name == "id":
-            return f"(CASE 'text' {_AS[kind].format(v='doc_id')} END)"
+            return f"(CASE 'text' {_AS[kind].format(v='doc_id')} END {mark} {to})"
+        self._parameters += values
         number = self._number(name)
-        return f"(CASE t{number} {_AS[kind].format(v=f'v{number}')} END)"
+        plain = f"CASE t{number} {_AS[kind].format(v=f'v{number}')} END {mark} {to}"
+        element = f"CASE type {_AS[kind].format(v='value')} END"
+        found = (
+            f"(SELECT {'min' if mark == '!=' else 'max'}({element} {mark} {to}) FROM json_each(v{number}))"
+        )
+        return f"(CASE t{number} WHEN 'array' THEN {found} ELSE {plain} END)"
 
     def _number(self, name: str) -> int:
         """Which column a field is."""
