@@ -83,6 +83,20 @@ def test_a_list_is_compared_by_its_elements(tmp_path: Path) -> None:
     assert ids("tags = 8") == ids("tags = true") == ""
 
 
+def test_booleans_of_front_matter_and_csv_files_are_booleans(tmp_path: Path) -> None:
+    index = create(tmp_path / "a.coil", encoder=HashEncoder())
+    drafts = {"a": "true", "b": "False", "c": True, "d": "yes", "e": 1, "f": ["true"]}
+    index.add([{"id": name, "text": "river bank", "draft": draft} for name, draft in drafts.items()])
+
+    def ids(expression: str) -> str:
+        return "".join(sorted(hit.doc_id for hit in index.search("river", 20, filter=expression)))
+
+    assert ids("draft = true") == "acf"
+    assert ids("draft = false") == ids("draft != true") == "b"
+    assert ids("not draft = true") == "bde"
+    assert ids('draft = "true"') == "af"
+
+
 def test_values_are_compared_with_their_own_kind(tmp_path: Path) -> None:
     """CSV files have texts only: a number in a filter means those that are numbers."""
     index = create(tmp_path / "a.coil", encoder=HashEncoder())

@@ -180,6 +180,8 @@ def test_what_a_search_cannot_tell_by_its_hits(index: str, capsys: Output) -> No
     assert run(["search", index, " "]) == 0
     assert capsys.readouterr().err == "coil: no hits: the query is empty\n"
     assert run(["search", index, "river", "--filter", "year >= 2020"]) == 0
+    assert "no document has the field 'year'" in capsys.readouterr().err
+    assert run(["search", index, "river", "--filter", "id = 'nowhere'"]) == 0
     assert "no document matches the filter" in capsys.readouterr().err
     assert run(["search", index, "river word " * 2500, "--stats", "--json"]) == 0
     shown = capsys.readouterr()

@@ -220,7 +220,7 @@ SERVE = """
 import sys
 from tests import hash_encoder
 import coil.indexes.model as reading
-reading.OnnxEncoder = lambda model, **options: hash_encoder.HashEncoder()  # no language model: the start is quick
+reading.OnnxEncoder = lambda model, **options: hash_encoder.HashEncoder()  # quick to start
 from coil.cli.main import main
 main(sys.argv[1:])
 """

@@ -15,8 +15,10 @@ from coil.errors import how_many
 from coil.explanations.columns import bar, printable
 from coil.hits.answering import SearchStats
 from coil.hits.hit import Hit
+from coil.indexes.index import Index
 from coil.indexes.opening import open_index
 from coil.indexes.reader import check_paging
+from coil.storage.filters import parse_filter
 from coil.storage.memory import MOST_THREADS
 from coil.texts.asking import Condition
 from coil.texts.queries import read_queries
@@ -121,7 +123,7 @@ def command(
         if not answer.hits and k:
             least = min_score is not None or min_share is not None
             conditions = () if plain else opened.read_query(query).conditions
-            why = _why_none(query, expression, conditions, len(opened), least, offset)
+            why = _why_none(query, _why_filtered(opened, expression), conditions, len(opened), least, offset)
             click.echo(f"coil: no hits: {why}", err=True)
         for suggestion in opened.suggest(query, plain):
             click.echo(
@@ -160,9 +162,18 @@ def command(
         click.echo(json.dumps(asdict(cost)) if as_json else _told(cost), err=True)
 
 
+def _why_filtered(opened: Index, expression: str | None) -> list[str]:
+    """Why a filter may have left nothing: a field that no document has is most likely a typo."""
+    if not expression:
+        return []
+    with opened.held() as snapshot:
+        missing = [name for name in parse_filter(expression).names if not snapshot.has_field(name)]
+    return [f"no document has the field {name!r}" for name in missing] or ["no document matches the filter"]
+
+
 def _why_none(
     query: str,
-    expression: str | None,
+    filtered: list[str],
     conditions: Sequence[Condition],
     documents: int,
     least: bool,
@@ -173,7 +184,7 @@ def _why_none(
     if not documents:
         return "the index is empty"
     reasons = ["the offset exceeds the number of hits"] if offset else []
-    reasons += ["no document matches the filter"] if expression else []
+    reasons += filtered
     shown = " ".join(str(condition) for condition in conditions)
     reasons += [f"no document matches {shown}"] if conditions else []
     reasons += ["no document reaches --min-score or --min-share"] if least else []

@@ -7,7 +7,8 @@ Comparisons are `=`, `!=`, `<`, `<=`, `>`, `>=`, `in (...)` and `exists`; they a
 `not` and parentheses. Values are "strings", 'strings', numbers, true and false. A field name consists of
 letters, digits, `_`, `-` and dots: `a.b` is a field of that name or, if a document has none, the field `b`
 inside the field `a`; `id` is the id of the document. A number is compared with numbers and with strings that
-represent a number, as in CSV files; a string with strings; true and false with booleans. If a field is
+represent a number, as in CSV files; a string with strings; true and false with booleans and with the strings
+"true" and "false" in any case, as in front matter. If a field is
 missing or has another type, every comparison is false, including `!=`. For a list, a comparison is true if it
 is true for one of its elements; `!=` if it is true for all of them that have the type.
 """
@@ -41,7 +42,8 @@ _LONGEST_NUMBER = 400  # characters of a text that may be a number
 # A field's value {v}, of the JSON type {t}, as one of a kind; else it is NULL, which fails every comparison.
 _AS = {
     "text": "WHEN 'text' THEN {v}",
-    "bool": "WHEN 'true' THEN 1 WHEN 'false' THEN 0",
+    "bool": "WHEN 'true' THEN 1 WHEN 'false' THEN 0 "
+    "WHEN 'text' THEN CASE lower({v}) WHEN 'true' THEN 1 WHEN 'false' THEN 0 END",
     "number": "WHEN 'integer' THEN {v} WHEN 'real' THEN {v} WHEN 'text' THEN CASE WHEN length({v}) <= "
     f"{_LONGEST_NUMBER} AND json_valid({{v}}) THEN CASE WHEN json_type({{v}}) IN ('integer', 'real') "
     "THEN CAST({v} AS NUMERIC) END END",
@@ -56,6 +58,7 @@ class Filter:
     where: str
     parameters: tuple[Any, ...]
     source: str = "documents"
+    names: tuple[str, ...] = ()  # of the fields
 
 
 def parse_filter(expression: str) -> Filter:
@@ -113,7 +116,7 @@ class _Parser:
             )
             paths += 3 * values
         source = f"(SELECT ordinal, doc_id, {', '.join(columns)} FROM documents LIMIT -1 OFFSET 0)"
-        return Filter(where, (*paths, *self._parameters), source)
+        return Filter(where, (*paths, *self._parameters), source, tuple(self._names))
 
     def _either(self) -> str:
         return self._joined("or", self._both)

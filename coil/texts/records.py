@@ -96,7 +96,7 @@ def take_id(record: Record, keys: Sequence[str], where: str, line: int) -> tuple
             where,
             line,
             f"no id found among the keys {_shown_keys(record)}",
-            f"add one of the keys {', '.join(keys)}",
+            f"add one of the keys {', '.join(keys)}, or name another one with --id-column (id_column)",
         )
     value = record[key].item() if isinstance(record[key], np.generic) else record[key]
     if isinstance(value, int) and not isinstance(value, bool) and -_LARGEST < value < _LARGEST:
