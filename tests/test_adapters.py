@@ -106,6 +106,23 @@ def test_metadata_say_where_in_a_document_a_passage_is(bundled: Path, tmp_path: 
         assert "Errors" in hit.context
 
 
+def test_front_matter_is_metadata_and_not_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    front, body = "---\ntitle: Policy\nyear: 2024\n---\n", "# Backups\n\nBackups run at night.\n"
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "policy.md").write_text(front + body, encoding="utf-8")
+    (tmp_path / "notes" / "only.md").write_text(front, encoding="utf-8")
+    assert run(["index", str(tmp_path / "notes"), "--out", str(tmp_path / "notes.coil")]) == 0
+    for whole in (True, False):
+        found = {
+            of.doc_id: of for of in Source(tmp_path / "notes.coil").find("backups", Retrieval(whole=whole))
+        }
+        assert found["policy.md"].text == body
+        assert found["policy.md"].metadata["year"] == "2024"
+        assert found["only.md"].text == front
+    assert run(["search", str(tmp_path / "notes.coil"), "backups", "-k", "1"]) == 0
+    assert "policy.md  # Backups Backups run at night." in capsys.readouterr().out
+
+
 def test_a_source_is_opened_when_it_is_needed(bundled: Path, tmp_path: Path) -> None:
     with pytest.raises(MissingIndex):
         _ = Source(tmp_path / "none.coil").index

@@ -14,6 +14,7 @@ from coil.indexes.index import Index
 from coil.indexes.opening import open_index
 from coil.indexes.reader import IndexReader
 from coil.remote.client import RemoteIndex, connect
+from coil.texts.markup import skip_front_matter
 from coil.texts.questions import check_filter, check_k, check_min_share, show
 from coil.tokens.profile import By, check_by
 
@@ -131,8 +132,8 @@ def check_options(given: Iterable[str], known: Iterable[str]) -> None:
 
 
 def _text_of(hit: Hit, how: Retrieval) -> str:
-    start, end = (0, None) if how.whole else hit.chunk
-    return hit.text[start:end]
+    span = (0, len(hit.text)) if how.whole else hit.chunk
+    return hit.text[slice(*skip_front_matter(hit.doc_id, hit.text, span))]
 
 
 def _fields_of(hit: Hit) -> dict[str, Any]:

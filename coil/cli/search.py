@@ -21,6 +21,7 @@ from coil.indexes.reader import check_paging
 from coil.storage.filters import parse_filter
 from coil.storage.memory import MOST_THREADS
 from coil.texts.asking import Condition
+from coil.texts.markup import skip_front_matter
 from coil.texts.queries import read_queries
 from coil.texts.runs import write_run
 from coil.tokens.profile import By
@@ -224,9 +225,9 @@ def _object(hit: Hit, by: By) -> dict[str, Any]:
 
 
 def _line(hit: Hit) -> str:
-    start, end = hit.chunk
+    start, end = skip_front_matter(hit.doc_id, hit.text, hit.chunk)
     text = printable(" ".join(hit.text[start:end].split()))
-    if start > 0 and (context := hit.context):  # the first chunk says itself where it is
+    if hit.chunk[0] > 0 and (context := hit.context):  # the first chunk says itself where it is
         text = f"{printable(context)}: {text}"
     shown = f"{text[:100]}{'…' if len(text) > 100 else ''}"
     share = f"{show_share(hit.share):>5} {bar(hit.share or 0.0, BAR_WIDTH)}"

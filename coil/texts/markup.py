@@ -92,6 +92,15 @@ def _rst_headings(text: str) -> list[Heading]:
     return found
 
 
+def skip_front_matter(name: str, text: str, span: tuple[int, int]) -> tuple[int, int]:
+    """A part of a text, without the front matter at its start if it is of a Markdown file: its values are
+    fields already."""
+    start, end = span
+    if start == 0 and markup_of(name) == "markdown":
+        start = min(read_front_matter(text)[1], end)
+    return (start, end) if start < end else span
+
+
 def read_front_matter(text: str) -> tuple[dict[str, Any], int]:
     """The fields between two lines of `---` at the start of a Markdown text, and where the text goes on.
 
