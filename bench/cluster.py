@@ -6,6 +6,7 @@ CORPUS is a .jsonl(.gz) file, QUERIES a file of queries. Everything is compared 
 
 - building with one actor and with two, one thread each: documents a second between the first and the last
   window, without the start of the processes;
+- answers of 1, 2 and 5 shards to all queries, which must be those of one index;
 - batches of queries on one index with two threads and on two shards with one thread each;
 - single queries on 1, 2 and 5 shards, one client, with the time of each kind of call: what bench.scale starts
   from.
@@ -17,10 +18,11 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +48,8 @@ BATCH, K = 64, 10
 FAN_OUTS = (1, 2, 5)
 
 
-def lone_encoder() -> OnnxEncoder:
-    """The model in a session of its own: where the system shares a busy machine among sessions, two actors
-    get two shares, as they do on machines of their own."""
-    with suppress(OSError):
-        os.setsid()
+def one_thread() -> OnnxEncoder:
+    """The bundled model on one core."""
     return OnnxEncoder(threads=1)
 
 
@@ -63,7 +62,7 @@ def build(ray: Any, where: Path, corpus: Path, shards: int, actors: int) -> dict
         manifest, state = start_build(place, shards)
         workers = Workers(actors, actors, window=32)
         ClusterBuild(
-            ray, place, manifest, state, CorpusFiles((str(corpus),)), workers, report, lone_encoder
+            ray, place, manifest, state, CorpusFiles((str(corpus),)), workers, report, one_thread
         ).run()
     ready = next(place for place, _ in enumerate(seen) if place + 1 >= 2 * actors)
     (first, _), (last, _) = seen[ready], seen[-1]
@@ -108,8 +107,6 @@ def measure_batches(one: Index, many: ShardedIndex, queries: list[str], rounds: 
         batches = [queries[begin : begin + BATCH] for begin in range(0, len(queries) - BATCH + 1, BATCH)]
         taken: list[list[float]] = [[], []]
         for batch in batches:
-            assert many.search_many(batch, K, by=by) == one.search_many(batch, K, by=by)
-        for batch in batches:
             first, second = in_turns(
                 rounds,
                 lambda batch=batch, by=by: one.search_many(batch, K, by=by),  # type: ignore[misc]
@@ -124,6 +121,12 @@ def measure_batches(one: Index, many: ShardedIndex, queries: list[str], rounds: 
         )  # fmt: skip
         print(found[-1], flush=True)
     return found
+
+
+def compare(one: Index, many: ShardedIndex, queries: list[str]) -> None:
+    """The answers of shards are those of one index: ids, order and scores."""
+    for by in ("coil", "tokens", "bm25", "dense", "hybrid"):
+        assert many.search_many(queries, 100, by=by) == one.search_many(queries, 100, by=by), by
 
 
 def measure_fan_out(many: ShardedIndex, queries: list[str]) -> dict[str, Any]:
@@ -168,6 +171,7 @@ def measure_fan_out(many: ShardedIndex, queries: list[str]) -> dict[str, Any]:
 
 def shorten(corpus: Path, count: int, folder: Path) -> Path:
     """The first documents of a corpus."""
+    folder.mkdir(exist_ok=True)
     path = folder / "corpus.jsonl"
     with path.open("w", encoding="utf-8") as file:
         for document, _ in zip(read_documents(corpus), range(count), strict=False):
@@ -189,16 +193,23 @@ def main() -> None:
         folder = Path(scratch)
         few = shorten(arguments.corpus, arguments.documents, folder)
         result["building"] = measure_building(ray, folder, few, arguments.rounds)
+        everything = shorten(arguments.corpus, sys.maxsize, folder / "all")
         with create(folder / "one.coil") as made:
-            made.add(read_documents(few))
+            made.add(read_documents(everything))
         one = stack.enter_context(open_index(folder / "one.coil", threads=2))
-        result["data"] = {"documents": len(one), "corpus": arguments.corpus.parent.name}
+        result["data"] = {
+            "documents": len(one),
+            "built_with_1_and_2_actors": arguments.documents,
+            "queries_with_equal_answers": len(queries),
+            "corpus": arguments.corpus.parent.name,
+        }
         fan_outs = []
         for count in FAN_OUTS:
-            build(ray, folder / f"{count}.shards", few, count, 2)
+            build(ray, folder / f"{count}.shards", everything, count, 2)
             place = find_place(folder / f"{count}.shards")
             served = Deployed(f"bench-{count}", lambda place=place: place, 1)  # type: ignore[misc]
             try:
+                compare(one, served.index, queries)
                 if count == 2:
                     result["batches"] = measure_batches(one, served.index, queries, arguments.rounds)
                 fan_outs.append(measure_fan_out(served.index, queries[:150]))
