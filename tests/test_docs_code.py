@@ -216,6 +216,8 @@ def run_coil(arguments: list[str], stack: ExitStack, port: int) -> None:
     elif "--watch" in arguments:
         assert out is not None
         stack.enter_context(beside(arguments, out.exists))
+    elif "--memory" in arguments:  # of a process, and this one has run other tests
+        subprocess.run([sys.executable, "-m", "coil", *arguments], check=True)
     else:
         if verb == "index" and out is not None and out.exists():  # made by an earlier block of the page
             shutil.rmtree(out)

@@ -80,6 +80,7 @@ def test_hits_are_sorted_by_a_field(visit: Opener, index: coil.Index) -> None:
     expect(sort.locator("option")).to_have_text(["score", "topic ↑", "topic ↓", "year ↑", "year ↓"])
     sort.select_option("-year")
     address_has(page, "sort=-year")
+    expect(page.get_by_text("Sorted by year, not by score.")).to_be_visible()
     for count in (10, 20):
         expected = [h.doc_id for h in index.search(QUERY, k=count, sort="-year", fold_duplicates=True)]
         assert expected[:10] != by_score

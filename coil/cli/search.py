@@ -126,6 +126,12 @@ def command(
             conditions = () if plain else opened.read_query(query).conditions
             why = _why_none(query, _why_filtered(opened, expression), conditions, len(opened), least, offset)
             click.echo(f"coil: no hits: {why}", err=True)
+        if sort and answer.hits and not (plain or opened.read_query(query).conditions or min_share):
+            click.echo(
+                f"coil: sorted by {sort.removeprefix('-')}, not by score; "
+                "to keep only documents with a word, put + before it",
+                err=True,
+            )
         for suggestion in opened.suggest(query, plain):
             click.echo(
                 f"coil: no document contains {suggestion.word!r}; did you mean {suggestion.suggestion!r}?",

@@ -64,7 +64,7 @@ def connect(
     the index. Its shards are asked directly, and no token is needed; with `partial`, answers may do without
     shards that do not respond.
     """
-    if url.startswith("ray://"):
+    if isinstance(url, str) and url.startswith("ray://"):
         if token is not None:
             raise InputError("a token was given for an index on a Ray cluster", "omit it")
         from coil.cluster.connecting import connect_cluster

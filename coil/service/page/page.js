@@ -208,6 +208,12 @@ function show() {
   jump = false;
 }
 
+/** Sorting by a field ignores how well a hit matches, which looks like a mistake unless it is said. */
+const sortNote = (view) =>
+  view.sorted
+    ? [make("p", { class: "ordered" }, `Sorted by ${state.sort.replace(/^-/, "")}, not by score. To keep only documents with a word, put + before it.`)]
+    : [];
+
 /** Redraw the query, the cost and the results. Not for every change, so that the focus stays at its hit. */
 function draw() {
   const { facts, views } = shown;
@@ -228,7 +234,7 @@ function draw() {
   else if (beside) results.replaceChildren(sideBySide(view, beside));
   else if (facts?.documents === 0) results.replaceChildren(emptyIndex(facts));
   else if (!answer.hits.length) results.replaceChildren(nothingFound(state, change));
-  else results.replaceChildren(make("ol", { class: "hits" }, answer.hits.map((hit) => hitCard(hit, view))));
+  else results.replaceChildren(...sortNote(view), make("ol", { class: "hits" }, answer.hits.map((hit) => hitCard(hit, view))));
   showFacets(token?.compared || beside ? [] : answer.hits, view.narrow);
   fillSorts(state, views.flatMap((one) => one.answer.hits));
   byId("after").hidden = Boolean(token?.compared) || !views.some((one) => one.answer.hits.length);
