@@ -80,8 +80,8 @@ class BuildState:
         age = time.time() - self.beat
         if self.owner and age < _DEAD_SECONDS:
             raise IndexLocked(
-                f"{where} is being built by another process (its last sign of life was {age:.0f} s ago)",
-                f"wait until it is done; after a crash, try again in {_DEAD_SECONDS - age:.0f} s",
+                f"{where} is being built by another process (last active {age:.0f} s ago)",
+                f"wait until it has finished; after a crash, try again in {_DEAD_SECONDS - age:.0f} s",
             )
 
     def beating(self, owner: str, reached: Reached | None = None) -> BuildState:

@@ -201,7 +201,7 @@ class RayChanges:
                 return outcome.get()
             if method == "delete" or time.monotonic() > until:
                 raise MissingShard(
-                    "the ledger of the index died during a change, of which some may have been made",
+                    "the ledger of the index died during a change; part of the change may have been applied",
                     "send it again",
                 )
             time.sleep(_AGAIN_SECONDS)

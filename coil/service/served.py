@@ -30,6 +30,7 @@ from coil.indexes.index import Index
 from coil.indexes.opening import open_index
 from coil.service.problems import busy, unwritable
 from coil.service.readable import Changeable, Readable, Served
+from coil.service.write_places import WritePlaces
 from coil.shards.local import LocalShards
 from coil.shards.opening import is_whole, open_sharded
 from coil.shards.places import find_place
@@ -60,8 +61,7 @@ class ServedIndex:
         self._damaged_files: frozenset[_File] = frozenset()
         self._looking = threading.Lock()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"write-{name}")
-        self._writes_waiting, self._writes = writes_waiting, 0
-        self._counting = threading.Lock()
+        self._places = WritePlaces(writes_waiting)
 
     @contextmanager
     def reading(self) -> Iterator[Readable]:
@@ -90,18 +90,9 @@ class ServedIndex:
             self._documents = len(index)
         return self._documents
 
-    @contextmanager
-    def place_to_write(self) -> Iterator[None]:
-        """One of the few places for changes, taken before a client sends what it wants to change."""
-        with self._counting:
-            if self._writes >= self._writes_waiting:
-                raise busy(f"{self._writes} changes of this index are already waiting", seconds=5)
-            self._writes += 1
-        try:
-            yield
-        finally:
-            with self._counting:
-                self._writes -= 1
+    def place_to_write(self) -> AbstractContextManager[None]:
+        """One of the few places for changes."""
+        return self._places.take()
 
     def write(self, change: Callable[[Changeable], Any]) -> Future[Any]:
         """Queue a change behind those that wait; it is searchable when the future is done."""
@@ -143,7 +134,7 @@ class ServedIndex:
     @property
     def writes_waiting(self) -> int:
         """How many changes are waiting or running."""
-        return self._writes
+        return self._places.taken
 
     def close(self) -> None:
         """Finish what is being written, and let go of the files."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from coil.errors import CoilError, DamagedSegment, reason_of
-from coil.service.problems import busy
 from coil.service.readable import Changeable
+from coil.service.write_places import WritePlaces
 from coil.shards.index import ShardedIndex
 from coil.shards.reader import ShardedReader
 
@@ -33,8 +32,7 @@ class ServedShards:
         self.trouble = self.damage = ""
         self._documents = 0
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"write-{name}")
-        self._writes_waiting, self._writes = writes_waiting, 0
-        self._counting = threading.Lock()
+        self._places = WritePlaces(writes_waiting)
 
     @contextmanager
     def reading(self) -> Iterator[ShardedReader]:
@@ -48,18 +46,9 @@ class ServedShards:
             self._documents = len(self.index)
         return self._documents
 
-    @contextmanager
-    def place_to_write(self) -> Iterator[None]:
-        """One of the few places for changes, taken before a client sends what it wants to change."""
-        with self._counting:
-            if self._writes >= self._writes_waiting:
-                raise busy(f"{self._writes} changes of this index are already waiting", seconds=5)
-            self._writes += 1
-        try:
-            yield
-        finally:
-            with self._counting:
-                self._writes -= 1
+    def place_to_write(self) -> AbstractContextManager[None]:
+        """One of the few places for changes."""
+        return self._places.take()
 
     def write(self, change: Callable[[Changeable], Any]) -> Future[Any]:
         """Queue a change behind those that wait; it is searchable when the future is done."""
@@ -72,7 +61,7 @@ class ServedShards:
     @property
     def writes_waiting(self) -> int:
         """How many changes are waiting or running."""
-        return self._writes
+        return self._places.taken
 
     def check(self) -> None:
         """Whether the shards answer: what is wrong is in `trouble` and `damage`."""

@@ -119,7 +119,7 @@ class FolderPlace:
             raise FileNotFoundError(name) from None
         except OSError as error:
             reason = f"{self._folder / name} cannot be read: {error.strerror}"
-            raise InputError(reason, "check the rights on the file") from error
+            raise InputError(reason, "check the permissions of the file") from error
 
     def write(self, name: str, content: bytes) -> None:
         """Put a small file in the place of the one that is there, in one step."""
@@ -399,7 +399,7 @@ def _replace(path: Path, content: bytes) -> None:
 def _unwritable(what: str, error: OSError) -> OutputError:
     return OutputError(
         f"{what} cannot be written: {error.strerror or error}",
-        "free some space or check the rights there; what was committed before is safe",
+        "free some space or check the permissions there; what was committed before is safe",
     )
 
 

@@ -19,7 +19,7 @@ from coil.texts.corpora import Documents, read_documents
 from coil.texts.values import Document
 
 WINDOW, CHARACTERS = 256, 500_000  # documents of a window, and characters of their texts, at most
-_REMEDY = "restore it and use --resume again, or remove the index and start afresh"
+_REMEDY = "restore it and use --resume again, or remove the index and start over"
 
 
 @dataclass(frozen=True)

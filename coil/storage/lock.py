@@ -67,11 +67,12 @@ def file_lock(path: Path, what: str) -> Iterator[None]:
         file = Handle(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise OutputError(
-            f"{path} cannot be written: {error.strerror}", remedy_for(error, "check the rights on the folder")
+            f"{path} cannot be written: {error.strerror}",
+            remedy_for(error, "check the permissions of the folder"),
         ) from error
     with file as handle:
         if not _try_lock(handle):
-            raise IndexLocked(f"{what} by another process", "wait until it is done")
+            raise IndexLocked(f"{what} by another process", "wait until it has finished")
         try:
             yield
         finally:
