@@ -296,7 +296,7 @@ def test_two_builds_in_object_storage(tmp_path: Path) -> None:
     place = find_place("memory://two-builds/many", tmp_path)
     manifest, state = start_build(place, 2, encoder=HashEncoder())
     write_whole(place, replace(manifest, build=state.beating("somebody").to_json()))
-    with pytest.raises(IndexLocked, match="last sign of life"):
+    with pytest.raises(IndexLocked, match="last active"):
         start_build(place, 2, encoder=HashEncoder(), resume=True)
     write_whole(place, replace(manifest, build=state.let_go().to_json()))
     _, again = start_build(place, 2, encoder=HashEncoder(), resume=True)
