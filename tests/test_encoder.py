@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -335,3 +338,56 @@ def test_searching_loads_no_torch(full: Path) -> None:
         [sys.executable, "-c", script, str(full)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_batches_are_encoded_on_several_threads(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many at the same time as there are threads, and no more."""
+    encoder = OnnxEncoder(full, precision="fp32", threads=3, batch_tokens=1)
+    forward, together, running, most = encoder._forward, threading.Barrier(3, timeout=30), set(), 0
+
+    def meet(*batch: Any) -> Any:
+        nonlocal most
+        running.add(threading.get_ident())
+        most = max(most, len(running))
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait()  # three batches are under way, or this waits until it breaks
+        running.discard(threading.get_ident())
+        return forward(*batch)
+
+    monkeypatch.setattr(encoder, "_forward", meet)
+    texts = random_texts(6, seed=3)
+    assert len(list(encoder.encode_documents(texts))) == 6
+    assert not together.broken
+    assert most == 3
+
+
+def test_an_error_in_one_batch_is_raised_and_ends_the_others(
+    full: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = OnnxEncoder(full, precision="fp32", threads=2, batch_tokens=1)
+    calls = 0
+
+    def fail(*batch: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        raise MemoryError("no room for a batch")
+
+    monkeypatch.setattr(encoder, "_forward", fail)
+    before = threading.active_count()
+    with pytest.raises(MemoryError, match="no room"):
+        list(encoder.encode_documents(random_texts(40, seed=4)))
+    assert calls <= 2
+    assert threading.active_count() == before
+
+
+def test_encoding_goes_on_where_no_thread_can_be_started(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = random_texts(20, seed=5)
+    expected = list(OnnxEncoder(full, precision="fp32", threads=1).encode_documents(texts))
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    encoder = OnnxEncoder(full, precision="fp32", threads=4, batch_tokens=1)
+    for one, other in zip(expected, encoder.encode_documents(texts), strict=True):
+        assert np.array_equal(one.vectors, other.vectors)

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from coil.vectors.parallel import usable_cores
+
 PACKAGES = ("coil-ir", "numpy", "onnxruntime", "bm25s", "ir-measures", "torch", "transformers")
 
 
@@ -16,7 +18,7 @@ def describe_machine() -> dict[str, Any]:
     """The processor, its cores and its memory, and a GPU that PyTorch is using."""
     return {
         "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": usable_cores(),
         "memory_gib": _memory_gib(),
         "system": f"{platform.system()} {platform.machine()}",
         "gpu": _gpu(),

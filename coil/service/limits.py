@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
+
+from coil.vectors.parallel import usable_cores
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,4 @@ class ServiceOptions:
     @property
     def searching_threads(self) -> int:
         """How many threads search."""
-        if self.threads:
-            return self.threads
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return self.threads or usable_cores()

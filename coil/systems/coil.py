@@ -6,7 +6,6 @@ collection; one of the default form (`Coil`) has words and BM25's weights.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from coil.training.options import TrainingOptions
 from coil.vectors.encoder import Encoder
 from coil.vectors.model_files import resolve_folder
 from coil.vectors.onnx_encoder import OnnxEncoder
+from coil.vectors.parallel import usable_cores
 
 COMMIT_EVERY = 4096  # documents: what a kill costs at most
 LENGTHS = ("query_length", "document_length")
@@ -144,7 +144,7 @@ class Coil:
 
     @property
     def _threads(self) -> int:
-        return self.threads or os.cpu_count() or 1
+        return self.threads or usable_cores()
 
 
 @dataclass(frozen=True)

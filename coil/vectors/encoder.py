@@ -16,6 +16,7 @@ from coil.tokens.model_json import COPY
 from coil.tokens.tokenizer import Tokenizer, Tokens
 from coil.vectors.config import ModelConfig
 from coil.vectors.model_files import ModelFiles
+from coil.vectors.parallel import map_on_threads
 from coil.vectors.token_vectors import TokenVectors
 
 WINDOW = 1024  # texts held at a time, so memory does not grow with the collection
@@ -67,10 +68,11 @@ class Encoder(Protocol):
 class BatchEncoder(ABC):
     """What all encoders share: windows of texts, batches of similar length, results in order."""
 
-    def __init__(self, files: ModelFiles, batch_tokens: int, bucketed: bool = True) -> None:
+    def __init__(self, files: ModelFiles, batch_tokens: int, bucketed: bool = True, threads: int = 1) -> None:
         self._files = files
         self.batch_tokens = batch_tokens
         self._bucketed = bucketed
+        self._threads = threads  # each encodes a batch
 
     @property
     def config(self) -> ModelConfig:
@@ -139,34 +141,45 @@ class BatchEncoder(ABC):
             results: list[TokenVectors | None] = [None] * len(tokens)
             lengths = [padded_length(len(t), length) for t in tokens]
             cut = equal_batches if self._bucketed else batches_in_order
-            for batch in cut(lengths, self.batch_tokens):
-                chosen = [(window[i], tokens[i]) for i in batch]
-                width = max(lengths[i] for i in batch)
-                for place, result in zip(batch, self._encode_batch(chosen, width), strict=True):
+            batches = list(cut(lengths, self.batch_tokens))
+            encoded = map_on_threads(
+                lambda batch: self._encode_batch(
+                    [(window[i], tokens[i]) for i in batch],  # noqa: B023 (it runs before the next window)
+                    max(lengths[i] for i in batch),  # noqa: B023
+                ),
+                batches,
+                self._threads,
+            )
+            for batch, of_batch in zip(batches, encoded, strict=True):
+                for place, result in zip(batch, of_batch, strict=True):
                     results[place] = result
             for finished in results:
                 assert finished is not None
                 yield finished
 
-    def _encode_batch(self, batch: list[tuple[str, Tokens]], width: int) -> Iterator[TokenVectors]:
+    def _encode_batch(self, batch: list[tuple[str, Tokens]], width: int) -> list[TokenVectors]:
         token_vectors, sentences = self._forward(*pad([tokens for _, tokens in batch], width))
         self._check(token_vectors, (len(batch), width, self.config.n_t))
         self._check(sentences, (len(batch), self.config.n_c))
+        found = []
         for row, (text, tokens) in enumerate(batch):
             keyed = self.keys.of(text, tokens)
             positions = keyed.places + tokens.first
-            yield TokenVectors(
-                keys=keyed.keys,
-                positions=positions.astype(np.int32),
-                spans=keyed.spans,
-                vectors=(
-                    token_vectors[row, positions]
-                    if token_vectors is not None
-                    else np.zeros((len(positions), 0), dtype=np.float32)
-                ),
-                sentence=sentences[row].copy() if sentences is not None else None,
-                dropped=tokens.dropped,
+            found.append(
+                TokenVectors(
+                    keys=keyed.keys,
+                    positions=positions.astype(np.int32),
+                    spans=keyed.spans,
+                    vectors=(
+                        token_vectors[row, positions]
+                        if token_vectors is not None
+                        else np.zeros((len(positions), 0), dtype=np.float32)
+                    ),
+                    sentence=sentences[row].copy() if sentences is not None else None,
+                    dropped=tokens.dropped,
+                )
             )
+        return found
 
     def _check(self, vectors: NDArray[np.float32] | None, shape: tuple[int, ...]) -> None:
         """A damaged model may give anything."""

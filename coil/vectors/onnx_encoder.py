@@ -16,6 +16,7 @@ from coil.errors import MissingModelFile, ModelError, OptionMismatch, WrongShape
 from coil.forks import cached, make_lock
 from coil.vectors.encoder import BatchEncoder
 from coil.vectors.model_files import ONNX_FILES, ModelFiles, resolve_folder
+from coil.vectors.parallel import MOST_AT_ONCE, usable_cores
 
 Precision = Literal["fp32", "int8"]
 HIDDEN = "hidden"  # the output that sentence vectors are a mean of, in files that have it
@@ -36,11 +37,12 @@ class OnnxEncoder(BatchEncoder):
         batch_tokens: int = BATCH_TOKENS,
         bucketed: bool = True,
     ) -> None:
-        """`precision` None uses int8 if the folder has it; `threads` 0 uses every core."""
+        """`precision` None uses int8 if the folder has it. `threads` is how many batches are encoded at the
+        same time; 0 uses every core."""
         folder = resolve_folder(model)
-        super().__init__(ModelFiles.load(folder), batch_tokens, bucketed)
+        at_once = min(threads or usable_cores(), MOST_AT_ONCE)
+        super().__init__(ModelFiles.load(folder), batch_tokens, bucketed, at_once)
         self._path = _onnx_file(folder, precision)
-        self._threads = threads
         self._open_session: Any = None
         self._opening = make_lock()
         session = self._session
@@ -54,15 +56,12 @@ class OnnxEncoder(BatchEncoder):
     def _session(self) -> Any:
         with self._opening:
             if self._open_session is None:
-                self._open_session = open_session(self._path, self._threads)
+                self._open_session = open_session(self._path)
             return self._open_session
 
     def leave_session(self) -> None:
-        """Open a new session when it is next needed: the threads of this one do not exist in a forked
-        process.
-
-        It is never closed, not even when the process exits: that would wait for its threads forever.
-        """
+        """Open a new session when it is next needed, in a forked process: another thread may have been using
+        this one. It is never closed."""
         if self._open_session is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._open_session))
             self._open_session = None
@@ -137,16 +136,12 @@ def load_onnxruntime() -> Any:
     return onnxruntime
 
 
-def open_session(path: Path, threads: int = 0) -> Any:
-    """Load an ONNX file for the CPU, with options that suit one query at a time."""
+def open_session(path: Path) -> Any:
+    """Load an ONNX file for the CPU. It starts no threads: a batch is encoded by the thread that asks."""
     onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    # Threads may spin while a text is encoded, but not between texts: the cores belong to the search then.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    # Work is dealt to the threads in small portions: a core that is busy elsewhere holds up the rest less.
-    options.add_session_config_entry("session.dynamic_block_base", "4")
     with compiled_code():
         try:
             return onnxruntime.InferenceSession(
