@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import subprocess
 import sys
 import threading
@@ -391,3 +392,36 @@ def test_encoding_goes_on_where_no_thread_can_be_started(full: Path, monkeypatch
     encoder = OnnxEncoder(full, precision="fp32", threads=4, batch_tokens=1)
     for one, other in zip(expected, encoder.encode_documents(texts), strict=True):
         assert np.array_equal(one.vectors, other.vectors)
+
+
+def test_a_model_that_is_replaced_while_it_is_open_gives_the_same_vectors(
+    full: Path, sharp: Path, tmp_path: Path
+) -> None:
+    """Several batches need a second session, which must not be of another model."""
+    folder = shutil.copytree(full, tmp_path / "model")
+    texts = random_texts(20, seed=6)
+    encoder = OnnxEncoder(folder, "fp32", threads=2, batch_tokens=1)
+    expected = list(OnnxEncoder(full, "fp32", threads=1).encode_documents(texts))
+    shutil.copyfile(sharp / "model.onnx", folder / "other.onnx")
+    (folder / "other.onnx").replace(folder / "model.onnx")
+    assert difference(expected, list(encoder.encode_documents(texts))) < 1e-6
+    (folder / "model.onnx").unlink()
+    assert difference(expected, list(encoder.encode_documents(texts))) < 1e-6
+
+
+def test_one_batch_uses_all_threads_and_several_one_each(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = OnnxEncoder(full, "fp32", threads=2, batch_tokens=1)
+    used: list[int] = []
+    find = encoder._session
+
+    def note(threads: int) -> Any:
+        used.append(threads)
+        return find(threads)
+
+    monkeypatch.setattr(encoder, "_session", note)
+    [*encoder.encode_queries(["one two"])]
+    assert used == [2]
+    [*encoder.encode_documents(random_texts(12, seed=7))]
+    assert used[1:7] == [1] * 6  # the last ones may find themselves alone
+    [*encoder.encode_queries(["three"])]
+    assert used[-1] == 2

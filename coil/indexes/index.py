@@ -27,7 +27,7 @@ from coil.texts.given import GivenDocuments, Texts
 from coil.texts.questions import check_device, check_ids, show
 from coil.tokens.tokenizer import GoOn
 from coil.vectors.encoder import Encoder
-from coil.vectors.parallel import MOST_AT_ONCE, usable_cores
+from coil.vectors.parallel import MOST_ENCODING, usable_cores
 
 Encoded = Callable[[int, int], object]
 LeftOut = Callable[[list[str]], object]
@@ -296,6 +296,6 @@ def _plan(encoder: Encoder | None, memory: int | None, n_t: int) -> MemoryPlan:
         memory = max(default_budget(), resident_bytes() + (default_budget() // 2))
     elif encoder is not None:  # the runtime's own memory grows with the first long text on each core
         longest = "a " * encoder.config.profile.document_length
-        for _ in encoder.encode_documents([longest] * min(usable_cores(), MOST_AT_ONCE)):
+        for _ in encoder.encode_documents([longest] * min(usable_cores(), MOST_ENCODING)):
             pass
     return plan_memory(memory, resident_bytes(), n_t)

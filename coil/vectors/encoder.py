@@ -16,7 +16,6 @@ from coil.tokens.model_json import COPY
 from coil.tokens.tokenizer import Tokenizer, Tokens
 from coil.vectors.config import ModelConfig
 from coil.vectors.model_files import ModelFiles
-from coil.vectors.parallel import map_on_threads
 from coil.vectors.token_vectors import TokenVectors
 
 WINDOW = 1024  # texts held at a time, so memory does not grow with the collection
@@ -26,6 +25,10 @@ LENGTH_STEP = 8
 
 SentenceTerms = tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]
 """Characters of each token [tokens, 2], its term [tokens, n_c], and that of the marks at both ends [n_c]."""
+
+
+Batch = tuple[list[tuple[str, Tokens]], int]
+"""Texts with their tokens, and the length to which they are padded."""
 
 
 class Encoder(Protocol):
@@ -142,22 +145,21 @@ class BatchEncoder(ABC):
             lengths = [padded_length(len(t), length) for t in tokens]
             cut = equal_batches if self._bucketed else batches_in_order
             batches = list(cut(lengths, self.batch_tokens))
-            encoded = map_on_threads(
-                lambda batch: self._encode_batch(
-                    [(window[i], tokens[i]) for i in batch],  # noqa: B023 (it runs before the next window)
-                    max(lengths[i] for i in batch),  # noqa: B023
-                ),
-                batches,
-                self._threads,
-            )
-            for batch, of_batch in zip(batches, encoded, strict=True):
+            padded = [
+                ([(window[i], tokens[i]) for i in batch], max(lengths[i] for i in batch)) for batch in batches
+            ]
+            for batch, of_batch in zip(batches, self._encode_batches(padded), strict=True):
                 for place, result in zip(batch, of_batch, strict=True):
                     results[place] = result
             for finished in results:
                 assert finished is not None
                 yield finished
 
-    def _encode_batch(self, batch: list[tuple[str, Tokens]], width: int) -> list[TokenVectors]:
+    def _encode_batches(self, batches: Sequence[Batch]) -> Iterable[list[TokenVectors]]:
+        return map(self._encode_batch, batches)
+
+    def _encode_batch(self, given: Batch) -> list[TokenVectors]:
+        batch, width = given
         token_vectors, sentences = self._forward(*pad([tokens for _, tokens in batch], width))
         self._check(token_vectors, (len(batch), width, self.config.n_t))
         self._check(sentences, (len(batch), self.config.n_c))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakSet
@@ -14,9 +15,10 @@ from numpy.typing import NDArray
 from coil.compiled import compiled_code, import_undisturbed
 from coil.errors import MissingModelFile, ModelError, OptionMismatch, WrongShape
 from coil.forks import cached, make_lock
-from coil.vectors.encoder import BatchEncoder
+from coil.vectors.encoder import Batch, BatchEncoder
 from coil.vectors.model_files import ONNX_FILES, ModelFiles, resolve_folder
-from coil.vectors.parallel import MOST_AT_ONCE, usable_cores
+from coil.vectors.parallel import MOST_ENCODING, map_on_threads, usable_cores
+from coil.vectors.token_vectors import TokenVectors
 
 Precision = Literal["fp32", "int8"]
 HIDDEN = "hidden"  # the output that sentence vectors are a mean of, in files that have it
@@ -37,34 +39,44 @@ class OnnxEncoder(BatchEncoder):
         batch_tokens: int = BATCH_TOKENS,
         bucketed: bool = True,
     ) -> None:
-        """`precision` None uses int8 if the folder has it. `threads` is how many batches are encoded at the
-        same time; 0 uses every core."""
+        """`precision` None uses int8 if the folder has it; `threads` 0 uses every core."""
         folder = resolve_folder(model)
-        at_once = min(threads or usable_cores(), MOST_AT_ONCE)
-        super().__init__(ModelFiles.load(folder), batch_tokens, bucketed, at_once)
+        super().__init__(ModelFiles.load(folder), batch_tokens, bucketed)
         self._path = _onnx_file(folder, precision)
-        self._open_session: Any = None
+        self._threads = min(threads or usable_cores(), MOST_ENCODING)
+        self._sessions: dict[int, Any] = {}  # by the number of threads that share a batch
         self._opening = make_lock()
-        session = self._session
+        self._file = _identity(self._path)
+        self._batches = 0  # being encoded or waiting for it
+        self._counting = make_lock()
+        session = self._session(self._threads)
         names = [output.name for output in session.get_outputs()]
         self._outputs = [name for name in names if name != HIDDEN]
         self._has_hidden = HIDDEN in names
         self._check_outputs(session)
         _ENCODERS.add(self)
 
-    @property
-    def _session(self) -> Any:
+    def _session(self, threads: int) -> Any:
+        """A session of this model. One that is open already serves where the file has changed since."""
         with self._opening:
-            if self._open_session is None:
-                self._open_session = open_session(self._path)
-            return self._open_session
+            if threads not in self._sessions:
+                if self._sessions and _identity(self._path) != self._file:
+                    return next(iter(self._sessions.values()))
+                session = open_session(self._path, threads)
+                if _identity(self._path) != self._file:
+                    raise ModelError(f"{self._path} has changed since it was opened", "start a new process")
+                self._sessions[threads] = session
+            return self._sessions[threads]
 
-    def leave_session(self) -> None:
-        """Open a new session when it is next needed, in a forked process: another thread may have been using
-        this one. It is never closed."""
-        if self._open_session is not None:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._open_session))
-            self._open_session = None
+    def leave_sessions(self) -> None:
+        """Open new sessions when they are next needed: the threads of these do not exist in a forked process.
+
+        They are never closed, not even when the process exits: that would wait for their threads forever.
+        """
+        for session in self._sessions.values():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
+        self._sessions = {}
+        self._batches = 0
 
     def _check_outputs(self, session: Any) -> None:
         widths = {output.name: (output.shape or [0])[-1] for output in session.get_outputs()}
@@ -86,6 +98,27 @@ class OnnxEncoder(BatchEncoder):
         """A digest of everything that determines the vectors."""
         return self._files.fingerprint(self._path)
 
+    def _encode_batches(self, batches: Sequence[Batch]) -> Iterable[list[TokenVectors]]:
+        """Several batches at a time, one per core. A single batch, such as a query, uses all cores."""
+        left = len(batches)
+
+        def encode(batch: Batch) -> list[TokenVectors]:
+            nonlocal left
+            try:
+                return self._encode_batch(batch)
+            finally:
+                with self._counting:
+                    self._batches -= 1
+                    left -= 1
+
+        with self._counting:
+            self._batches += left
+        try:
+            return map_on_threads(encode, batches, self._threads)
+        finally:
+            with self._counting:
+                self._batches -= left
+
     def _forward(
         self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
@@ -98,7 +131,9 @@ class OnnxEncoder(BatchEncoder):
         return states[0] if states else None
 
     def _run(self, outputs: list[str], input_ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Any:
-        session = self._session
+        # Threads that share a batch wait for each other at every layer, and longest for one whose core is
+        # taken. So they share only a batch that is alone.
+        session = self._session(self._threads if self._batches <= 1 else 1)
         with compiled_code():
             try:
                 return session.run(outputs, {"input_ids": input_ids, "attention_mask": mask})
@@ -112,7 +147,7 @@ _kept: list[OnnxEncoder] = []  # while a fork lasts: those that only another thr
 
 def _leave_sessions() -> None:
     for encoder in _kept:
-        encoder.leave_session()
+        encoder.leave_sessions()
     _kept.clear()
 
 
@@ -136,12 +171,16 @@ def load_onnxruntime() -> Any:
     return onnxruntime
 
 
-def open_session(path: Path) -> Any:
-    """Load an ONNX file for the CPU. It starts no threads: a batch is encoded by the thread that asks."""
+def open_session(path: Path, threads: int = 0) -> Any:
+    """Load an ONNX file for the CPU; `threads` share a batch."""
     onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = threads
     options.log_severity_level = 3
+    # Threads may spin while a text is encoded, but not between texts: the cores belong to the search then.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    # Work is dealt to the threads in small portions: a core that is busy elsewhere holds up the rest less.
+    options.add_session_config_entry("session.dynamic_block_base", "4")
     with compiled_code():
         try:
             return onnxruntime.InferenceSession(
@@ -152,6 +191,15 @@ def open_session(path: Path) -> Any:
             )
         except Exception as error:  # onnxruntime raises classes of its own, none of them public
             raise ModelError(f"{path} cannot be loaded: {str(error)[:300]}", _REMEDY) from error
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    """Changes when the file is written or replaced; None if there is no such file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _onnx_file(folder: Path, precision: Precision | None) -> Path:

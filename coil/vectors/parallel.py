@@ -1,8 +1,4 @@
-"""Runs batches on several cores: a thread each, because the language model itself runs on one.
-
-Threads that share a batch wait for each other at every layer. That costs a quarter of their time on an idle
-machine and more than half on a busy one, where the slower core holds up the other.
-"""
+"""Spreads work over the cores of this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-MOST_AT_ONCE = 16  # batches: each takes memory for its activations
+MOST_ENCODING = 16  # threads: each takes memory for the activations of a batch
 
 
 def usable_cores() -> int:
