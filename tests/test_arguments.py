@@ -15,6 +15,7 @@ import coil
 from coil.errors import BadLine, InputError, OptionMismatch
 from coil.indexes.index import Index
 from coil.indexes.opening import create
+from coil.texts.corpora import read_documents
 from tests.hash_encoder import HashEncoder
 
 Ask = Callable[[Index, Any], object]
@@ -25,6 +26,14 @@ DOCUMENTS = [{"id": "a", "text": "river bank"}, {"id": "b", "text": "money bank 
 def _short(value: object) -> str:
     """A name for a test: pytest's own would write the number out."""
     return type(value).__name__
+
+
+def _nested() -> list[Any]:
+    """A list with more levels than Python writes."""
+    value: list[Any] = []
+    for _ in range(10_000):
+        value = [value]
+    return value
 
 
 WITH_QUERY: dict[str, Ask] = {
@@ -192,6 +201,31 @@ def test_an_id_is_a_text(index: Index, name: str, doc_id: object) -> None:
 def test_a_list_is_a_list(index: Index, name: str, given: object) -> None:
     with pytest.raises(InputError, match="expected a list"):
         WITH_LIST[name](index, given)
+
+
+def test_hits_are_a_list() -> None:
+    with pytest.raises(InputError, match="the hits are None; expected a list"):
+        coil.to_frame(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [["a.jsonl"], None, 5])
+def test_a_source_is_a_path(given: object) -> None:
+    with pytest.raises(InputError, match=r"a source is a value of type \w+; expected a path or a table"):
+        read_documents(given)
+
+
+@pytest.mark.parametrize("given", [HUGE, _nested(), np.arange(3), None, 5, "nothing"], ids=_short)
+def test_a_choice_is_one_of_those_named(index: Index, tmp_path: Path, given: Any) -> None:
+    with pytest.raises(OptionMismatch, match="on_duplicate is"):
+        index.add([], on_duplicate=given)
+    with pytest.raises(OptionMismatch, match="precision is"):
+        coil.create(tmp_path / "b.coil", precision=given)
+
+
+def test_the_name_of_a_field_is_not_told_at_length(index: Index) -> None:
+    with pytest.raises(InputError, match="no document has the field 'aaa") as told:
+        index.search("bank", sort="a" * 100_000)
+    assert len(str(told.value)) < 200
 
 
 def test_candidates_may_come_from_an_iterator(index: Index) -> None:

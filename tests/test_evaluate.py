@@ -332,6 +332,12 @@ def test_the_best_is_bold_on_a_terminal(tmp_path):
     assert b"\x1b[1m0.5000" not in shown
 
 
+def test_standard_input_is_read_once(capsys):
+    for arguments in (["-", "-"], ["qrels", "-", "-"]):
+        assert coil(["evaluate", *arguments]) == 2
+        assert "Standard input (-) can be read only once" in capsys.readouterr().err
+
+
 def test_help_teaches(capsys):
     assert coil(["evaluate", "--help"]) == 0
     shown = capsys.readouterr().out

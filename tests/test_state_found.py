@@ -12,8 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from coil.storage.disk import Folder
 from coil.storage.lock import writer_lock
 from coil.storage.manifest import Manifest, read_manifest
 from coil.storage.overlap import Background
-from coil.storage.snapshot import Snapshot
+from coil.storage.snapshot import Holder, Snapshot
 from coil.texts.values import Document
 from tests.hash_encoder import HashEncoder, answers
 
@@ -460,6 +460,29 @@ def test_a_wrong_argument_leaves_no_index(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="memory"):
         create(tmp_path / "a.coil", encoder=HashEncoder(), memory="1G")  # type: ignore[arg-type]
     create(tmp_path / "a.coil", encoder=HashEncoder()).close()
+
+
+def test_a_query_is_read_in_the_state_that_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether a name is a field is a question about the same documents as all others."""
+    index = create(tmp_path / "a.coil", encoder=HashEncoder())
+    index.add([{"id": "a", "text": "river bank bank"}, {"id": "b", "text": "river", "loan": "bank"}])
+    before = index.explain("loan:bank", "a").score
+    assert before != index.explain("loan:bank", "a", plain=True).score
+    held, done = Holder.held, list[bool]()
+
+    @contextmanager
+    def changing(self: Holder) -> Iterator[Snapshot]:
+        with held(self) as snapshot:
+            if not done:
+                done.append(True)
+                index.update([{"id": "b", "text": "river"}])
+            yield snapshot
+
+    monkeypatch.setattr(Holder, "held", changing)
+    assert index.explain("loan:bank", "a").score == before
+    assert done
 
 
 def test_a_closed_index_can_be_printed(tmp_path: Path) -> None:

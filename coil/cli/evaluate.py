@@ -12,6 +12,7 @@ from coil.errors import InputError, how_many
 from coil.metrics.evaluation import DEFAULT_MEASURES, Evaluation, evaluate, parse_measures, split_measures
 from coil.metrics.significance import Comparison, compare
 from coil.texts.judgements import read_judgements
+from coil.texts.opening import STANDARD_INPUT
 from coil.texts.runs import read_run
 
 Row = list[str]
@@ -55,6 +56,8 @@ def command(
     mean is from a paired two-sided t-test against the first run, not corrected for multiple comparisons;
     --json also reports a paired randomisation test. On a terminal, the best mean is bold.
     """
+    if [qrels, *runs].count(STANDARD_INPUT) > 1:
+        raise click.UsageError("Standard input (-) can be read only once.")
     judgements = read_judgements(qrels)
     evaluations: list[Evaluation] = []
     for run in runs:

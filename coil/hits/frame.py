@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from coil.errors import InputError, require
 from coil.hits.hit import Hit
+from coil.texts.questions import check_list
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -22,7 +23,7 @@ def to_frame(hits: Iterable[Hit]) -> DataFrame:
     pandas = require("pandas", "pandas")
     if isinstance(hits, Hit):
         raise InputError("got a single hit; expected the hits of a query", "pass [hit]")
-    given = list(hits)
+    given = list(check_list(hits, "the hits are", "pass the result of index.search"))
     for hit in given:
         if not isinstance(hit, Hit):
             raise InputError(

@@ -274,8 +274,8 @@ def warn_of_empty(empty: list[str]) -> None:
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:
-    if value not in get_args(choices):
-        raise OptionMismatch(f"{name} is {value!r}", f"choose one of {', '.join(get_args(choices))}")
+    if not isinstance(value, str) or value not in get_args(choices):
+        raise OptionMismatch(f"{name} is {show(value)}", f"choose one of {', '.join(get_args(choices))}")
 
 
 def check_number(name: str, value: object, most: int) -> None:

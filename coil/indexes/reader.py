@@ -194,7 +194,9 @@ class IndexReader:
                 and len(snapshot.segments)
                 and not snapshot.has_field(paging.field, deadline)
             ):
-                raise InputError(f"no document has the field {paging.field!r}", "sort by an existing field")
+                raise InputError(
+                    f"no document has the field {paging.field!r:.80}", "sort by an existing field"
+                )
             searcher = self._searcher(snapshot)
 
             def answer(questions: Sequence[Question], left: int | None) -> list[Answer]:
@@ -245,7 +247,7 @@ class IndexReader:
         With `plain`, operators in the query are plain text, as in `rerank`.
         """
         with self._holder.held() as snapshot:
-            asked = self.read_query(query, plain).text
+            asked = _read_query(snapshot, query, plain).text
             return replace(explain_hit(self._searcher(snapshot), asked, doc_id, by=by), query=query)
 
     def explainer(
@@ -264,10 +266,8 @@ class IndexReader:
 
         Raises SearchTimeout after `deadline`, a time of `time.monotonic`.
         """
-        if plain:
-            return plain_question(check_query(query))
         with self._holder.held() as snapshot:
-            return read_question(check_query(query), partial(snapshot.has_field, deadline=deadline))
+            return _read_query(snapshot, query, plain, deadline)
 
     def suggest(
         self, query: str, plain: bool = False, go_on: Callable[[], object] | None = None
@@ -278,7 +278,7 @@ class IndexReader:
         """
         with self._holder.held() as snapshot:
             words = CollectionWords(self.encoder, snapshot)
-            return suggest_words(self.encoder, words, self.read_query(query, plain).text, go_on)
+            return suggest_words(self.encoder, words, _read_query(snapshot, query, plain).text, go_on)
 
     def has(self, doc_id: str) -> bool:
         """Whether a document has this id; also as `doc_id in index`."""
@@ -435,6 +435,15 @@ def check_paging(offset: object = 0, sort: object = None, fold_duplicates: objec
     if sort is not None and not isinstance(sort, str):
         raise InputError("the field to sort by is not a string", 'write it as sort="year" or sort="-year"')
     return Paging(check_count("offset", offset, "write it as offset=10"), sort, bool(fold_duplicates))
+
+
+def _read_query(
+    snapshot: Snapshot, query: str, plain: bool = False, deadline: float | None = None
+) -> Question:
+    """A query as this state reads it: which names are fields depends on its documents."""
+    if plain:
+        return plain_question(check_query(query))
+    return read_question(check_query(query), partial(snapshot.has_field, deadline=deadline))
 
 
 def _ordinals_of(snapshot: Snapshot, doc_ids: Sequence[str]) -> list[int]:

@@ -220,7 +220,9 @@ class ShardedReader:
         def ask() -> list[Answer]:
             is_field = partial(self._has_field, deadline=deadline)
             if paging.field is not None and self._collection.statistics.n_rows and not is_field(paging.field):
-                raise InputError(f"no document has the field {paging.field!r}", "sort by an existing field")
+                raise InputError(
+                    f"no document has the field {paging.field!r:.80}", "sort by an existing field"
+                )
             questions = [plain_question(q) if plain else read_question(q, is_field) for q in asked]
 
             def answer(some: Sequence[Question], left: int | None) -> list[Answer]:

@@ -22,7 +22,6 @@ from coil.arrays import distinct, is_among
 from coil.errors import InputError, SearchTimeout
 from coil.storage.snapshot import Snapshot, living_documents
 from coil.texts.asking import Condition
-from coil.texts.values import clean
 from coil.tokens.tokenizer import Tokenizer
 from coil.vectors.encoder import Encoder
 
@@ -100,7 +99,7 @@ class Phrase:
             )
 
     def _normal(self, text: str) -> str:
-        return self._tokenizer.normalise(clean(text)).lower()
+        return self._tokenizer.normalise(text).lower()
 
 
 def _pieces(text: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -40,7 +41,7 @@ _STEPS = 20_000  # of SQLite's machine between two looks at the clock
 _LEAST_BYTES = 8  # that a document takes
 _LONGEST_PATH = 504  # bytes that SQLite takes, after all links; it keeps 8 of 512 for itself
 _LARGE = 1 << 16  # characters of all fields of a document, beyond which one is read by itself
-_MOST_KNOWN = 10_000  # names of fields that are remembered, whether they exist or not
+MOST_KNOWN = 10_000  # names of fields that are remembered, whether they exist or not
 _DECODER = json.JSONDecoder()
 SCHEMA = """
 CREATE TABLE documents (
@@ -268,17 +269,23 @@ class DocumentReader:
         """The ordinals of the documents that a filter keeps, ascending; SearchTimeout after the deadline."""
         return self._scan(wanted.where, wanted.parameters, deadline, wanted.source)
 
-    def has_field(self, name: str, deadline: float | None) -> bool:
-        """Whether any document has a field of this name."""
+    def has_field(self, name: str, alive: NDArray[np.int64] | None, deadline: float | None) -> bool:
+        """Whether any document, of these ordinals or of all, has a field of this name."""
+        path, values = path_of(name)
+        where = f"json_type(fields, {path}) IS NOT NULL"
         known = self._known_fields.get(name)
         if known is None:
-            path, values = path_of(name)
-            where = f"json_type(fields, {path}) IS NOT NULL LIMIT 1"
-            with self._watched("1", where, values, deadline) as rows:
+            with self._watched("1", f"{where} LIMIT 1", values, deadline) as rows:
                 known = any(True for _ in rows)
-            if len(self._known_fields) < _MOST_KNOWN:
+            if len(self._known_fields) < MOST_KNOWN:
                 self._known_fields[name] = known
-        return known
+        if alive is None or not known:
+            return known
+        with self._watched("ordinal", where, values, deadline) as rows:
+            while some := [ordinal for (ordinal,) in islice(rows, _AT_ONCE)]:
+                if is_among(np.array(some, dtype=np.int64), alive).any():
+                    return True
+        return False
 
     def field_values(
         self, name: str, ordinals: Sequence[int], deadline: float | None = None

@@ -35,6 +35,7 @@ from coil.lists.segment import LiveSegment
 from coil.lists.segment_file import REMEDY
 from coil.scores.statistics import Statistics
 from coil.storage.disk import MORE_FILES, Folder
+from coil.storage.documents import MOST_KNOWN
 from coil.storage.filters import parse_filter
 from coil.storage.holds import Holds
 from coil.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
@@ -72,6 +73,7 @@ class Snapshot:
         self._holds, self._lock = Holds(), make_lock()
         self._searcher: Searcher | None = None
         self._checked = time.monotonic()
+        self._fields: dict[str, bool] = {}  # names, and whether a document has such a field
         self._selected: OrderedDict[str, NDArray[np.int64]] = OrderedDict()
         self.facts: dict[int, IndexFacts] = {}  # those counted last, by how many lists they name
         try:
@@ -271,8 +273,16 @@ class Snapshot:
             )
 
     def has_field(self, name: str, deadline: float | None = None) -> bool:
-        """Whether any document has a field of this name."""
-        return any(of.documents.has_field(name, deadline) for of in self._stored)
+        """Whether any document has a field of this name; one that is deleted does not count."""
+        known = self._fields.get(name)
+        if known is None:
+            known = any(
+                of.documents.has_field(name, None if live.alive is None else living_documents(live), deadline)
+                for live, of in zip(self.segments, self._stored, strict=True)
+            )
+            if len(self._fields) < MOST_KNOWN:
+                self._fields[name] = known
+        return known
 
     def field_values(
         self, name: str, ordinals: Sequence[int], deadline: float | None = None

@@ -27,7 +27,7 @@ _PART = re.compile(
 )
 _SIGNS = re.compile(r'["“:]|(?<!\S)[+-]')
 _LETTERS = re.compile(r"\w")
-_TRAILING = re.compile(r"[.,;:!?)\]…]+$")
+_TRAILING = ".,;:!?)]…"
 IsField = Callable[[str], bool]
 
 
@@ -117,6 +117,6 @@ def _condition(match: re.Match[str], is_field: IsField) -> tuple[Condition, tupl
     if not phrase:
         if not match["sign"] or not said[0].isalpha():
             return None
-        said = _TRAILING.sub("", said)
+        said = said.rstrip(_TRAILING)
         end = start + len(said)
     return Condition(said, phrase, wanted), (start, end)

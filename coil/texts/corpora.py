@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,11 @@ def unique(documents: Iterable[Document]) -> Iterator[Document]:
 
 
 def _check(source: Source) -> None:
+    if not isinstance(source, str | PathLike):
+        raise InputError(
+            f"a source is a value of type {type(source).__name__}; expected a path or a table",
+            "pass each source as an argument of its own: read_documents(*paths)",
+        )
     if is_irds(source):
         load_irds(source)
     elif Path(source).is_dir():

@@ -134,7 +134,7 @@ def show(value: object) -> str:
     """A value for a message, in at most 80 characters."""
     try:
         return f"{value!r:.80}"
-    except ValueError:  # a whole number with more digits than Python writes
+    except (ValueError, RecursionError):  # a number with more digits, or a list with more levels, than fit
         return _a(value)
 
 

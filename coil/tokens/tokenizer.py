@@ -156,7 +156,7 @@ class Tokenizer:
         """A text as the language model's normalizer writes it (case, accents)."""
         normalizer = self._rust.normalizer
         with self._named():
-            return text if normalizer is None else str(normalizer.normalize_str(text))
+            return text if normalizer is None else str(normalizer.normalize_str(clean(text)))
 
     def save(self, path: Path) -> None:
         """Write a tokenizer.json."""
