@@ -180,7 +180,7 @@ def test_every_code_of_an_error_is_documented() -> None:
 
 def test_connections_are_given_up_before_the_server_closes_them(server: Running) -> None:
     with coil.connect(server.url) as index:
-        pool = index._client._transport._pool  # type: ignore[attr-defined]
+        pool = index._link.client._transport._pool  # type: ignore[attr-defined]
         assert pool._keepalive_expiry <= server.service.options.limits.idle_seconds / 2
 
 
