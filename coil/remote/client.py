@@ -26,7 +26,7 @@ from coil.remote.messages import (
     search_options,
     split_address,
 )
-from coil.remote.transport import Link, send, send_async
+from coil.remote.transport import Link, send, send_all, send_all_async, send_async
 from coil.texts.given import Texts
 from coil.texts.questions import check_queries
 from coil.texts.values import Document
@@ -146,7 +146,7 @@ class RemoteIndex:
         """The k best documents for each of many queries."""
         asked = check_queries(queries)
         asks = self._say.search_batch(asked, search_options(k, **how))
-        return read_many([send(self._link, ask) for ask in asks], asked, k)
+        return read_many([answer for ask in asks for answer in send_all(self._link, ask)], asked, k)
 
     def suggest(self, query: str, plain: bool = False) -> list[Suggestion]:
         """Did you mean: see `Index.suggest`."""
@@ -180,7 +180,7 @@ class RemoteIndex:
         `id_column`, `text_column` and `title_column` are those of `Index.update`."""
         upload = Upload(documents, left_out, **columns)
         for ask in self._say.update(upload):
-            send(self._link, ask)
+            send_all(self._link, ask)
         return upload.finish()
 
     add = update
@@ -218,7 +218,8 @@ class AsyncRemoteIndex:
         """The k best documents for each of many queries."""
         asked = check_queries(queries)
         asks = self._say.search_batch(asked, search_options(k, **how))
-        return read_many([await send_async(self._link, ask) for ask in asks], asked, k)
+        answers = [answer for ask in asks for answer in await send_all_async(self._link, ask)]
+        return read_many(answers, asked, k)
 
     async def suggest(self, query: str, plain: bool = False) -> list[Suggestion]:
         """Did you mean: see `Index.suggest`."""
@@ -245,7 +246,7 @@ class AsyncRemoteIndex:
         """Add documents, or replace those with the same ids."""
         upload = Upload(documents, left_out, **columns)
         for ask in self._say.update(upload):
-            await send_async(self._link, ask)
+            await send_all_async(self._link, ask)
         return upload.finish()
 
     add = update

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from coil.errors import InputError, RemoteProblem, require
 from coil.forks import make_lock
-from coil.remote.messages import ANOTHER, Ask, error_of
+from coil.remote.messages import ANOTHER, Ask, TooLarge, TooMany, error_of
 from coil.texts.questions import check_number, show
 
 if TYPE_CHECKING:
@@ -157,6 +157,26 @@ async def send_async(link: Link, ask: Ask) -> dict[str, Any]:
         if link.is_closed:
             raise _closed_link() from error
         raise
+
+
+def send_all(link: Link, ask: Ask) -> list[dict[str, Any]]:
+    """The answers to a request that is sent in parts if it exceeds a limit of the server."""
+    try:
+        return [send(link, ask)]
+    except (TooLarge, TooMany):
+        if ask.halves is None:
+            raise
+    return [answer for half in ask.halves() for answer in send_all(link, half)]
+
+
+async def send_all_async(link: Link, ask: Ask) -> list[dict[str, Any]]:
+    """The same, to be awaited."""
+    try:
+        return [await send_async(link, ask)]
+    except (TooLarge, TooMany):
+        if ask.halves is None:
+            raise
+    return [answer for half in ask.halves() for answer in await send_all_async(link, half)]
 
 
 def _exchange(client: httpx.Client, ask: Ask, end: float) -> tuple[httpx.Response, bytes]:
