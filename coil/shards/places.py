@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from coil.errors import (
     DamagedSegment,
+    IndexProblem,
     InputError,
     MissingIndex,
     MissingSegment,
@@ -316,6 +317,10 @@ class StoredPlace:
             content: bytes = self._files.cat_file(self._at(shard, MANIFEST_FILE))
         except FileNotFoundError as error:
             raise MissingIndex(f"there is no index at {self.where}/{shard}", "check the address") from error
+        except OSError as error:
+            raise IndexProblem(
+                f"{self.where}/{shard} cannot be read: {error}", "check the connection to the storage"
+            ) from error
         return content
 
     def _pull_files(self, shard: str, manifest: Manifest) -> None:
