@@ -29,6 +29,7 @@ CoilError                     what was found, what was expected, where; `remedy`
 ├── AnswerTooLarge            the texts of the hits exceed a limit
 ├── TooLittleMemory           the memory limit is too low, or the system has no memory or threads left
 ├── OutputError               the result cannot be written
+│   └── PartlyChanged         a change was made in some shards of an index only
 ├── ProcessProblem            the process is exiting, or was forked during a call
 ├── TrainingDiverged          the loss is not a finite number
 └── MissingExtra              an optional part of the package is not installed
@@ -203,6 +204,10 @@ class AnswerTooLarge(CoilError):
 
 class OutputError(CoilError):
     """The result cannot be written."""
+
+
+class PartlyChanged(OutputError):
+    """A change of a sharded index was made in some of its shards, and failed in another."""
 
 
 class RemoteProblem(CoilError):

@@ -15,11 +15,15 @@ from typing import Any
 import pytest
 
 import coil
+from coil.adapters import source
 from coil.adapters.source import OWN_KEYS, Retrieval, Source
 from coil.cli.main import run
 from coil.errors import InputError, MissingExtra, MissingIndex, OptionMismatch
+from coil.hits.hit import Hit
 from coil.indexes.index import Index
-from coil.indexes.opening import create
+from coil.indexes.opening import create, open_index
+from coil.shards.opening import create_shards
+from coil.shards.places import find_place
 from tests.hash_encoder import HashEncoder
 from tests.serving import running
 
@@ -161,9 +165,42 @@ def test_a_server_answers_like_the_index(index: Index) -> None:
     ):
         assert Source(client).find(QUERY, how) == expected
         assert Source(client).address == client.url == f"{server.url.rstrip('/')}/v1/indexes/notes"
-        by_address = Source(client.url)
+        by_address = Source(client.url.replace("http", "HTTP"))
         assert by_address.find(QUERY, how) == expected
         by_address.index.close()
+
+
+def test_documents_that_are_deleted_before_they_are_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an open index, the state that was searched is explained; a server has only the newest one."""
+    encoder, how = HashEncoder(), Retrieval(k=3, explain=True)
+    first, text_of = list[str](), source._text_of
+
+    def delete_others(hit: Hit, how: Retrieval) -> str:
+        """Called after the first explanation: another process deletes what comes next."""
+        if not first:
+            first.append(hit.doc_id)
+            with open_index(tmp_path / "notes.coil", encoder) as other:
+                other.delete([name for name in "abc" if name != hit.doc_id])
+            opened.refresh()
+        return text_of(hit, how)
+
+    monkeypatch.setattr(source, "_text_of", delete_others)
+    with create(tmp_path / "notes.coil", encoder=encoder) as opened:
+        opened.add(DOCUMENTS)
+        assert sorted(of.doc_id for of in Source(opened).find(QUERY, how)) == ["a", "b", "c"]
+        assert len(opened) == 1
+        opened.update(DOCUMENTS)
+        first.clear()
+        with running([opened.folder], encoder=encoder) as server, coil.connect(server.url) as client:
+            assert [of.doc_id for of in Source(client).find(QUERY, how)] == first
+
+
+def test_a_sharded_index_is_named_as_such(tmp_path: Path) -> None:
+    create_shards(find_place(tmp_path / "many"), 2, encoder=HashEncoder())
+    with pytest.raises(MissingIndex, match=r"is a sharded index; expected a single one\n.*coil serve"):
+        _ = Source(tmp_path / "many").index
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from coil.indexes.opening import create, open_index
+from coil.service.limits import ServiceOptions
+from tests.serving import TOKEN, running
 
 pytest.importorskip("mcp.server.mcpserver")
 
@@ -111,6 +113,42 @@ def test_an_assistant_writes_only_where_that_is_allowed(folder: Path) -> None:
     talk([str(folder), "--allow-changes"], conversation)
     with open_index(folder) as index:
         assert "new" not in index
+
+
+def test_an_assistant_may_change_several_documents_at_once(folder: Path) -> None:
+    async def conversation(_: Any, call: Call) -> None:
+        names = [f"new{n}" for n in range(6)]
+        added = await asyncio.gather(*(call("add", doc_id=name, text="Kingfishers dive.") for name in names))
+        assert added == [{"added": 1}] * 6
+        deleted = await asyncio.gather(*(call("delete", doc_ids=[name]) for name in names))
+        assert deleted == [{"deleted": 1}] * 6
+
+    talk([str(folder), "--allow-changes"], conversation)
+
+
+def test_an_assistant_changes_a_server_with_its_token(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "token").chmod(0o600)
+
+    async def conversation(_: Any, call: Call) -> None:
+        assert await call("add", doc_id="new", text="Kingfishers dive.") == {"added": 1}
+        assert await call("delete", doc_ids=["new"]) == {"deleted": 1}
+
+    with running([folder], ServiceOptions(token=TOKEN)) as server:
+        talk([server.url, "--allow-changes", "--token-file", str(tmp_path / "token")], conversation)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["http://127.0.0.1:1", "--model", "m"], "--model was given with the address of a server"),
+        (["notes.coil", "--token-file", "token"], "--token-file was given with an index folder"),
+    ],
+)
+def test_options_that_do_not_fit_the_index_are_refused(given: list[str], told: str) -> None:
+    done = subprocess.run([*COMMAND, *given], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert told in done.stderr
 
 
 def test_a_missing_index_ends_the_command(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from coil.indexes.opening import create
 from coil.remote import messages
 from coil.remote.client import AsyncRemoteIndex, RemoteIndex
 from coil.remote.messages import error_of
-from coil.service.limits import ServiceOptions
+from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.texts.values import Document, clean
 from tests.hash_encoder import HashEncoder
 from tests.serving import TOKEN, Running, running
@@ -180,7 +180,7 @@ def test_every_code_of_an_error_is_documented() -> None:
 
 def test_connections_are_given_up_before_the_server_closes_them(server: Running) -> None:
     with coil.connect(server.url) as index:
-        pool = index._client._transport._pool  # type: ignore[attr-defined]
+        pool = index._link.client._transport._pool  # type: ignore[attr-defined]
         assert pool._keepalive_expiry <= server.service.options.limits.idle_seconds / 2
 
 
@@ -338,6 +338,31 @@ def test_many_ids_and_long_queries_are_sent_in_parts(server: Running, there: Rem
     assert there.search_many(queries, k=1, by="bm25") == local.search_many(queries, k=1, by="bm25")
     assert there.delete([]) == 0
     assert there.search_many([]) == []
+
+
+def test_a_server_with_lower_limits_gets_smaller_requests(tmp_path: Path) -> None:
+    create(tmp_path / "small.coil", encoder=HashEncoder()).close()
+    limits = ServiceLimits(upload_bytes=2000, batch_queries=3)
+    options = ServiceOptions(token=TOKEN, limits=limits)
+    documents = [{"id": f"d{n}", "text": f"river {n} " + "bank " * (n % 7)} for n in range(100)]
+    with running([tmp_path / "small.coil"], options, HashEncoder()) as server:
+        with coil.connect(server.url, token=TOKEN) as index:
+            assert index.update(documents) == 100
+            assert len(index) == 100
+            queries = [f"river {n}" for n in range(20)]
+            expected = [index.search(query, k=3) for query in queries]
+            assert index.search_many(queries, k=3) == expected
+            with pytest.raises(RemoteProblem, match="exceeds the limit of 2,000 bytes"):
+                index.update([{"id": "long", "text": "river " * 1000}])
+            with pytest.raises(InputError, match="k=5,000 exceeds the limit"):
+                index.search_many(queries, k=5000)
+
+        async def ask() -> None:
+            async with coil.connect_async(server.url, token=TOKEN) as there:
+                assert await there.update(documents) == 100
+                assert await there.search_many(queries, k=3) == expected
+
+        asyncio.run(ask())
 
 
 def test_documents_are_counted_and_told_as_by_the_library(

@@ -45,6 +45,19 @@ def _closing(every: int) -> Iterator[tuple[str, list[str]]]:
 
 
 @contextmanager
+def answering(note: Callable[[str, socket.socket], object]) -> Iterator[str]:
+    """A server that answers every request, and which request came over which connection."""
+
+    def answer(address: str, connection: socket.socket) -> bool:
+        note(address, connection)
+        connection.sendall(_whole(_ANSWERS.get(address, {})))
+        return True
+
+    with _serving(answer) as url:
+        yield url
+
+
+@contextmanager
 def _serving(answer_one: Callable[[str, socket.socket], bool]) -> Iterator[str]:
     """A server that answers as it is told: with the last part of an address; False closes the connection."""
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from coil.cli.main import run
-from coil.cli.serve import read_token
+from coil.cli.token_file import read_token
 from coil.errors import InputError, SearchTimeout
 from coil.hits.searcher import Searcher
 from coil.indexes.opening import open_index

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from coil.errors import (
+    CoilError,
     DamagedSegment,
     IndexLocked,
     InputError,
@@ -102,6 +103,28 @@ def test_a_change_that_could_not_be_stored_is_stored_later(
     with open_sharded(another(place, tmp_path), HashEncoder()) as other:
         assert ids(other) == {mine}
     shard.close()
+
+
+def test_storage_that_cannot_be_reached_is_told(
+    place: StoredPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cat = type(place._files).cat_file
+
+    def cut_off(files: Any, path: str, *given: Any, **how: Any) -> Any:
+        if path.endswith("manifest.jsonl"):
+            raise ConnectionResetError(104, "Connection reset by peer")
+        return cat(files, path, *given, **how)
+
+    with open_sharded(place, HashEncoder()) as index:
+        index.update(DOCS)
+        monkeypatch.setattr(type(place._files), "cat_file", cut_off)
+        assert len(ids(index)) == 10, "what is here is still searched"
+        with pytest.raises(CoilError, match=r"cannot be read: .*Connection reset"):
+            index.update([{"id": "new", "text": "river"}])
+        with pytest.raises(MissingShard, match=r"cannot be opened: .*Connection reset"):
+            open_sharded(another(place, tmp_path), HashEncoder())
+        monkeypatch.setattr(type(place._files), "cat_file", cat)
+        assert index.update([{"id": "new", "text": "river"}]) == 1
 
 
 def test_two_writers_never_overwrite_each_other(place: StoredPlace, tmp_path: Path) -> None:

@@ -75,6 +75,43 @@ def test_a_folder_that_is_missing_and_comes_back(server: Running, folder: Path, 
     assert add(server, *more) == (200, {"added": 9, "empty": [], "documents": 21})
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(None, "is missing"), (b"{}", "cannot be read"), (b'{"coil_shards": 1, "shards": [', "cannot be read")],
+)
+def test_a_manifest_that_is_missing_or_damaged_and_comes_back(
+    server: Running, folder: Path, content: bytes | None, told: str
+) -> None:
+    """Without it, the index could not be opened again: nothing more is added to it."""
+    manifest, before = folder / "shards.json", found(server)
+    kept = manifest.read_bytes()
+    manifest.unlink()
+    if content is not None:
+        manifest.write_bytes(content)
+    ready = server.client.get("/ready")
+    assert (ready.status_code, found(server)) == (503, before)
+    assert f"the index 'many' {told}: queries are answered from the last snapshot" in ready.json()["detail"]
+    assert add(server, {"id": "new", "text": "river"})[0] == 507
+    assert found(server) == before
+    manifest.write_bytes(kept)
+    assert server.client.get("/ready").status_code == 200
+    assert add(server, {"id": "new", "text": "river"})[0] == 200
+    assert set(found(server)) == {*before, "new"}
+
+
+def test_a_manifest_of_other_shards_is_not_gone_on_from(server: Running, folder: Path) -> None:
+    manifest, before = folder / "shards.json", found(server)
+    kept = manifest.read_bytes()
+    value = json.loads(kept)
+    value["shards"] = value["shards"][:2]
+    manifest.write_text(json.dumps(value))
+    assert server.client.get("/ready").status_code == 503
+    assert add(server, {"id": "new", "text": "river"})[0] == 507
+    assert found(server) == before
+    manifest.write_bytes(kept)
+    assert server.client.get("/ready").status_code == 200
+
+
 def test_another_index_in_its_place(server: Running, folder: Path) -> None:
     other = folder.parent / "other.shards"
     create_shards(find_place(other), 2, encoder=HashEncoder())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import getdoc
@@ -62,6 +63,7 @@ class _Tools:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._changing = threading.Lock()  # assistants call several tools at once; an index has one writer
 
     def search(
         self,
@@ -129,14 +131,14 @@ class _Tools:
         fields: Annotated[dict[str, Any] | None, Field(description="Other fields, such as a year.")] = None,
     ) -> dict[str, Any]:
         """Add a document, or replace the one with the same id. It is searchable when this returns."""
-        with _told():
+        with _told(), self._changing:
             return {"added": _to_change(self._source).update([Document(doc_id, text, fields or {})])}
 
     def delete(
         self, doc_ids: Annotated[list[str], Field(description="The ids of the documents.")]
     ) -> dict[str, Any]:
         """Delete documents; returns how many of the ids existed."""
-        with _told():
+        with _told(), self._changing:
             return {"deleted": _to_change(self._source).delete(doc_ids)}
 
 

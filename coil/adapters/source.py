@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from coil.errors import InputError
+from coil.errors import InputError, UnknownId
 from coil.forks import make_lock
 from coil.hits.hit import Hit
 from coil.indexes.index import Index
@@ -55,8 +55,7 @@ class Source:
         """The index, open and up to date."""
         with self._opening:
             if self._open is None:
-                remote = self.address.startswith(("http://", "https://"))
-                self._open = connect(self.address) if remote else open_index(self.address)
+                self._open = connect(self.address) if is_address(self.address) else open_index(self.address)
             elif self._follows and isinstance(self._open, Index):
                 self._open.refresh()
             return self._open
@@ -64,23 +63,10 @@ class Source:
     def find(self, query: str, how: Retrieval) -> list[Passage]:
         """The best passages for a query."""
         index = self.index
-        hits = index.search(
-            query, how.k, filter=how.filter, by=how.by, min_share=how.min_share, plain=how.plain
-        )
-        found = []
-        for hit in hits:
-            own: dict[str, Any] = {
-                "doc_id": hit.doc_id,
-                "rank": hit.rank,
-                "score": hit.score,
-                "share": hit.share,
-                "chunk": list(hit.chunk),
-                "context": hit.context,
-            }
-            if how.explain:
-                own["explanation"] = index.explain(query, hit.doc_id, how.by, how.plain).to_json()
-            found.append(Passage(hit.doc_id, _text_of(hit, how), hit.score, {**_fields_of(hit), **own}))
-        return found
+        if isinstance(index, IndexReader):
+            with index.pinned() as still:  # what is explained is what was found, whatever others delete
+                return _find(still, query, how)
+        return _find(index, query, how)
 
 
 @dataclass(frozen=True)
@@ -129,6 +115,33 @@ def check_options(given: Iterable[str], known: Iterable[str]) -> None:
     for name in given:
         if name not in options:
             raise InputError(f"unknown option {name!r}", f"the options are {', '.join(options)}")
+
+
+def is_address(given: str) -> bool:
+    """Whether this is the address of a server rather than a path."""
+    return given.lower().startswith(("http://", "https://"))
+
+
+def _find(index: Searchable, query: str, how: Retrieval) -> list[Passage]:
+    found = []
+    for hit in index.search(
+        query, how.k, filter=how.filter, by=how.by, min_share=how.min_share, plain=how.plain
+    ):
+        own: dict[str, Any] = {
+            "doc_id": hit.doc_id,
+            "rank": hit.rank,
+            "score": hit.score,
+            "share": hit.share,
+            "chunk": list(hit.chunk),
+            "context": hit.context,
+        }
+        if how.explain:
+            try:
+                own["explanation"] = index.explain(query, hit.doc_id, how.by, how.plain).to_json()
+            except UnknownId:  # deleted on the server since it was found
+                continue
+        found.append(Passage(hit.doc_id, _text_of(hit, how), hit.score, {**_fields_of(hit), **own}))
+    return found
 
 
 def _text_of(hit: Hit, how: Retrieval) -> str:

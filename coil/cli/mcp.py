@@ -10,35 +10,59 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 
 import click
 
-from coil.adapters.source import Source
+from coil.adapters.source import is_address
+from coil.cli.token_file import read_token
+from coil.errors import InputError
+from coil.indexes.index import Index
 from coil.indexes.opening import open_index
+from coil.remote.client import RemoteIndex, connect
 
 
 @click.command("mcp")
 @click.argument("index")
 @click.option("--allow-changes", is_flag=True, help="Also offer tools that add and delete documents.")
 @click.option("--model", metavar="FOLDER", help="The index's model folder, if it has moved.")
-def command(index: str, allow_changes: bool, model: str | None) -> None:
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File with the token of the server, which requires it for changes.",
+)
+def command(index: str, allow_changes: bool, model: str | None, token_file: Path | None) -> None:
     """Serve an index to an assistant through the Model Context Protocol (MCP), over stdin and stdout.
 
     INDEX is an index folder or the address of a server (http://127.0.0.1:8080). The assistant starts this
     command itself and gets the tools search, explain and document, which are read-only; --allow-changes adds
-    the tools add and delete. Changes by other processes are visible immediately. Requires the mcp extra.
+    the tools add and delete. Changes by other processes are visible immediately. A server allows changes only
+    with its token: pass --token-file. Requires the mcp extra.
 
     \b
     Add this to the configuration of the assistant:
       {"mcpServers": {"notes": {"command": "coil", "args": ["mcp", "/home/me/notes.coil"]}}}
     """
-    given = Source(index).index if model is None else open_index(index, model=model)
+    given = _open(index, model, token_file)
     from coil.adapters.mcp import make_server  # slow to import: report a wrong index first
 
     server = make_server(given, writable=allow_changes)
     with _input_that_ends():
         server.run("stdio")
+
+
+def _open(index: str, model: str | None, token_file: Path | None) -> Index | RemoteIndex:
+    remote = is_address(index)
+    wrong = "--model" if remote and model is not None else None
+    wrong = "--token-file" if not remote and token_file is not None else wrong
+    if wrong is not None:
+        what = "the address of a server" if remote else "an index folder"
+        raise InputError(f"{wrong} was given with {what}", f"omit {wrong}")
+    if remote:
+        return connect(index, token=None if token_file is None else read_token(token_file))
+    return open_index(index, model=model)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 import webbrowser
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,8 @@ from pathlib import Path
 
 import click
 
-from coil.errors import InputError, how_many, require
+from coil.cli.token_file import read_token
+from coil.errors import how_many, require
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.names import host_name, origin
 from coil.service.readable import Served
@@ -301,29 +301,6 @@ def serve_opened(
         run_server(Service(served, options), listening, began)
     finally:
         log.close()
-
-
-def read_token(path: Path) -> str:
-    """Read the token from a file: its only line."""
-    try:
-        token = path.read_text(encoding="utf-8").strip()
-        mode = path.stat().st_mode
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path} is not a text file", "the file must contain the token on a single line"
-        ) from error
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be read: {error.strerror}", "check the path and its permissions"
-        ) from error
-    if not token or len(token.split()) > 1:
-        raise InputError(
-            f"{path} {'is empty' if not token else 'contains spaces'}; expected one token without spaces",
-            f"create one with: openssl rand -hex 32 > {path}",
-        )
-    if mode & (stat.S_IRGRP | stat.S_IROTH):
-        click.echo(f"warning: other users of this machine can read {path}; run chmod 600 {path}", err=True)
-    return token
 
 
 def has_desktop() -> bool:

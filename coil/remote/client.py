@@ -26,7 +26,7 @@ from coil.remote.messages import (
     search_options,
     split_address,
 )
-from coil.remote.transport import make_client, send, send_async
+from coil.remote.transport import Link, send, send_all, send_all_async, send_async
 from coil.texts.given import Texts
 from coil.texts.questions import check_queries
 from coil.texts.values import Document
@@ -34,8 +34,6 @@ from coil.tokens.profile import By
 
 if TYPE_CHECKING:
     from typing import Self
-
-    import httpx
 
     from coil.cluster.connecting import ClusterIndex
 
@@ -58,7 +56,8 @@ def connect(
     """An index served by `coil serve` at an address such as http://127.0.0.1:8080.
 
     `index` selects one of several; None is the first. `token` is required to change it. A request that takes
-    longer than `timeout` seconds, including its response, raises RemoteProblem.
+    longer than `timeout` seconds, including its response, raises RemoteProblem. Servers on other machines are
+    reached through the proxy of the environment (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY), if there is one.
 
     An address such as ray://10.0.0.1:6379/NAME is that of a Ray cluster on which `coil serve --ray` serves
     the index. Its shards are asked directly, and no token is needed; with `partial`, answers may do without
@@ -73,13 +72,12 @@ def connect(
     if partial:
         raise InputError("partial=True is only for indexes on a Ray cluster", "omit it")
     address, name = split_address(url, index)
-    client: httpx.Client = make_client("Client", address, token, timeout)
+    link = Link("Client", address, token, timeout)
     try:
-        name = choose_index(send(client, NAMES), address, name)
+        return RemoteIndex(link, choose_index(send(link, NAMES), link.address, name))
     except BaseException:
-        client.close()
+        _close(link)
         raise
-    return RemoteIndex(client, name)
 
 
 @asynccontextmanager
@@ -88,20 +86,31 @@ async def connect_async(
 ) -> AsyncIterator[AsyncRemoteIndex]:
     """The same for `async with coil.connect_async(url) as index`; its methods are awaited."""
     address, name = split_address(url, index)
-    async with make_client("AsyncClient", address, token, timeout) as client:
-        name = choose_index(await send_async(client, NAMES), address, name)
-        yield AsyncRemoteIndex(client, name)
+    link = Link("AsyncClient", address, token, timeout)
+    try:
+        name = choose_index(await send_async(link, NAMES), link.address, name)
+        yield AsyncRemoteIndex(link, name)
+    finally:
+        client = link.take_client()
+        if client is not None:
+            await client.aclose()
+
+
+def _close(link: Link) -> None:
+    client = link.take_client()
+    if client is not None:
+        client.close()
 
 
 class RemoteIndex:
-    """An index on a server. Threads may use it concurrently.
+    """An index on a server. Threads and forked processes may use it concurrently.
 
     `update` and `add` are the same here: a document whose id exists replaces the existing one.
     """
 
-    def __init__(self, client: httpx.Client, name: str) -> None:
+    def __init__(self, link: Link, name: str) -> None:
         self.name = name
-        self._client, self._say = client, Messages(name)
+        self._link, self._say = link, Messages(name)
 
     def __enter__(self) -> Self:
         return self
@@ -110,46 +119,46 @@ class RemoteIndex:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<coil.RemoteIndex {self.name!r} at {self._client.base_url}>"
+        return f"<coil.RemoteIndex {self.name!r} at {self._link.address}>"
 
     @property
     def url(self) -> str:
-        """The address of the index; `connect` accepts it."""
-        return str(self._client.base_url).rstrip("/") + self._say.describe().path
+        """The address of the index, without a password; `connect` accepts it."""
+        return self._link.address + self._say.describe().path
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
+        _close(self._link)
 
     def __len__(self) -> int:
-        return read_size(send(self._client, NAMES), self.name)
+        return read_size(send(self._link, NAMES), self.name)
 
     def inspect(self) -> dict[str, Any]:
         """Sizes and settings."""
-        return send(self._client, self._say.describe())
+        return send(self._link, self._say.describe())
 
     def search(self, query: str, k: int = 10, **how: Any) -> Hits:
         """The k best documents for a query; the other arguments are those of `Index.search`."""
         ask = self._say.search(query, search_options(k, **how))
-        return read_hits(send(self._client, ask), query, k)
+        return read_hits(send(self._link, ask), query, k)
 
     def search_many(self, queries: Iterable[str], k: int = 10, **how: Any) -> list[Hits]:
         """The k best documents for each of many queries."""
         asked = check_queries(queries)
         asks = self._say.search_batch(asked, search_options(k, **how))
-        return read_many([send(self._client, ask) for ask in asks], asked, k)
+        return read_many([answer for ask in asks for answer in send_all(self._link, ask)], asked, k)
 
     def suggest(self, query: str, plain: bool = False) -> list[Suggestion]:
         """Did you mean: see `Index.suggest`."""
-        return read_suggestions(send(self._client, self._say.suggest(query, plain)))
+        return read_suggestions(send(self._link, self._say.suggest(query, plain)))
 
     def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
         """Why a document has its score."""
-        return read_explanation(send(self._client, self._say.explain(query, doc_id, by, plain)))
+        return read_explanation(send(self._link, self._say.explain(query, doc_id, by, plain)))
 
     def document(self, doc_id: str) -> Document:
         """A document by its id; also as `index[doc_id]`."""
-        return read_document(send(self._client, self._say.document(doc_id)))
+        return read_document(send(self._link, self._say.document(doc_id)))
 
     def __getitem__(self, doc_id: str) -> Document:
         return self.document(doc_id)
@@ -171,55 +180,59 @@ class RemoteIndex:
         `id_column`, `text_column` and `title_column` are those of `Index.update`."""
         upload = Upload(documents, left_out, **columns)
         for ask in self._say.update(upload):
-            send(self._client, ask)
+            send_all(self._link, ask)
         return upload.finish()
 
     add = update
 
     def delete(self, doc_ids: Iterable[str]) -> int:
         """Delete documents. Returns how many existed. A large number is sent in several requests."""
-        return sum(read_deleted(send(self._client, ask)) for ask in self._say.delete(doc_ids))
+        return sum(read_deleted(send(self._link, ask)) for ask in self._say.delete(doc_ids))
 
 
 class AsyncRemoteIndex:
     """The `async` version."""
 
-    def __init__(self, client: httpx.AsyncClient, name: str) -> None:
+    def __init__(self, link: Link, name: str) -> None:
         self.name = name
-        self._client, self._say = client, Messages(name)
+        self._link, self._say = link, Messages(name)
+
+    def __repr__(self) -> str:
+        return f"<coil.AsyncRemoteIndex {self.name!r} at {self._link.address}>"
 
     @property
     def url(self) -> str:
         """The address of the index; `connect_async` accepts it."""
-        return str(self._client.base_url).rstrip("/") + self._say.describe().path
+        return self._link.address + self._say.describe().path
 
     async def inspect(self) -> dict[str, Any]:
         """Sizes and settings."""
-        return await send_async(self._client, self._say.describe())
+        return await send_async(self._link, self._say.describe())
 
     async def search(self, query: str, k: int = 10, **how: Any) -> Hits:
         """The k best documents for a query; the other arguments are those of `Index.search`."""
         ask = self._say.search(query, search_options(k, **how))
-        return read_hits(await send_async(self._client, ask), query, k)
+        return read_hits(await send_async(self._link, ask), query, k)
 
     async def search_many(self, queries: Iterable[str], k: int = 10, **how: Any) -> list[Hits]:
         """The k best documents for each of many queries."""
         asked = check_queries(queries)
         asks = self._say.search_batch(asked, search_options(k, **how))
-        return read_many([await send_async(self._client, ask) for ask in asks], asked, k)
+        answers = [answer for ask in asks for answer in await send_all_async(self._link, ask)]
+        return read_many(answers, asked, k)
 
     async def suggest(self, query: str, plain: bool = False) -> list[Suggestion]:
         """Did you mean: see `Index.suggest`."""
-        return read_suggestions(await send_async(self._client, self._say.suggest(query, plain)))
+        return read_suggestions(await send_async(self._link, self._say.suggest(query, plain)))
 
     async def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
         """Why a document has its score."""
         ask = self._say.explain(query, doc_id, by, plain)
-        return read_explanation(await send_async(self._client, ask))
+        return read_explanation(await send_async(self._link, ask))
 
     async def document(self, doc_id: str) -> Document:
         """A document by its id."""
-        return read_document(await send_async(self._client, self._say.document(doc_id)))
+        return read_document(await send_async(self._link, self._say.document(doc_id)))
 
     async def has(self, doc_id: str) -> bool:
         """Whether a document has this id."""
@@ -233,7 +246,7 @@ class AsyncRemoteIndex:
         """Add documents, or replace those with the same ids."""
         upload = Upload(documents, left_out, **columns)
         for ask in self._say.update(upload):
-            await send_async(self._client, ask)
+            await send_all_async(self._link, ask)
         return upload.finish()
 
     add = update
@@ -242,5 +255,5 @@ class AsyncRemoteIndex:
         """Delete documents. Returns how many existed."""
         deleted = 0
         for ask in self._say.delete(doc_ids):
-            deleted += read_deleted(await send_async(self._client, ask))
+            deleted += read_deleted(await send_async(self._link, ask))
         return deleted

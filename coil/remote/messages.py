@@ -63,9 +63,21 @@ class Ask:
     content: bytes | None = None
     media_type: str = "application/json"
     changes: bool = False  # the index
+    halves: Callable[[], list[Ask]] | None = None  # the same as two requests, where that is possible
+
+
+class TooLarge(RemoteProblem):
+    """A request exceeds a limit of the server, which has done nothing."""
+
+
+class TooMany(InputError):
+    """A request asks for more than a limit of the server allows, which has done nothing."""
 
 
 NAMES = Ask("GET", "/v1/indexes")
+_CODES: dict[Any, type[CoilError]] = {
+    "unknown_document": UnknownId, "too_large": TooLarge, "too_many": TooMany,
+}  # fmt: skip
 
 
 class Messages:
@@ -84,7 +96,12 @@ class Messages:
     def search_batch(self, queries: Sequence[str], options: Mapping[str, Any]) -> Iterator[Ask]:
         cleaned = [clean(query) for query in queries]
         for some in _split(cleaned, lambda query: len(_json(query)), QUESTION_BYTES, BATCH):
-            yield Ask("POST", f"{self._path}/search_batch", content=_json({"queries": some, **options}))
+            yield self._batch(some, options)
+
+    def _batch(self, queries: Sequence[str], options: Mapping[str, Any]) -> Ask:
+        content = _json({"queries": queries, **options})
+        halves = _halves(queries, lambda some: self._batch(some, options))
+        return Ask("POST", f"{self._path}/search_batch", content=content, halves=halves)
 
     def suggest(self, query: str, plain: bool) -> Ask:
         value = {"query": clean(check_query(query)), "plain": bool(plain)}
@@ -101,8 +118,13 @@ class Messages:
     def update(self, upload: Upload) -> Iterator[Ask]:
         """Documents in as many requests as it takes; each of them is one change."""
         for lines in _split(upload, len, UPLOAD_BYTES):
-            content = b"".join(lines)
-            yield Ask("POST", f"{self._path}/documents", {"exact": "true"}, content, NDJSON, changes=True)
+            yield self._lines(lines)
+
+    def _lines(self, lines: Sequence[bytes]) -> Ask:
+        halves = _halves(lines, self._lines)
+        return Ask(
+            "POST", f"{self._path}/documents", {"exact": "true"}, b"".join(lines), NDJSON, True, halves
+        )
 
     def delete(self, doc_ids: Iterable[str]) -> Iterator[Ask]:
         """Ids in as many requests as it takes; each of them is one change."""
@@ -236,7 +258,7 @@ def error_of(status: int, content: bytes) -> CoilError:
             raise TypeError
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return RemoteProblem(f"the server answered with status {status}", ANOTHER)
-    kind = UnknownId if code == "unknown_document" else _KINDS.get(status, RemoteProblem)
+    kind = _CODES.get(code) or _KINDS.get(status, RemoteProblem)
     return kind(detail, remedy)
 
 
@@ -303,6 +325,12 @@ def _split(
         size += more
     if part:
         yield part
+
+
+def _halves(items: Sequence[_Item], ask: Callable[[Sequence[_Item]], Ask]) -> Callable[[], list[Ask]] | None:
+    """The first and the second half as a request each; None if there is nothing to halve."""
+    middle = len(items) // 2
+    return (lambda: [ask(items[:middle]), ask(items[middle:])]) if middle else None
 
 
 def _json(value: Any) -> bytes:

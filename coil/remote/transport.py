@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
+import os
 import time
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from coil.errors import InputError, RemoteProblem, require
-from coil.remote.messages import ANOTHER, Ask, error_of
+from coil.forks import make_lock
+from coil.remote.messages import ANOTHER, Ask, TooLarge, TooMany, error_of
 from coil.texts.questions import check_number, show
 
 if TYPE_CHECKING:
@@ -25,17 +29,83 @@ def http_library() -> Any:
     return require("httpx", "client")
 
 
-def make_client(kind: str, address: str, token: str | None, timeout: float) -> Any:
-    """A client of httpx: "Client" or "AsyncClient"."""
+class Link:
+    """The connections to a server, of a Client or an AsyncClient of httpx.
+
+    A forked process makes its own: of two processes that use one connection, each could read the answers to
+    the other.
+    """
+
+    def __init__(
+        self, kind: Literal["Client", "AsyncClient"], address: str, token: str | None, timeout: float
+    ) -> None:
+        httpx = http_library()
+        headers = {} if token is None else {"Authorization": b"Bearer " + _token_bytes(token)}
+        most = check_number("timeout", timeout, "write seconds, such as timeout=60", 0.001, MOST_SECONDS)
+        try:
+            url = httpx.URL(address)
+        except httpx.InvalidURL as error:
+            reason = f"{address[:200]!r} is not the address of a server: {error}"
+            raise InputError(reason, "use an address such as http://127.0.0.1:8080") from error
+        if url.userinfo and token is not None:
+            raise InputError(
+                "the address contains a user name, and a token was given: only one of them can be sent",
+                "omit one of them",
+            )
+        self.address = str(url.copy_with(userinfo=b"")).rstrip("/")
+        """Without a password, which messages and saved retrievers would reveal."""
+        self._make = partial(_make_client, kind, url, headers, most)
+        self._making = make_lock()
+        self._client, self._process, self._closed = self._make(), os.getpid(), False
+
+    @property
+    def client(self) -> Any:
+        """The client of this process."""
+        with self._making:
+            if self._closed:
+                raise _closed_link()
+            if self._process != os.getpid():
+                self._client, self._process = self._make(), os.getpid()
+            return self._client
+
+    def take_client(self) -> Any | None:
+        """The client, to be closed; None where another process made it, or it was taken before."""
+        with self._making:
+            own = not self._closed and self._process == os.getpid()
+            self._closed = True
+            return self._client if own else None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._closed
+
+
+def _make_client(kind: str, url: httpx.URL, headers: dict[str, bytes], timeout: float) -> Any:
     httpx = http_library()
-    headers = {} if token is None else {"Authorization": b"Bearer " + _token_bytes(token)}
-    most = check_number("timeout", timeout, "write seconds, such as timeout=60", 0.001, MOST_SECONDS)
     limits = httpx.Limits(max_connections=100, keepalive_expiry=KEPT_SECONDS)
+    given: dict[str, Any] = {"verify": url.scheme == "https", "limits": limits}
     try:
-        return getattr(httpx, kind)(base_url=address, headers=headers, timeout=most, limits=limits)
-    except httpx.InvalidURL as error:
-        reason = f"{address[:200]!r} is not the address of a server: {error}"
-        raise InputError(reason, "use an address such as http://127.0.0.1:8080") from error
+        if _is_this_machine(url.host):  # a proxy of the environment cannot reach it
+            transport = {"Client": "HTTPTransport", "AsyncClient": "AsyncHTTPTransport"}[kind]
+            given = {"transport": getattr(httpx, transport)(**given)}
+        return getattr(httpx, kind)(base_url=url, headers=headers, timeout=timeout, **given)
+    except (ImportError, ValueError, OSError, httpx.InvalidURL) as error:
+        raise RemoteProblem(
+            f"the proxy or the certificates of the environment cannot be used: {error}",
+            "check HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR",
+        ) from error
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _closed_link() -> InputError:
+    return InputError("the index is closed", "connect again with coil.connect")
 
 
 def _token_bytes(token: object) -> bytes:
@@ -47,32 +117,66 @@ def _token_bytes(token: object) -> bytes:
     return token.encode()
 
 
-def send(client: httpx.Client, ask: Ask) -> dict[str, Any]:
+def send(link: Link, ask: Ask) -> dict[str, Any]:
     """The answer to a request."""
+    client = link.client
     end = _end(client)
     try:
         try:
             return _read(*_exchange(client, ask, end))
         except _closed() as error:
+            if link.is_closed:
+                raise _closed_link() from error
             if ask.changes:
-                raise _open_end(client, error) from error
+                raise _open_end(link, error) from error
             return _read(*_exchange(client, ask, end))
     except http_library().HTTPError as error:
-        raise _failed(client, ask, error) from error
+        raise _failed(link, client, ask, error) from error
+    except RuntimeError as error:  # from httpx, if another thread has closed the client
+        if link.is_closed:
+            raise _closed_link() from error
+        raise
 
 
-async def send_async(client: httpx.AsyncClient, ask: Ask) -> dict[str, Any]:
+async def send_async(link: Link, ask: Ask) -> dict[str, Any]:
     """The same, to be awaited."""
+    client = link.client
     end = _end(client)
     try:
         try:
             return _read(*await _exchange_async(client, ask, end))
         except _closed() as error:
+            if link.is_closed:
+                raise _closed_link() from error
             if ask.changes:
-                raise _open_end(client, error) from error
+                raise _open_end(link, error) from error
             return _read(*await _exchange_async(client, ask, end))
     except http_library().HTTPError as error:
-        raise _failed(client, ask, error) from error
+        raise _failed(link, client, ask, error) from error
+    except RuntimeError as error:  # from httpx, if another thread has closed the client
+        if link.is_closed:
+            raise _closed_link() from error
+        raise
+
+
+def send_all(link: Link, ask: Ask) -> list[dict[str, Any]]:
+    """The answers to a request that is sent in parts if it exceeds a limit of the server."""
+    try:
+        return [send(link, ask)]
+    except (TooLarge, TooMany):
+        if ask.halves is None:
+            raise
+    return [answer for half in ask.halves() for answer in send_all(link, half)]
+
+
+async def send_all_async(link: Link, ask: Ask) -> list[dict[str, Any]]:
+    """The same, to be awaited."""
+    try:
+        return [await send_async(link, ask)]
+    except (TooLarge, TooMany):
+        if ask.halves is None:
+            raise
+    return [answer for half in ask.halves() for answer in await send_all_async(link, half)]
 
 
 def _exchange(client: httpx.Client, ask: Ask, end: float) -> tuple[httpx.Response, bytes]:
@@ -137,16 +241,16 @@ def _read(answer: httpx.Response, content: bytes) -> dict[str, Any]:
     return value
 
 
-def _failed(client: Any, ask: Ask, error: Exception) -> RemoteProblem:
+def _failed(link: Link, client: Any, ask: Ask, error: Exception) -> RemoteProblem:
     httpx = http_library()
     if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout):
-        what = f"{client.base_url} did not respond within {client.timeout.read:g} seconds"
+        what = f"{link.address} did not respond within {client.timeout.read:g} seconds"
         if ask.changes:
             return RemoteProblem(f"{what}; it is unknown whether the change was made", _UNKNOWN)
         return RemoteProblem(what, "ask for less, or connect with a longer timeout")
-    return RemoteProblem(f"{client.base_url} cannot be reached: {error or type(error).__name__}", _REMEDY)
+    return RemoteProblem(f"{link.address} cannot be reached: {error or type(error).__name__}", _REMEDY)
 
 
-def _open_end(client: Any, error: Exception) -> RemoteProblem:
-    what = f"{client.base_url} closed the connection: {error or type(error).__name__}"
+def _open_end(link: Link, error: Exception) -> RemoteProblem:
+    what = f"{link.address} closed the connection: {error or type(error).__name__}"
     return RemoteProblem(f"{what}; it is unknown whether the change was made", _UNKNOWN)

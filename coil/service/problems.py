@@ -18,6 +18,7 @@ from coil.errors import (
     MissingShard,
     ModelError,
     OutputError,
+    PartlyChanged,
     SearchTimeout,
     StateGone,
 )
@@ -183,6 +184,9 @@ def problem_of(error: CoilError) -> Problem:
             "try again when it has finished",
             {"Retry-After": "5"},
         )
+    if isinstance(error, PartlyChanged):
+        detail = "the change was made only in part: some shards of the index cannot be written"
+        return Problem(507, "cannot_write", detail, "see the server's log, then send the request again")
     if isinstance(error, OutputError) and _is_full(error):
         detail = "the index cannot be written: the server's disk is full"
         return Problem(507, "cannot_write", detail, "free some disk space there, then send the request again")

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from coil.errors import (
     CoilError,
@@ -23,7 +23,9 @@ from coil.errors import (
     MissingSegment,
     OptionMismatch,
     OutputError,
+    PartlyChanged,
     ReplacedIndex,
+    UnfinishedBuild,
     reason_of,
 )
 from coil.indexes.index import Index
@@ -116,6 +118,8 @@ class ServedIndex:
                 raise busy("the index was replaced while it was being changed", seconds=1) from error
             if not isinstance(error, OutputError | IndexProblem):
                 raise
+            if isinstance(error, PartlyChanged):
+                raise
             if self.trouble:  # the reason behind the error, and one that a client may know
                 raise unwritable(self.name, self.trouble) from error
             raise
@@ -125,6 +129,8 @@ class ServedIndex:
         newer = self._open_again(self.index.encoder)
         try:
             _ = newer.encoder
+            if _is_unfinished(newer) and not _is_unfinished(self.index):  # nobody misses documents meanwhile
+                raise UnfinishedBuild(f"{newer.folder} is being built", "wait until the build has finished")
         except CoilError:
             newer.close()
             raise
@@ -205,8 +211,13 @@ class ServedIndex:
                 return
             if not self.trouble:
                 _log.error("cannot reload", extra={"index": self.name, "reason": reason_of(error)})
-            gone = isinstance(error, MissingIndex)
-            self.trouble = "is missing" if gone else "cannot be read"
+            gone, rebuilt = isinstance(error, MissingIndex), isinstance(error, UnfinishedBuild)
+            self.trouble = "is missing" if gone else "is being rebuilt" if rebuilt else "cannot be read"
+
+
+def _is_unfinished(index: Servable) -> TypeGuard[Index]:
+    """Whether the build of an index goes on; one of shards cannot be opened before its end."""
+    return isinstance(index, Index) and index.is_unfinished
 
 
 def _folders_of(index: Servable) -> list[Path]:

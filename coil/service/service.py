@@ -279,8 +279,8 @@ class Service:
                 "start it with --token-file FILE to allow changes",
             )
         scheme, _, given = (header or "").partition(" ")
-        # Headers are decoded as Latin-1; this restores the bytes.
-        sent = given.strip().encode("latin-1", "replace")
+        # Headers are decoded as Latin-1, in which other bytes of UTF-8 are spaces, too; this restores them.
+        sent = given.strip(" \t").encode("latin-1", "replace")
         if scheme.lower() != "bearer" or not hmac.compare_digest(sent, self.options.token.encode()):
             raise Problem(
                 401,

@@ -63,24 +63,24 @@ class WholeStatistics:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._totals = Totals(0, 0, {})
-        self._counted = False
+        self._totals: Totals | None = None  # what was asked for so far
         self._lock = make_lock()
 
     def learn(self, keys: Iterable[str]) -> Totals:
         """The statistics with these keys: what is not known is asked of all shards at once."""
         wanted = list(dict.fromkeys(keys))
-        known = self._totals
-        missing = [key for key in wanted if key not in known.rows]
-        if missing or not self._counted:
+        known = self._totals  # read once: other threads replace it
+        rows_of = {} if known is None else known.rows
+        missing = [key for key in wanted if key not in rows_of]
+        if missing or known is None:
             found = self._state.ask("totals", missing).values()
             rows = {key: sum(of.rows[key] for of in found) for key in missing}
             n_rows, n_mentions = sum(of.n_rows for of in found), sum(of.n_mentions for of in found)
             with self._lock:
-                before = {} if len(self._totals.rows) > _REMEMBERED else self._totals.rows
+                newest = {} if self._totals is None else self._totals.rows
+                before = {} if len(newest) > _REMEMBERED else newest
                 self._totals = Totals(n_rows, n_mentions, {**before, **rows})
-                self._counted = True
-            rows = {key: rows[key] if key in rows else known.rows[key] for key in wanted}
+            rows = {key: rows[key] if key in rows else rows_of[key] for key in wanted}
             return Totals(n_rows, n_mentions, rows)
         return Totals(known.n_rows, known.n_mentions, {key: known.rows[key] for key in wanted})
 

@@ -6,13 +6,13 @@ not have: one that takes its place asks them how far they are.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from coil.errors import CoilError, MissingShard, OrdinalsTaken
+from coil.errors import CoilError, MissingShard, OrdinalsTaken, PartlyChanged, how_many, reason_of
+from coil.forks import make_lock
 from coil.shards.calls import ShardCalls, missing_shards
 from coil.shards.exchange import Put, ShardState
 from coil.shards.routing import Routing
@@ -48,8 +48,8 @@ class Ledger:
 
     def __init__(self, calls: ShardCalls, looks: bool = False) -> None:
         self._calls, self._routing, self._looks = calls, Routing(calls.count), looks
-        self._changing = threading.Lock()
-        self._states: dict[int, ShardState] = {}  # of the shards that have answered
+        self._changing = make_lock()
+        self._states: Mapping[int, ShardState] = {}  # of the shards that have answered
         self._next_place = 1
         self._look()
 
@@ -63,10 +63,12 @@ class Ledger:
         self._note(found)
 
     def _note(self, states: Mapping[int, ShardState]) -> None:
+        newest = dict(self._states)
         for number, state in states.items():
-            known = self._states.get(number)
+            known = newest.get(number)
             if known is None or state.version >= known.version:
-                self._states[number] = state
+                newest[number] = state
+        self._states = newest  # in one step: who reads meanwhile sees all of a change or nothing of it
         next_ordinals = (state.next_ordinal for state in self._states.values())
         self._next_place = max(self._next_place, self._routing.next_place(next_ordinals))
 
@@ -79,7 +81,8 @@ class Ledger:
         with suppress(*((CoilError, OSError) if self._looks else ())):
             if self._looks or len(self._states) < self._calls.count:
                 self.look()
-        found = (self._states.get(number) for number in range(self._calls.count))
+        states = self._states
+        found = (states.get(number) for number in range(self._calls.count))
         return tuple(None if state is None else state.version for state in found)
 
     def look(self) -> None:
@@ -161,13 +164,21 @@ class Ledger:
 
     def _change(self, method: str, parts: Mapping[int, Any], *how: Any) -> list[Put]:
         """Change some shards, all at once, and note their new states."""
+        before = {number: self._states[number].version for number in parts}
         try:
             found: Mapping[int, Put] = self._calls.ask(
                 list(parts), method, lambda number: (parts[number], *how)
             )
-        except CoilError:
+        except CoilError as error:
             self._look()  # some of them may have changed all the same
-            raise
+            made = sum(self._states[number].version > version for number, version in before.items())
+            if not made or isinstance(error, OrdinalsTaken):
+                raise
+            raise PartlyChanged(
+                f"the change was made in {made} of the {how_many(len(parts), 'shard')} that it concerns: "
+                f"{reason_of(error)}",
+                "make it again; what is there already is replaced",
+            ) from error
         self._note({number: put.state for number, put in found.items()})
         return list(found.values())
 

@@ -33,10 +33,12 @@ class LocalShards(ShardedIndex):
         calls: LocalCalls,
         encoder: Encoder,
         claim: Callable[[], AbstractContextManager[None]],
+        check_whole: Callable[[], object],
     ) -> None:
+        """`check_whole` raises an error unless the manifest of the whole is still there."""
         self._ledger, self._shards = Ledger(calls, looks=True), calls.shards
         super().__init__(manifest, calls, self._ledger, encoder, close=calls.close)
-        self._claim, self._changing = claim, make_lock()
+        self._claim, self._changing, self._check_whole = claim, make_lock(), check_whole
         self._counting = make_lock()
         self._pins, self._closing = 0, False
 
@@ -103,6 +105,7 @@ class LocalShards(ShardedIndex):
 
     def refresh(self) -> None:
         """See what others have committed; an error tells why that cannot be read. See `Index.refresh`."""
+        self._check_whole()
         self._ledger.look()
 
     def check_sizes(self) -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from coil.errors import CoilError, InputError, MissingShard, OutputError, UnfinishedBuild, reason_of
+from coil.errors import (
+    CoilError,
+    InputError,
+    MissingShard,
+    OutputError,
+    ReplacedIndex,
+    UnfinishedBuild,
+    reason_of,
+)
 from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
 from coil.indexes.settings import MOST_SHARDS
@@ -97,6 +105,7 @@ def open_shard(
 
 def open_sharded(place: Place, encoder: Encoder | None = None, threads: int = 1) -> LocalShards:
     """Open a sharded index with all of its shards in this process."""
+    stamp = place.stamp(WHOLE_FILE)
     manifest = read_whole(place)
     check_finished(manifest, place.where)
     shards: list[Shard] = []
@@ -109,7 +118,26 @@ def open_sharded(place: Place, encoder: Encoder | None = None, threads: int = 1)
             shard.close()
         raise
     assert encoder is not None
-    return LocalShards(manifest, LocalCalls(shards), encoder, partial(place.claim, building=False))
+    check = _WholeCheck(place, manifest, stamp)
+    return LocalShards(manifest, LocalCalls(shards), encoder, partial(place.claim, building=False), check)
+
+
+class _WholeCheck:
+    """Detects that the manifest of an open index is missing, damaged, or that of another one."""
+
+    def __init__(self, place: Place, manifest: WholeManifest, stamp: Hashable) -> None:
+        self._place, self._manifest, self._stamp = place, manifest, stamp
+
+    def __call__(self) -> None:
+        stamp = self._place.stamp(WHOLE_FILE)
+        if stamp is not None and stamp == self._stamp:
+            return
+        found = read_whole(self._place)
+        if (found.whole, found.settings) != (self._manifest.whole, self._manifest.settings) or (
+            [entry.index_id for entry in found.shards] != [entry.index_id for entry in self._manifest.shards]
+        ):
+            raise ReplacedIndex(f"{self._place.where} is another index now", "reopen it")
+        self._stamp = stamp
 
 
 def serve_shard(

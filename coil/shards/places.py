@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from coil.errors import (
     DamagedSegment,
+    IndexProblem,
     InputError,
     MissingIndex,
     MissingSegment,
@@ -46,6 +47,10 @@ class Place(Protocol):
 
     def read(self, name: str, most: int) -> bytes:
         """A small file; a FileNotFoundError where there is none."""
+        ...
+
+    def stamp(self, name: str) -> Hashable:
+        """What changes when a small file does, as far as that is known without reading it."""
         ...
 
     def write(self, name: str, content: bytes) -> None:
@@ -120,6 +125,14 @@ class FolderPlace:
         except OSError as error:
             reason = f"{self._folder / name} cannot be read: {error.strerror}"
             raise InputError(reason, "check the permissions of the file") from error
+
+    def stamp(self, name: str) -> Hashable:
+        """The identity of a file and the time of its last change; None if it is missing."""
+        try:
+            found = (self._folder / name).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     def write(self, name: str, content: bytes) -> None:
         """Put a small file in the place of the one that is there, in one step."""
@@ -201,6 +214,10 @@ class StoredPlace:
         except OSError as error:
             raise InputError(f"{self.where}/{name} cannot be read: {error}", "check the address") from error
         return content[:most]
+
+    def stamp(self, name: str) -> Hashable:
+        """Always the same: asking would take as long as reading."""
+        return name
 
     def write(self, name: str, content: bytes) -> None:
         """Put a small object in the place of the one that is there."""
@@ -300,6 +317,10 @@ class StoredPlace:
             content: bytes = self._files.cat_file(self._at(shard, MANIFEST_FILE))
         except FileNotFoundError as error:
             raise MissingIndex(f"there is no index at {self.where}/{shard}", "check the address") from error
+        except OSError as error:
+            raise IndexProblem(
+                f"{self.where}/{shard} cannot be read: {error}", "check the connection to the storage"
+            ) from error
         return content
 
     def _pull_files(self, shard: str, manifest: Manifest) -> None:

@@ -288,6 +288,11 @@ def _no_index(folder: Folder) -> MissingIndex | OlderIndex:
         return OlderIndex(
             f"{folder.path} was created by an older version of coil-ir", "rebuild it with `coil index`"
         )
+    if (folder.path / "shards.json").exists():
+        return MissingIndex(
+            f"{folder.path} is a sharded index; expected a single one",
+            "serve it with `coil serve`, or open one of its shards, such as 00000.coil in it",
+        )
     return MissingIndex(f"{folder.path} is not an index: {MANIFEST_FILE} is missing", "check the path")
 
 
