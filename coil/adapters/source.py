@@ -61,13 +61,14 @@ class Source:
                 self._open.refresh()
             return self._open
 
-    def find(self, query: str, how: Retrieval) -> list[Passage]:
+    def find(self, query: str, how: Retrieval) -> Passages:
         """The best passages for a query."""
         index = self.index
         hits = index.search(
             query, how.k, filter=how.filter, by=how.by, min_share=how.min_share, plain=how.plain
         )
-        found = []
+        found = Passages()
+        found.unknown_fields = hits.unknown_fields
         for hit in hits:
             own: dict[str, Any] = {
                 "doc_id": hit.doc_id,
@@ -121,6 +122,12 @@ class Passage:
     text: str
     score: float
     metadata: dict[str, Any]
+
+
+class Passages(list[Passage]):
+    """The passages found. If there are none, `unknown_fields` are the filter's that no document has."""
+
+    unknown_fields: tuple[str, ...] = ()
 
 
 def check_options(given: Iterable[str], known: Iterable[str]) -> None:

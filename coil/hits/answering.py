@@ -73,6 +73,7 @@ class Answer:
     stats: SearchStats
     query_vectors: TokenVectors | None = field(default=None, repr=False, compare=False)  # to explain the hits
     own_score: float | None = None
+    unknown_fields: tuple[str, ...] = ()  # of the filter: if there are no hits, those that no document has
 
 
 class Answerable(Protocol):

@@ -29,8 +29,8 @@ export function problemCard(problem, again, label = "Try again") {
 
 const byWords = ({ by }) => by === "tokens" || by === "bm25";
 
-/** No hits: possible reasons, and a button for each. */
-export function nothingFound(state, change) {
+/** No hits: possible reasons, and a button for each. A field in the filter that no document has is likely a typo. */
+export function nothingFound(state, { unknown_fields: unknown = [] }, change) {
   const way = (words, changes) =>
     make("button", { type: "button", class: "plain", on: { click: () => change(changes) } }, words);
   return make(
@@ -40,7 +40,9 @@ export function nothingFound(state, change) {
     make(
       "p",
       {},
-      state.filter
+      unknown.length
+        ? `No document has the field ${unknown.map((name) => `“${name}”`).join(" or ")} of the filter.`
+        : state.filter
         ? "No document matches both the filter and this query."
         : byWords(state)
           ? "No document contains a word of this query. COIL also finds documents that say it in other words."
