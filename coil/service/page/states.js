@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { make } from "./dom.js";
 import { nameOf } from "./hits.js";
+import { textOf } from "./text.js";
 
 /** Grey placeholders while something loads. */
 export function waiting(words) {
@@ -116,7 +117,8 @@ export async function findExamples(index, facts) {
 
 function question(hit) {
   const name = nameOf(hit);
-  const [sentence] = (name === hit.doc_id ? hit.text : name).split(/(?<=[.!?:;])\s|\n/);
+  const text = textOf(hit);
+  const [sentence] = (name === hit.doc_id ? text.slice(text.front, text.length).trim() : name).split(/(?<=[.!?:;])\s|\n/);
   const words = sentence.replace(/[.!?:;,]+$/, "").split(/\s+/);
   const some = words.slice(0, 8);
   while (some.length > 2 && some.at(-1).length < 4) some.pop(); // no example ends in "and"
