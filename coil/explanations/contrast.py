@@ -109,6 +109,12 @@ class Contrast:
 
         return format_contrast(self)
 
+    def _repr_html_(self) -> str:
+        with importing():
+            from coil.explanations.notebook import contrast_html
+
+        return contrast_html(self)
+
 
 def make_contrast(first: Explanation, second: Explanation) -> Contrast:
     """Compare two explanations for the same query."""
