@@ -269,7 +269,10 @@ def test_long_ids_are_cut_on_a_phone(visit: Opener) -> None:
     page = visit("/?q=an+archive+of+herons", viewport=PHONE)
     title = hit(page, LONG_ID).locator(".title")
     expect(title).to_have_attribute("title", f"{LONG_ID}: why this hit?")
-    assert title.evaluate("title => title.scrollWidth > title.clientWidth")
+    expect(title).to_have_text(f"{LONG_ID}, why?")
+    assert title.locator(".head").evaluate("head => head.scrollWidth > head.clientWidth")
+    expect(title.locator(".tail")).to_have_text(LONG_ID[-10:])
+    expect(title.locator(".tail")).to_be_in_viewport(ratio=1)
     assert title.evaluate("title => title.clientHeight") < 40
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     page.set_viewport_size({"width": 1100, "height": 800})

@@ -74,6 +74,16 @@ export function nameOf(hit) {
   return typeof title === "string" && title.trim() ? title.trim() : hit.doc_id;
 }
 
+const TAIL = 10; // characters of an id that are always shown: long ids often differ only at their end
+
+/** An id in two parts; if there is no room, the first one is cut. */
+function idParts(id) {
+  const points = Array.from(id);
+  const at = Math.max(0, points.length - TAIL);
+  const [head, tail] = [points.slice(0, at).join(""), points.slice(at).join("")];
+  return [head && make("span", { class: "head" }, head), make("span", { class: "tail" }, tail)];
+}
+
 const SEPARATOR = " › ";
 
 /** Where in its document a hit is: its headings, without what the card shows already (the title, and the path as the id). */
@@ -100,7 +110,7 @@ export function hitCard(hit, view) {
       "data-doc": hit.doc_id,
       title: name === hit.doc_id ? `${hit.doc_id}: why this hit?` : "Why this hit?",
     },
-    name,
+    name === hit.doc_id ? idParts(hit.doc_id) : name,
     unseen(", why?"),
   );
   title.addEventListener("click", () => view.open(hit.doc_id));

@@ -122,5 +122,5 @@ function question(hit) {
   const words = sentence.replace(/[.!?:;,]+$/, "").split(/\s+/);
   const some = words.slice(0, 8);
   while (some.length > 2 && some.at(-1).length < 4) some.pop(); // no example ends in "and"
-  return some.join(" ").toLowerCase();
+  return some.join(" ").replace(/[.,:;!?]+$/, "").toLowerCase();
 }
