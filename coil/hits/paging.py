@@ -28,7 +28,7 @@ class KnowsFields(Protocol):
     """What fields and texts are read from."""
 
     def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
-        """Documents by their inside numbers, in this order."""
+        """Documents by their ordinals, in this order."""
         ...
 
     def field_values(
