@@ -415,7 +415,7 @@ def narrow(
     allowed: Ordinals | None,
     deadline: float | None,
 ) -> Ordinals:
-    """The documents that fulfil the conditions of a question, of those that a filter allows."""
+    """The documents that meet the conditions of a query, among those that a filter allows."""
     found = documents_with(snapshot, encoder, conditions, deadline)
     return found if allowed is None else found[is_among(found, allowed)]
 
@@ -425,9 +425,9 @@ def answer_questions(
     answer: Callable[[Sequence[Question], int | None], list[Answer]],
     most_text: int | None,
 ) -> list[Answer]:
-    """Questions without conditions are answered together, each other one alone; answers come in order.
+    """Answer questions without conditions together and each of the others alone; answers are in order.
 
-    `answer` hears how many characters of texts there may still be.
+    `answer` is passed the number of characters of text that are still allowed.
     """
 
     def answered(some: Sequence[Question]) -> list[Answer]:
