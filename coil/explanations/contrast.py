@@ -158,7 +158,7 @@ def _name(difference: Difference) -> str:
 
 
 def _reasons(named: list[Difference], sign: int, lower: str) -> str:
-    """The parts with what they are worth; those that the lower document lacks stand together."""
+    """The parts with their values; those that the lower document lacks are grouped."""
 
     def lacks(difference: Difference) -> bool:
         match = difference.second if sign > 0 else difference.first

@@ -1,4 +1,4 @@
-"""What an explanation or a contrast shows beside the words: figures that say something, sentences, notes.
+"""The figures, sentences and notes of explanations and contrasts.
 
 Shared by the tables for terminals and notebooks. Columns without information are omitted: BM25 does not
 compare contexts, and the paper's COIL does not weight words.
@@ -56,9 +56,9 @@ class Figures:
 
 
 def sentences_to_show(explanation: Explanation, most: int) -> list[SentencePart]:
-    """The sentences that decide, the largest first, and what is left as one more; they sum to `sentence`.
+    """The sentences that contribute most, and all others as one entry; they sum to `sentence`.
 
-    None where there is only one sentence: it is all of the text.
+    Empty if there is only one sentence, which is the whole text.
     """
     spoken = sorted(
         (part for part in explanation.sentence_parts if part.span is not None),
@@ -78,7 +78,7 @@ def sentences_to_show(explanation: Explanation, most: int) -> list[SentencePart]
 
 
 def partly_read(explanation: Explanation) -> list[str]:
-    """What to say about a document of which not everything was scored."""
+    """A note if only a part of the document was scored."""
     start, end = explanation.chunk
     if explanation.whole:
         return []
@@ -92,7 +92,7 @@ def partly_read(explanation: Explanation) -> list[str]:
 
 
 def reading_notes(explanation: Explanation) -> list[str]:
-    """What to say before the table: which part of the texts was read."""
+    """The notes above the table: which part of the texts was read."""
     lines = partly_read(explanation)
     if explanation.query_dropped:
         dropped = how_many(explanation.query_dropped, "token")
@@ -101,7 +101,7 @@ def reading_notes(explanation: Explanation) -> list[str]:
 
 
 def closing_notes(explanation: Explanation) -> list[str]:
-    """What to say after the table: words that were not found, and what the score is worth."""
+    """The notes below the table: words that were not found, and the share of the query's own score."""
     nowhere = "not in the document" if explanation.whole else "not in this part of the document"
     lines = _tokens(nowhere, explanation.unmatched) + _tokens("not compared", explanation.without_list)
     if not explanation.query.strip():
@@ -118,7 +118,7 @@ def closing_notes(explanation: Explanation) -> list[str]:
 
 
 def contrast_notes(contrast: Contrast) -> list[str]:
-    """What to say after the table of a contrast: words that neither document has."""
+    """The notes below a contrast: words that neither document contains."""
     in_neither = _tokens("in neither document", contrast.in_neither)
     return in_neither + _tokens("not compared", contrast.first.without_list)
 

@@ -75,7 +75,7 @@ def explanation_html(explanation: Explanation) -> str:
 
 
 def contrast_html(contrast: Contrast) -> str:
-    """The summary, then one row a part: what each document has for it and adds, and the difference."""
+    """The summary, then one row per part: what each document has for it and adds, and the difference."""
     both = (contrast.first, contrast.second)
     rows = []
     for difference in contrast.differences:
@@ -135,7 +135,7 @@ def _match_row(explanation: Explanation, match: Match, figures: Figures) -> str:
 
 
 def _part_row(name: str, what: str, explanation: Explanation, value: float, between: int) -> str:
-    """A row of the sentence part: it has no numbers but what it adds, so its text takes their place."""
+    """A row of the sentence part: its only number is what it adds, so its text spans the others."""
     return (
         f'<tr><td {_CELL}>{name}</td><td colspan="{1 + between}" {_CELL}>{what}</td>'
         f"<td {_NUMBER}>{value:.2f}</td>{_share_cell(explanation, value)}</tr>"

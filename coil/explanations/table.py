@@ -45,9 +45,9 @@ HERE = len("here")
 def format_table(
     explanation: Explanation, shade: Shade | None = None, width: int = WIDTH, mentions: int = 1
 ) -> str:
-    """One row a query word: its best mention in context, how rare it is in the collection, how often it is in
-    this text, how well the context fits, what that adds, and its share of the score. Then the sentence part,
-    and the sentences of the document that it comes from.
+    """One row per query word: its best mention in context, how rare it is in the collection, how often this
+    text contains it, how well the context fits, what that adds, and its share of the score. Then the sentence
+    part, and the sentences of the document that it comes from.
 
     `mentions` is how many mentions of each query word are shown, and at most that many sentences or three.
     """
@@ -124,7 +124,7 @@ class _Rows:
         return self._line("", context + self._numbers("", "", fit), "", "")
 
     def _of_sentence(self, name: str, text: str, value: float) -> str:
-        """A line of the sentence part: it has no numbers but what it adds, so its text has their place."""
+        """A line of the sentence part: its only number is what it adds, so its text spans the others."""
         room = self._context + self._between
         words = pad(cut_end_at_word(text, room), room)
         return self._line(name, words, f"{value:.2f}", self._bar(self._explanation.share(value)))
@@ -149,7 +149,7 @@ class _Rows:
 
 
 def format_contrast(contrast: Contrast, shade: Shade | None = None, width: int = WIDTH) -> str:
-    """The summary, then one row a part: what each document has for it, and the difference."""
+    """The summary, then one row per part: what each document has for it, and the difference."""
     return "\n".join(line.rstrip() for line in _Sides(contrast, shade or _plain, width).lines())
 
 
@@ -249,7 +249,7 @@ class _Sides:
 
 
 def fit_snippet(snippet: Snippet, columns: int, share: float, shade: Shade) -> str:
-    """A snippet in this many columns: the token whole if it can be, what stands around it cut to fit."""
+    """A snippet in this many columns: the whole token if possible, with its context cut to fit."""
     token = cut_end(printable(snippet.token), columns - 2)
     before, after = printable(snippet.before), printable(snippet.after)
     room = columns - 2 - width_of(token)
