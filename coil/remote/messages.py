@@ -112,7 +112,7 @@ class Messages:
 
 
 class Upload:
-    """Documents on their way to a server as JSON lines, and what `Index.update` would tell of them."""
+    """Documents sent to a server as JSON lines, and the counts that `Index.update` would report."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Upload:
             yield json.dumps(asdict(document), ensure_ascii=False).encode() + b"\n"
 
     def finish(self) -> int:
-        """All were sent: tell of those without text; returns how many were added."""
+        """Report documents without text after all were sent; returns how many were added."""
         if self._empty:
             self._left_out(list(self._empty))
         return self._added
