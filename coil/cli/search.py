@@ -234,5 +234,5 @@ def _line(hit: Hit) -> str:
 
 
 def show_share(share: float | None) -> str:
-    """A share in per cent; nothing where there is none."""
+    """A share in percent; empty if there is none."""
     return "" if share is None else f"{share:.0%}"
