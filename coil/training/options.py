@@ -182,7 +182,7 @@ class TrainingOptions:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
             raise OptionMismatch(
                 f"a model of the kind {self.kind!r} cannot be trained with {names}",
-                "take these options back: 0 for numbers, none, random or --no- for the others",
+                "reset these options: 0 for numbers, none, random or --no- for the others",
             )
 
     def _check_values(self) -> None:

@@ -165,7 +165,7 @@ def _load(
             files.negatives, files.teacher, files.corpus,
         )  # fmt: skip
     if files.corpus is not None:
-        raise OptionMismatch("prepared pairs have no documents of a corpus", "leave --prepared out")
+        raise OptionMismatch("prepared pairs do not include documents of a corpus", "omit --prepared")
     if not processes.first:  # the first process prepares, the others then find it
         processes.wait()
     given = files.prepared, files.pairs, files.negatives, base, tokenizer, options
