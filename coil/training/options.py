@@ -166,7 +166,7 @@ class TrainingOptions:
             )
 
     def _check_kind(self) -> None:
-        """What belongs to COIL's vectors must not be asked of another kind of model."""
+        """Options about COIL's vectors must not be set for another kind of model."""
         if self.kind == "coil":
             return
         asked = [name for name in _OF_COIL if getattr(self, name)]

@@ -80,7 +80,7 @@ def train(
     tensorboard: bool = False,
     say: Callable[[str], object] = lambda text: None,
 ) -> TrainingReport:
-    """Train a model. `say` hears what is going on; metrics go to OUT/metrics.jsonl."""
+    """Train a model. `say` is called with progress messages; metrics go to OUT/metrics.jsonl."""
     if options.teacher == "file" and files.teacher is None:
         raise OptionMismatch("--teacher file requires a file of scores", "add --teacher-scores FILE")
     processes = Processes(device)
@@ -136,7 +136,7 @@ def _spent(out: Path) -> float:
 
 
 def _note(report: TrainingReport, device: str) -> None:
-    """Write what a run took and whether it helped beside its model."""
+    """Write the cost of a run and whether it helped into a file next to its model."""
     outcome = report.outcome
     facts = {
         "steps": report.steps,
