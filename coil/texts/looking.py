@@ -34,7 +34,7 @@ class Look:
     """What was there at one moment."""
 
     files: dict[SourceFile, Signature]  # in the order in which a build reads them
-    blocked: list[Path]  # files, folders and sources of which nothing is known now
+    blocked: list[Path]  # files, folders and sources that currently cannot be read
 
     def is_blocked(self, file: SourceFile) -> bool:
         """Whether nothing is known of a file: it may still be there."""
