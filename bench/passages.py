@@ -95,7 +95,7 @@ def read_texts(
 
 
 def build_segments(texts: Iterable[TokenVectors]) -> Iterator[LiveSegment]:
-    """One row a text."""
+    """One row per text."""
     builder = SegmentBuilder(WORDS, N_T, N_C, "int8")
     for ordinal, text in enumerate(texts):
         if len(builder) == MOST_ROWS:

@@ -177,7 +177,7 @@ def answer(system: System, queries: list[int], k: int, setting: dict[str, Any]) 
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until the input ends."""
     name, folder, threads = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library prints must not stand among the answers

@@ -1,4 +1,4 @@
-"""COIL beside what users would pick instead: bm25s, faiss and fast-plaid, in turns, in one run.
+"""COIL compared with what users would choose instead: bm25s, faiss and fast-plaid, in turns, in one run.
 
     python -m bench.peers --scifact FOLDER --venv FOLDER --work FOLDER [--only bm25s,faiss,plaid]
 

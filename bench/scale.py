@@ -74,7 +74,7 @@ def fit(measured: dict[int, Any]) -> float:
 
 
 def compare(measured: dict[int, Any], share: float) -> list[dict[str, Any]]:
-    """The simulation beside what was measured."""
+    """The simulation compared with the measurements."""
     calls, rows = measured[1]["samples_ms"], []
     for shards, found in measured.items():
         times = simulate_here(np.random.default_rng(2), calls, shards, share)

@@ -77,7 +77,7 @@ def run_sanitizer(target: str) -> tuple[dict[str, Any], bool]:
 
 
 def main() -> None:
-    """Run every part, or those that are named, whatever became of the one before."""
+    """Run every part, or the named ones, even if an earlier one failed."""
     names = [name for name, _, _ in PARTS] + SANITIZERS
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(

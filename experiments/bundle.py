@@ -1,4 +1,4 @@
-"""Put a trained model in the place of the bundled one.
+"""Replace the bundled model with a trained one.
 
     python -m experiments.bundle MODEL [--root DIR]
 

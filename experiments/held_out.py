@@ -1,4 +1,4 @@
-"""Set queries of every training source aside, so that a model can be measured where it was trained.
+"""Hold out queries of every training source, so that a model can be measured in its own domain.
 
     python -m experiments.held_out DATA --out DIR [--queries 200] [--passages 10000] [--pairs 16000]
 
@@ -61,7 +61,7 @@ def write_pairs(path: Path, pairs: list[Pair]) -> None:
 
 
 def write_collection(folder: Path, pairs: list[Pair], aside: set[str], most: int) -> int:
-    """Write the queries set aside with their passages and others of the source; the number of passages."""
+    """Write the held-out queries with their passages and others of the source; returns their number."""
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     right = {pair.positive for pair in pairs if pair.query in aside}
     others = sorted({pair.positive for pair in pairs} - right, key=order)

@@ -250,7 +250,7 @@ def _train_beside(run: Run, arguments: argparse.Namespace, end: float, stopping:
 
 
 def facts_of(folder: Path) -> dict[str, Any]:
-    """What is noted of a run, empty where it has not ended."""
+    """The recorded facts of a run; empty if it has not ended."""
     path = folder / FACTS_FILE
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
@@ -327,7 +327,7 @@ def install(arguments: argparse.Namespace, configs: Sequence[Config]) -> None:
 
 
 class _Progress:
-    """Says what is going on; nothing here takes long enough for a bar."""
+    """Prints progress messages; nothing here takes long enough for a bar."""
 
     def say(self, text: str) -> None:
         say(text)

@@ -34,3 +34,13 @@ DOCUMENTS: list[dict[str, Any]] = [
     {"id": "astral", "text": ASTRAL_TEXT, "topic": "odd", "year": 2020},
     {"id": HOSTILE_ID, "text": HOSTILE_TEXT, "topic": '"><script>window.attacked=1</script>', "year": 2021},
 ]
+
+# The tower is outside the basic plane.
+FRONT = "---\ntitle: Röst 🗼 policy\ntags: [lighthouse, kelp]\n---\n\n"
+MARKDOWN: list[dict[str, Any]] = [
+    {"id": "dusk.md", "text": f"{FRONT}# Dusk\n\nThe keeper rows out.\n", "tags": ["lighthouse", "kelp"]},
+    {"id": "moorings.md.gz", "text": FRONT + LONG_TEXT, "tags": ["canal", "kelp"]},
+    {"id": "tower.md", "text": "A keeper counts the steps.", "tags": ["lighthouse", "kelp"]},
+    {"id": "only.md", "text": FRONT},
+    {"id": "notes.txt", "text": f"{FRONT}It is text here: the keeper sleeps."},
+]

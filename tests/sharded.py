@@ -108,7 +108,8 @@ def answer(index: Index | ShardedIndex, question: dict[str, Any]) -> Any:
             (h.rank, h.doc_id, h.score, h.share, h.chunk, h.duplicates, h.text, h.fields, h.context)
             for h in found.hits
         ]
-        return hits, found.own_score, found.stats.exact_in, found.stats.query_dropped
+        of_query = found.own_score, found.stats.exact_in, found.stats.query_dropped, found.unknown_fields
+        return hits, of_query
 
     return told(ask)
 

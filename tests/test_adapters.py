@@ -81,6 +81,11 @@ def test_the_whole_text_and_an_explanation_come_on_request(index: Index) -> None
         assert sum(parts) + of.metadata["explanation"]["sentence"] == pytest.approx(of.score, abs=1e-6)
 
 
+def test_a_field_that_no_document_has_is_named(index: Index) -> None:
+    with pytest.warns(UserWarning, match="no document has the field 'yaer'"):
+        assert Source(index).find(QUERY, Retrieval(filter="yaer = 2020")).unknown_fields == ("yaer",)
+
+
 def test_operators_are_text_unless_asked_for(index: Index) -> None:
     source = Source(index)
     assert len(source.find("bank -money", Retrieval())) == 3

@@ -72,6 +72,8 @@ def test_an_assistant_reads(folder: Path) -> None:
         ]
         filtered = await call("search", query="bank", filter="year > 2021", by="bm25")
         assert [of["doc_id"] for of in filtered["hits"]] == ["money"]
+        mistaken = await call("search", query="bank", filter="yaer > 2021")
+        assert mistaken == {"hits": [], "note": "no document has the field 'yaer'"}
         operated = await call("search", query="bank -river", plain=False)
         assert [of["doc_id"] for of in operated["hits"]] == ["money"]
 

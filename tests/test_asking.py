@@ -485,6 +485,24 @@ def test_invalid_characters_of_a_shell_are_no_fault_of_the_tokenizer(notes: Inde
         assert found(notes, query) == found(notes, query.replace("\udcef", "\ufffd"))
 
 
+def test_a_word_of_one_text_is_suggested_where_no_other_is_as_near(tmp_path: Path) -> None:
+    texts = ["a nginx log", "the kafka queue", "the kappa test", "the kappa and the best", "the bath"]
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        for number, text in enumerate(texts):  # one segment each
+            index.add([{"id": str(number), "text": text}])
+
+        def meant(query: str) -> list[str]:
+            return [of.suggestion for of in index.suggest(query)]
+
+        assert meant("ngnix") == ["nginx"]
+        assert meant("kafca") == ["kafka"]
+        assert meant("kafpa") == ["kappa"]  # more texts have it than kafka
+        assert meant("tesst") == ["test"]
+        assert meant("beth tath lafka nest") == ["bath"]  # a word of one text begins with the same letter
+        index.delete(["1"])
+        assert meant("kafca kafpa") == ["kappa"]
+
+
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = make_model(tmp_path / "model", ModelConfig(8, 8, "mean", "unit", WEIGHED))
     export_model(model)

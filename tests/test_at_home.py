@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+import re
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from html import escape
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from coil.indexes.opening import create
 from coil.remote import messages
 from coil.scores import native
 from coil.service.limits import ServiceOptions
+from coil.tokens.profile import By
 from tests.hash_encoder import HashEncoder
 from tests.serving import TOKEN, Running, running
 from tests.summing_encoder import SummingEncoder
@@ -81,6 +84,34 @@ def test_a_notebook_shows_hits_and_explanations(index: Index) -> None:
     assert ">money</mark>" in explained
     assert "&lt;i&gt;" in explained
     assert "<i>" not in explained
+
+
+@pytest.mark.parametrize("by", ["coil", "tokens", "bm25", "dense", "hybrid"])
+def test_a_notebook_shows_the_columns_of_the_terminal(index: Index, by: By) -> None:
+    explanation = index.explain("money zebra the river", "d3", by=by)
+    shown = explanation._repr_html_()
+    head = re.findall(r"<th [^>]*>(.*?)</th>", shown)
+    table = str(explanation).splitlines()
+    [titles] = [line for line in table if line.startswith("  query")]
+    assert head == re.split(r"  +", titles.strip())
+    for row in re.findall(r"<tr>(.*?)</tr>", shown)[1:]:
+        assert sum(int(span or 1) for span in re.findall(r'<td(?: colspan="(\d+)")?', row)) == len(head)
+    for line in table[table.index(titles) + 1 :]:  # what is not in columns is a note
+        if "  " not in line.strip() and ":" in line:
+            assert f"{escape(line.strip())}<" in shown
+    for match in explanation.matches:
+        assert f">{match.contribution:.2f}</td>" in shown
+
+
+def test_a_notebook_shows_why_one_ranks_above_another(index: Index) -> None:
+    contrast = index.explain("money <i> river", "d3").versus(index.explain("money <i> river", "d4"))
+    shown = contrast._repr_html_()
+    assert shown.startswith(f"<p>{escape(contrast.summary)}</p>")
+    assert re.findall(r"<th [^>]*>(.*?)</th>", shown) == ["query", "d3", "adds", "d4", "adds", "difference"]
+    for difference in contrast.differences:
+        assert f">{difference.value:+.2f}</td>" in shown
+    assert f"<b>{contrast.gap:+.2f}</b>" in shown
+    assert "<i>" not in shown
 
 
 def found_in_another_process(index: Index) -> list[tuple[str, float]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import re
 import sqlite3
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,30 @@ from coil.texts.values import Document
 from tests.hash_encoder import HashEncoder
 
 # ---- filters
+
+
+def test_a_field_that_no_document_has_is_named(tmp_path: Path) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert index.search("river", filter="year = 2020").unknown_fields == ()  # nothing is there at all
+            index.add([{"id": "a", "text": "river bank", "year": 2020, "author": {"name": "Gao"}}])
+            # What has hits, what no document fulfils, and a limit of 0 are no mistakes.
+            assert [hit.doc_id for hit in index.search("river", filter="not yaer = 2020")] == ["a"]
+            assert not index.search("river", filter='year = 2019 or author.name = "x" or id = "b"')
+            assert not index.search("river", k=0, filter="yaer = 2020")
+            assert not index.search_many([], filter="yaer = 2020")
+        with pytest.warns(UserWarning, match="no hits: no document has the field 'yaer' or 'author.nmae'$"):
+            hits = index.search("river", filter='year = 2020 and (yaer = 2020 or author.nmae = "Gao")')
+        assert hits.unknown_fields == ("yaer", "author.nmae")
+        assert (hits[:1].unknown_fields, pickle.loads(pickle.dumps(hits)).unknown_fields) == (
+            hits.unknown_fields,
+            hits.unknown_fields,
+        )
+        with pytest.warns(UserWarning, match="'yaer'") as told:
+            assert index.search_many(["river", "bank"], filter="yaer = 2020") == [[], []]
+        assert [(Path(one.filename), one.category) for one in told] == [(Path(__file__), UserWarning)]
+
 
 PIECES = [
     "a",

@@ -15,7 +15,7 @@ import coil
 from coil.indexes.opening import create
 from tests import page_browser
 from tests.page_browser import PHONE, QUERY, Opener, Page, ask, expect, hit
-from tests.page_documents import DOCUMENTS, HOSTILE_ID
+from tests.page_documents import DOCUMENTS, HOSTILE_ID, MARKDOWN
 from tests.serving import Running, running
 from tests.summing_encoder import SummingEncoder
 from tests.tiny import WEIGHED
@@ -44,7 +44,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with create(folder / "senses.coil", encoder=encoder) as made:
         made.add([*DOCUMENTS, FORMULA, MANUAL, {"id": LONG_ID, "text": "An archive of herons."}])
     create(folder / "empty.coil", encoder=encoder).close()
-    with running([folder / "senses.coil", folder / "empty.coil"], encoder=encoder) as server:
+    with create(folder / "notes.coil", encoder=encoder) as made:
+        made.add(MARKDOWN)
+    with running(
+        [folder / f"{name}.coil" for name in ("senses", "empty", "notes")], encoder=encoder
+    ) as server:
         yield server
 
 
@@ -265,8 +269,47 @@ def test_long_ids_are_cut_on_a_phone(visit: Opener) -> None:
     page = visit("/?q=an+archive+of+herons", viewport=PHONE)
     title = hit(page, LONG_ID).locator(".title")
     expect(title).to_have_attribute("title", f"{LONG_ID}: why this hit?")
-    assert title.evaluate("title => title.scrollWidth > title.clientWidth")
+    expect(title).to_have_text(f"{LONG_ID}, why?")
+    assert title.locator(".head").evaluate("head => head.scrollWidth > head.clientWidth")
+    expect(title.locator(".tail")).to_have_text(LONG_ID[-10:])
+    expect(title.locator(".tail")).to_be_in_viewport(ratio=1)
     assert title.evaluate("title => title.clientHeight") < 40
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     page.set_viewport_size({"width": 1100, "height": 800})
     assert title.evaluate("title => title.scrollWidth <= title.clientWidth")
+
+
+def test_front_matter_is_folded_away_and_shades_stay_in_place(visit: Opener) -> None:
+    page = visit("/?q=keeper+kelp&index=notes&by=bm25")
+    card = hit(page, "dusk.md")
+    expect(card.locator(".body")).to_have_text(re.compile("^# DuskThe keeper rows out.\\s*$"))
+    expect(card.locator(".mark")).to_have_text(["keeper"])
+    facets = page.locator("#facets [aria-label=tags] button")
+    expect(facets).to_have_text(["kelp 3", "lighthouse 2", "canal 1"])
+    card.get_by_role("button", name="tags kelp").click()
+    expect(page.get_by_label("Only documents whose fields match")).to_have_value('tags = "kelp"')
+    # Without Markdown, or with nothing else, it is the text.
+    page = visit("/?q=keeper+kelp&index=notes&by=bm25")
+    expect(hit(page, "notes.txt").locator(".body")).to_contain_text("title: Röst 🗼 policy")
+    expect(hit(page, "only.md").locator(".mark")).to_have_text(["kelp"])
+    hit(page, "dusk.md").locator(".title").click()
+    sheet = page.get_by_role("dialog")
+    expect(sheet.locator(".mentions .snippet").nth(1)).to_have_text("front matter: kelp")
+    expect(sheet.locator(".mentions .snippet").first).to_have_text(re.compile("^# Dusk"))
+    front = sheet.locator("details.front")
+    expect(front.locator(".mark")).not_to_be_visible()
+    front.locator("summary").click()
+    expect(front.locator(".mark.best")).to_have_text("kelp")
+    expect(sheet.locator(".whole > .mark")).to_have_text(["kelp", "keeper"])
+    page.goto("/?q=telescope&index=notes&by=bm25")
+    expect(hit(page, "moorings.md.gz").locator(".mark.best")).to_have_text("telescope")
+    expect(hit(page, "moorings.md.gz").locator(".body")).not_to_contain_text("title:")
+    hit(page, "moorings.md.gz").get_by_role("button", name="Show all").click()
+    expect(hit(page, "moorings.md.gz").locator(".body")).to_have_text(re.compile("^The report lists"))
+
+
+def test_the_best_match_may_be_in_the_front_matter(visit: Opener) -> None:
+    page = visit("/?q=kelp&index=notes&by=bm25&doc=moorings.md.gz")
+    page.get_by_role("button", name="Go to the best match in the text").click()
+    expect(page.locator("details.front .mark.best")).to_be_focused()
+    expect(page.locator("details.front .mark.best")).to_be_visible()

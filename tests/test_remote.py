@@ -228,6 +228,17 @@ def test_the_client_answers_and_refuses_as_the_library(
     assert outcome(lambda: there.search_many(["river bank"] * 2, **many)) == expected
 
 
+def test_a_field_that_no_document_has_is_named_from_afar(server: Running, there: RemoteIndex) -> None:
+    for search in (there.search, lambda query, filter: there.search_many([query], filter=filter)[0]):
+        with pytest.warns(UserWarning, match="no document has the field 'yaer'") as told:
+            assert search("river", filter="yaer = 2020").unknown_fields == ("yaer",)
+        assert Path(told[0].filename) == Path(__file__)
+    plain = server.client.get(
+        "/v1/indexes/there/search", params={"q": "river", "filter": "id = 'nowhere'"}
+    ).json()
+    assert (plain["hits"], plain.get("unknown_fields")) == ([], None)
+
+
 @pytest.mark.parametrize("query", ["river\ud800 bank", "\udcff", "", "\0"])
 def test_any_query_can_be_asked(server: Running, there: RemoteIndex, query: str) -> None:
     local = server.service.served["there"].index

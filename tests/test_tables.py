@@ -11,9 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import coil
 from coil.errors import DuplicateId, InputError, MissingExtra
+from coil.hits.frame import _numbers
 from coil.indexes.opening import create
 from coil.texts.corpora import read_documents
 from coil.texts.values import Document
@@ -231,6 +234,53 @@ def test_no_package_is_imported_to_look_at_what_is_given() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_numbers_of_a_csv_file_are_numbers_in_a_frame(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    header = "id,text,year,price,weight,sparse,code,version,large,phone,word,empty,exact"
+    rows = [
+        "07,river,2020,19.90,1.5,3,007,3.9,9223372036854775807,+49,x,,0.1",
+        "8,river bank,1999,5.00,2,,010,3.10,-1,12,7,,0.12345678901234567",
+        "9,the river,0,-0.50,-0.25,4,1,3.11,0,13,1e5,,0.1",
+    ]
+    (tmp_path / "a.csv").write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add(read_documents(str(tmp_path / "a.csv")))
+        index.add([{"id": "z", "text": "money bank", "year": "soon", "tags": ["1"]}])
+        hits = index.search("river", k=3, filter='not id = "z"', by="bm25")
+        frame = coil.to_frame(hits).set_index("doc_id").loc[["07", "8", "9"]]
+        kinds = {name: frame[name].dtype.kind for name in header.split(",")[2:]}
+        numbers = {"year": "i", "price": "f", "weight": "f", "sparse": "f", "large": "i"}
+        assert {name: kind for name, kind in kinds.items() if kind in "if"} == numbers
+        assert frame["price"].tolist() == [19.9, 5.0, -0.5]
+        assert frame["large"].tolist() == [2**63 - 1, -1, 0]
+        assert frame["sparse"].isna().tolist() == [False, True, False]
+        assert frame["code"].tolist() == ["007", "010", "1"]
+        assert frame["version"].tolist() == ["3.9", "3.10", "3.11"]
+        # With other hits, a column may have more than numbers, or values that floats do not keep.
+        frame = coil.to_frame(index.search("river", k=4, by="dense"))
+        assert set(frame["year"]) == {"2020", "1999", "0", "soon"}
+        assert set(frame["large"].dropna()) == {"9223372036854775807", "-1", "0"}
+
+
+@given(
+    st.lists(
+        st.one_of(st.from_regex(r"-?[0-9]{1,22}(\.[0-9]{1,4})?", fullmatch=True), st.just("")), max_size=5
+    )
+)
+def test_strings_become_numbers_only_if_they_can_be_written_again(values: list[str]) -> None:
+    found = _numbers(values)
+    if found == values:
+        return
+    written = [(value, number) for value, number in zip(values, found, strict=True) if value]
+    assert all(number is None for value, number in zip(values, found, strict=True) if not value)
+    shown = [
+        [str(number) for _, number in written],
+        [f"{number:.15g}" for _, number in written],
+        *([f"{number:.{places}f}" for _, number in written] for places in range(1, 5)),
+    ]
+    assert [value for value, _ in written] in shown
 
 
 def test_hits_become_a_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

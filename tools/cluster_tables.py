@@ -42,7 +42,7 @@ def cluster() -> str:
 
 
 def scale() -> str:
-    """The simulation beside what was measured, and the plan."""
+    """The simulation compared with the measurements, and the plan."""
     found = result("bench/results/scale.json")
     checks = [
         [

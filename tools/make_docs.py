@@ -81,7 +81,7 @@ def indexing() -> str:
 
 
 def load() -> str:
-    """The server under load, beside the library in the same run."""
+    """The server under load, compared with the library in the same run."""
     found = result("bench/results/load.json")
     lines = [
         "| clients | queries a second | of the library's | p50 | p95 | p99 | errors | wrong answers |",
@@ -108,7 +108,7 @@ def load() -> str:
 
 
 def search() -> str:
-    """The figures of the search core, each beside what was asked of it."""
+    """The figures of the search core, each with its target."""
     found = result("bench/results/search.json")
     exhaustive = {(row["what"].split(",")[0], row["threads"]): row for row in found["exhaustive"][:-1]}
     numpy_ms = found["exhaustive"][-1]["search_ms"]
@@ -182,7 +182,7 @@ def earlier() -> str:
 
 
 def peers() -> str:
-    """COIL beside bm25s, faiss and fast-plaid."""
+    """COIL compared with bm25s, faiss and fast-plaid."""
     found = result("bench/results/peers.json")
     lines = ["| what | asked for | measured |", "|---|---|---|"]
     for name in ("bm25s", "faiss", "plaid"):
@@ -195,7 +195,7 @@ def peers() -> str:
 
 
 def authors() -> str:
-    """COIL with the paper's choices beside the authors' own retriever."""
+    """COIL with the paper's choices compared with the authors' own retriever."""
     found = result("bench/results/authors.json")
     theirs = found["theirs_us"]
     lines = [
@@ -305,7 +305,7 @@ PLOTS: dict[str, Callable[[], str]] = {"docs/growth.svg": growth, "docs/lengths.
 
 
 def renewed(text: str) -> str:
-    """A Markdown text with its made parts made anew."""
+    """A Markdown text with its generated parts regenerated."""
 
     def replace(match: re.Match[str]) -> str:
         name = match.group(1)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from coil import __version__
 from coil.adapters.source import Given, Retrieval, Searchable, Source
 from coil.errors import CoilError, OutputError, require
+from coil.indexes.hits import tell_unknown
 from coil.indexes.index import Index
 from coil.remote.client import RemoteIndex
 from coil.texts.values import Document
@@ -90,7 +91,8 @@ class _Tools:
         with _told():
             _newest(self._source)
             found = self._source.find(query, Retrieval(k, by, filter, plain=plain))
-            return {"hits": [{**of.metadata, "text": of.text} for of in found]}
+            note = {"note": tell_unknown(found.unknown_fields)} if found.unknown_fields else {}
+            return {"hits": [{**of.metadata, "text": of.text} for of in found], **note}
 
     def explain(self, query: _Query, doc_id: _DocId, by: _By = "coil") -> dict[str, Any]:
         """Explain the score of a document for a query: what each word contributes, and where it was found.

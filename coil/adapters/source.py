@@ -60,7 +60,7 @@ class Source:
                 self._open.refresh()
             return self._open
 
-    def find(self, query: str, how: Retrieval) -> list[Passage]:
+    def find(self, query: str, how: Retrieval) -> Passages:
         """The best passages for a query."""
         index = self.index
         if isinstance(index, IndexReader):
@@ -109,6 +109,12 @@ class Passage:
     metadata: dict[str, Any]
 
 
+class Passages(list[Passage]):
+    """The passages found. If there are none, `unknown_fields` are the filter's that no document has."""
+
+    unknown_fields: tuple[str, ...] = ()
+
+
 def check_options(given: Iterable[str], known: Iterable[str]) -> None:
     """Refuse an option that there is not, instead of ignoring it."""
     options = sorted(known)
@@ -122,11 +128,11 @@ def is_address(given: str) -> bool:
     return given.lower().startswith(("http://", "https://"))
 
 
-def _find(index: Searchable, query: str, how: Retrieval) -> list[Passage]:
-    found = []
-    for hit in index.search(
-        query, how.k, filter=how.filter, by=how.by, min_share=how.min_share, plain=how.plain
-    ):
+def _find(index: Searchable, query: str, how: Retrieval) -> Passages:
+    hits = index.search(query, how.k, filter=how.filter, by=how.by, min_share=how.min_share, plain=how.plain)
+    found = Passages()
+    found.unknown_fields = hits.unknown_fields
+    for hit in hits:
         own: dict[str, Any] = {
             "doc_id": hit.doc_id,
             "rank": hit.rank,

@@ -12,7 +12,8 @@ import click
 
 from coil.cli.demo import shade
 from coil.cli.search import by_option
-from coil.explanations.table import WIDTH, format_contrast, format_table
+from coil.explanations.figures import WIDTH
+from coil.explanations.table import format_contrast, format_table
 from coil.indexes.opening import open_index
 from coil.tokens.profile import By
 

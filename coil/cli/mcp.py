@@ -96,7 +96,7 @@ def _input_that_ends() -> Iterator[None]:
 
 
 def _copy(file: int | None, to: socket.socket) -> None:
-    """Pass on what is read until either side ends."""
+    """Forward what is read until either side closes."""
     with suppress(OSError):
         while file is not None and (block := os.read(file, 1 << 16)):
             to.sendall(block)

@@ -15,10 +15,9 @@ from coil.errors import how_many
 from coil.explanations.columns import bar, printable
 from coil.hits.answering import SearchStats
 from coil.hits.hit import Hit
-from coil.indexes.index import Index
+from coil.indexes.hits import tell_unknown
 from coil.indexes.opening import open_index
 from coil.indexes.reader import check_paging
-from coil.storage.filters import parse_filter
 from coil.storage.memory import MOST_THREADS
 from coil.texts.asking import Condition
 from coil.texts.markup import skip_front_matter
@@ -124,7 +123,9 @@ def command(
         if not answer.hits and k:
             least = min_score is not None or min_share is not None
             conditions = () if plain else opened.read_query(query).conditions
-            why = _why_none(query, _why_filtered(opened, expression), conditions, len(opened), least, offset)
+            unknown = tell_unknown(answer.unknown_fields)
+            filtered = [unknown or "no document matches the filter"] if expression else []
+            why = _why_none(query, filtered, conditions, len(opened), least, offset)
             click.echo(f"coil: no hits: {why}", err=True)
         if sort and answer.hits and not (plain or opened.read_query(query).conditions or min_share):
             click.echo(
@@ -167,15 +168,6 @@ def command(
     click.echo(f"wrote {how_many(lines, 'hit')} for {how_many(len(asked), 'query')} to {run}", err=True)
     if stats:
         click.echo(json.dumps(asdict(cost)) if as_json else _told(cost), err=True)
-
-
-def _why_filtered(opened: Index, expression: str | None) -> list[str]:
-    """Why a filter may have left nothing: a field that no document has is most likely a typo."""
-    if not expression:
-        return []
-    with opened.held() as snapshot:
-        missing = [name for name in parse_filter(expression).names if not snapshot.has_field(name)]
-    return [f"no document has the field {name!r}" for name in missing] or ["no document matches the filter"]
 
 
 def _why_none(
@@ -242,5 +234,5 @@ def _line(hit: Hit) -> str:
 
 
 def show_share(share: float | None) -> str:
-    """A share in per cent; nothing where there is none."""
+    """A share in percent; empty if there is none."""
     return "" if share is None else f"{share:.0%}"

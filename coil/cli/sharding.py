@@ -26,7 +26,7 @@ class ActorRange(click.ParamType[tuple[int, int]]):
     name = "K|MIN:MAX"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, int]:
-        """The least and the most actors."""
+        """The minimum and maximum number of actors."""
         if isinstance(value, tuple):
             return value
         least, _, most = str(value).partition(":")
@@ -88,7 +88,7 @@ def build_sharded(
     long: Any,
     on_duplicate: Any,
 ) -> None:
-    """Build, and tell how it went."""
+    """Build a sharded index and report the result."""
     for package in ("ray", "pyarrow", "fsspec"):
         require(package, "ray")
     from coil.cluster.building import BuildReport, ClusterBuild, Workers, start_build

@@ -102,7 +102,7 @@ class _Listening:
         self._listen()  # which wakes us
 
     def _find_roots(self) -> list[tuple[int, int]]:
-        """What is at the paths that are listened to: of a file, its folder is."""
+        """The folders that are watched: for a file, its folder."""
         return [root_of(path) for source in self._sources for path in (source, source.parent)]
 
     def wait(self) -> None:

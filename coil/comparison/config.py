@@ -64,7 +64,7 @@ class Config:
         return make_plan(self.systems, self.trainings, self.measures, self.k, self.against)
 
     def find_collections(self) -> list[JudgedCollection]:
-        """The collections, each of which must be there."""
+        """The collections, all of which must exist."""
         return [find_collection(**dict(given)) for given in self.collections]
 
 

@@ -27,7 +27,7 @@ def store_documents(
     digest = hashlib.sha256()
     count = empty = 0
     with closing(sqlite3.connect(folder / STORE_FILE, isolation_level=None)) as database:
-        for setting in ("journal_mode = OFF", "synchronous = OFF"):  # it is made anew after a crash
+        for setting in ("journal_mode = OFF", "synchronous = OFF"):  # it is rebuilt after a crash
             database.execute(f"PRAGMA {setting}")
         database.execute(_SHAPE)
         database.execute("BEGIN")
@@ -58,7 +58,7 @@ class DocumentStore(Mapping[str, Document]):
         [(self._count,)] = self._database.execute("SELECT COUNT(*) FROM documents")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._database.close()
 
     def __len__(self) -> int:

@@ -74,7 +74,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Plan:
-    """All of it, the systems in an order in which each comes after those that it works on."""
+    """The whole comparison; each system comes after those that it depends on."""
 
     entries: tuple[Entry, ...]
     labels: tuple[str, ...]  # of the table, in the order in which they were named
@@ -234,7 +234,7 @@ def _check_labels(entries: Sequence[Entry]) -> None:
 
 
 def _add(entry: Entry, wanted: Sequence[Entry], ordered: dict[str, Entry], above: tuple[str, ...]) -> None:
-    """Put an entry in, after those that it works on; those that nobody named are made and not shown."""
+    """Add an entry after its dependencies; those that were not named are built but not shown."""
     if entry.label in above:
         raise OptionMismatch(f"{entry.label!r} depends on itself: {' → '.join((*above, entry.label))}")
     if entry.label in ordered:

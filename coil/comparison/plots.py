@@ -127,7 +127,7 @@ def _plain_ticks(axes: Any) -> None:
 
 
 def _write_labels(figure: Any, axes: Any, points: Sequence[tuple[float, float, str]], theme: Theme) -> None:
-    """Each label beside its point, where it is over no other one; else where it is over the fewest."""
+    """Each label next to its point, where it overlaps no other one or else the fewest."""
     renderer = figure.canvas.get_renderer()
     taken = [axes.transData.transform((x, y)) for x, y, _ in points]
     boxes: list[Any] = []

@@ -161,7 +161,7 @@ def facts(outcome: Outcome) -> str:
 
 
 def how(system: SystemOutcome, k: int) -> str:
-    """Whether it searched the collection, or worked on what others found."""
+    """Whether it searched the collection or reranked the results of others."""
     entry = system.run.entry
     if entry.reranks:
         return f"reranks {min(entry.depth, k):,} of {entry.inputs[0]}"

@@ -31,7 +31,7 @@ from coil.texts.writing import write_whole
 
 FACTS_FILE, CONTENT = "kept.json", "content"
 _SECONDS_FILE = "seconds.json"  # what earlier, interrupted attempts took
-_FORMAT = 1  # of what is kept; another one is made anew
+_FORMAT = 1  # of the kept files; files of another format are rebuilt
 _HEX = 32
 
 

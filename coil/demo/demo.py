@@ -61,9 +61,9 @@ def prepare(
     read_documents: Callable[[], Sequence[Document]],
     start: Callable[[int], Callable[[int], object]] | None = None,
 ) -> Prepared:
-    """The saved index if it fits and is whole; an unfinished one is finished, any other made anew.
+    """The saved index if it matches and is intact; an unfinished one is completed, any other rebuilt.
 
-    `start` is told how many documents will be encoded, and gives what is to hear of progress.
+    `start` is called with the number of documents to encode and returns a progress callback.
     """
     began = time.monotonic()
     key = asdict(Key.of(encoder))
@@ -93,7 +93,7 @@ def prepare(
 
 
 def _begin(encoder: Encoder, folder: Path, key: dict[str, str]) -> Index:
-    """An empty index in the place of whatever was there."""
+    """An empty index that replaces whatever was there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MANIFEST_FILE).unlink(missing_ok=True)

@@ -28,7 +28,7 @@ class Member:
     kind: str
     signature: str
     docstring: str
-    origin: Hashable  # where it is defined, so that a re-export is told from a second definition
+    origin: Hashable  # where it is defined, which distinguishes a re-export from a second definition
 
 
 def is_public(name: str) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from coil.demo.members import Member, compiled_members, exported_names, is_public, source_members, statements
 from coil.texts.values import Document
 
-DOCSTRING_CHARACTERS = 600  # what says what a thing is for stands at its beginning
+DOCSTRING_CHARACTERS = 600  # the beginning says what something is for
 SIGNATURE_CHARACTERS = 200
 PACKAGE_FILE = "__init__.py"
 

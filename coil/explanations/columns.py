@@ -56,7 +56,7 @@ def cut_middle(text: str, columns: int) -> str:
 
 
 def pad(text: str, columns: int, width: int | None = None) -> str:
-    """Fill a text up with spaces; `width` is given where the text holds more than what is shown."""
+    """Pad a text with spaces; pass its `width` if it contains characters that are not displayed."""
     return text + " " * (columns - (width_of(text) if width is None else width))
 
 

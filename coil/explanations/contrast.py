@@ -109,6 +109,12 @@ class Contrast:
 
         return format_contrast(self)
 
+    def _repr_html_(self) -> str:
+        with importing():
+            from coil.explanations.notebook import contrast_html
+
+        return contrast_html(self)
+
 
 def make_contrast(first: Explanation, second: Explanation) -> Contrast:
     """Compare two explanations for the same query."""
@@ -152,7 +158,7 @@ def _name(difference: Difference) -> str:
 
 
 def _reasons(named: list[Difference], sign: int, lower: str) -> str:
-    """The parts with what they are worth; those that the lower document lacks stand together."""
+    """The parts with their values; those that the lower document lacks are grouped."""
 
     def lacks(difference: Difference) -> bool:
         match = difference.second if sign > 0 else difference.first

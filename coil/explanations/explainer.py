@@ -40,9 +40,9 @@ class Explainer:
         [self._prepared] = searcher.prepare([vectors], by)
 
     def explain(self, doc_id: str, sentence_parts: bool = True, go_on: GoOn | None = None) -> Explanation:
-        """Why a document scores what it scores; for the sentence parts its text is encoded once more.
+        """Why a document has its score; for the sentence parts, its text is encoded again.
 
-        `go_on` is called between the steps, and again and again in those that grow with the text.
+        `go_on` is called between the steps, and repeatedly within those that take longer for longer texts.
         """
         step = go_on or _no_check
         searcher = self._searcher

@@ -1,17 +1,9 @@
-"""Explanations and contrasts as text tables, fitted to the width of the terminal.
-
-Columns without information are omitted: BM25 does not compare contexts, and the paper's COIL does not weight
-words.
-"""
+"""Explanations and contrasts as text tables, fitted to the width of the terminal."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from itertools import groupby
 
-from coil.errors import how_many
 from coil.explanations.columns import (
     bar,
     cut_end,
@@ -24,73 +16,46 @@ from coil.explanations.columns import (
     wrap,
 )
 from coil.explanations.contrast import Contrast, Difference
-from coil.explanations.explanation import Explanation, Match, Mention, QueryToken
-from coil.explanations.sentence_parts import SentencePart
+from coil.explanations.explanation import Explanation, Match, Mention
+from coil.explanations.figures import (
+    SENTENCES,
+    WIDTH,
+    Figures,
+    closing_notes,
+    contrast_notes,
+    partly_read,
+    reading_notes,
+    sentences_to_show,
+)
 from coil.explanations.snippet import Snippet
 
 Shade = Callable[[str, float], str]
 """Colours a text by its share of the score, from 0 to 1; provided by the command line."""
 
-WIDTH = 120
 NARROW = 100  # below, a share is a number without a bar
-TINY = 64  # below, there is no room for how rare a word is and how often it is there
 BAR_WIDTH = 10
 MOST_CONTEXT = 60
 LEAST_CONTEXT = 12
 ENOUGH_CONTEXT = 18  # below, a contrast has no room for numbers that can be left out
 MOST_ID = 60
-SENTENCES = 3  # that are shown at least, where there are as many
 ADDS = 6  # columns of a number that is added
 HERE = len("here")
-WITHOUT_CONTEXTS = ("bm25", "hybrid")  # they count words and do not compare what these mean
-
-
-@dataclass(frozen=True)
-class _Figures:
-    """The numbers of matches that say something. `fit` is the name of its column, empty without one."""
-
-    fit: str
-    rarity: bool  # and how often the text has the word
-    rows: int
-
-    @classmethod
-    def of(cls, explanations: Sequence[Explanation], width: int) -> _Figures:
-        matches = [match for explanation in explanations for match in explanation.matches]
-        plain = all(match.fit == (0.0 if match.floored else match.similarity) for match in matches)
-        compared = bool(matches) and explanations[0].by not in WITHOUT_CONTEXTS
-        return cls(
-            fit="" if not compared else "similarity" if plain else "fit",
-            rarity=width >= TINY and any(match.rows_with for match in matches),
-            rows=explanations[0].rows,
-        )
-
-    @property
-    def fit_width(self) -> int:
-        return max(len(self.fit), 5) if self.fit else 0
-
-    def show_fit(self, similarity: float, fit: float) -> str:
-        """The number that tells how well a context fits, as the column's name says."""
-        return f"{similarity if self.fit == 'similarity' else fit:.2f}" if self.fit else ""
-
-    def show_rows(self, match: Match, narrow: bool) -> str:
-        """How many texts have the word."""
-        return f"{match.rows_with:,}" if narrow or not self.rows else f"{match.rows_with:,} of {self.rows:,}"
 
 
 def format_table(
     explanation: Explanation, shade: Shade | None = None, width: int = WIDTH, mentions: int = 1
 ) -> str:
-    """One row a query word: its best mention in context, how rare it is in the collection, how often it is in
-    this text, how well the context fits, what that adds, and its share of the score. Then the sentence part,
-    and the sentences of the document that it comes from.
+    """One row per query word: its best mention in context, how rare it is in the collection, how often this
+    text contains it, how well the context fits, what that adds, and its share of the score. Then the sentence
+    part, and the sentences of the document that it comes from.
 
     `mentions` is how many mentions of each query word are shown, and at most that many sentences or three.
     """
     lines = [_heading(explanation, width)]
-    lines += _about_reading(explanation, width)
+    lines += _notes(reading_notes(explanation), width)
     if explanation.matches or explanation.sentence is not None:
         lines += _Rows(explanation, shade or _plain, width, mentions).lines()
-    lines += _footer(explanation, width)
+    lines += _notes(closing_notes(explanation), width)
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -100,7 +65,7 @@ class _Rows:
     def __init__(self, explanation: Explanation, shade: Shade, width: int, mentions: int) -> None:
         self._explanation, self._shade, self._mentions = explanation, shade, max(mentions, 1)
         self._width, self._narrow = width, width < NARROW
-        self._figures = figures = _Figures.of([explanation], width)
+        self._figures = figures = Figures.of([explanation], width)
         words = ["query", "sentence", *(printable(m.query_token) for m in explanation.matches)]
         self._query = min(max(width_of(word) for word in words), 12 if self._narrow else 20)
         self._share = len("floored") if self._narrow else len("share of the score")
@@ -128,7 +93,7 @@ class _Rows:
             for part in sentences_to_show(explanation, max(SENTENCES, self._mentions)):
                 lines.append(self._of_sentence("", f"  {printable(part.text)}", part.contribution))
         if figures.rarity and self._narrow and figures.rows:
-            lines += _note(f"texts: how many of {figures.rows:,} contain the word", self._width)
+            lines += _notes([f"texts: how many of {figures.rows:,} contain the word"], self._width)
         return lines
 
     def _of_match(self, match: Match) -> list[str]:
@@ -159,7 +124,7 @@ class _Rows:
         return self._line("", context + self._numbers("", "", fit), "", "")
 
     def _of_sentence(self, name: str, text: str, value: float) -> str:
-        """A line of the sentence part: it has no numbers but what it adds, so its text has their place."""
+        """A line of the sentence part: its only number is what it adds, so its text spans the others."""
         room = self._context + self._between
         words = pad(cut_end_at_word(text, room), room)
         return self._line(name, words, f"{value:.2f}", self._bar(self._explanation.share(value)))
@@ -183,30 +148,8 @@ class _Rows:
         return f"{share:4.0%}" if self._narrow else f"{bar(share, BAR_WIDTH)} {share:4.0%}"
 
 
-def sentences_to_show(explanation: Explanation, most: int) -> list[SentencePart]:
-    """The sentences that decide, the largest first, and what is left as one more; they sum to `sentence`.
-
-    None where there is only one sentence: it is all of the text.
-    """
-    spoken = sorted(
-        (part for part in explanation.sentence_parts if part.span is not None),
-        key=lambda part: -abs(part.contribution),
-    )
-    beside = [part for part in explanation.sentence_parts if part.span is None]
-    if len(spoken) < 2:
-        return []
-    if len(spoken) == most + 1:  # "1 more sentence" would take as many lines as the sentence
-        most += 1
-    shown, left = spoken[:most], spoken[most:]
-    if left or beside:
-        names = [f"{len(left):,} more sentences"] if left else []
-        total = sum(part.contribution for part in (*left, *beside))
-        shown.append(SentencePart(", ".join([*names, *(part.text for part in beside)]), None, total))
-    return shown
-
-
 def format_contrast(contrast: Contrast, shade: Shade | None = None, width: int = WIDTH) -> str:
-    """The summary, then one row a part: what each document has for it, and the difference."""
+    """The summary, then one row per part: what each document has for it, and the difference."""
     return "\n".join(line.rstrip() for line in _Sides(contrast, shade or _plain, width).lines())
 
 
@@ -216,7 +159,7 @@ class _Sides:
     def __init__(self, contrast: Contrast, shade: Shade, width: int) -> None:
         self._contrast, self._shade, self._width = contrast, shade, width
         self._both = (contrast.first, contrast.second)
-        self._figures = figures = _Figures.of(self._both, width)
+        self._figures = figures = Figures.of(self._both, width)
         # The paper's matches add their similarity; of others it is shown what they add, and why if it fits.
         self._alike = figures.fit == "similarity" and not figures.rarity
         words = ["sentence", *(printable(d.query_token) for d in contrast.differences)]
@@ -250,11 +193,8 @@ class _Sides:
             lines.append("  * below 0, so floored: it adds nothing")
         for explanation in both:
             name = cut_middle(printable(explanation.doc_id), MOST_ID)
-            for about in _partly_read(explanation):
-                lines += _note(f"{name}, {about}", self._width)
-        lines += _tokens("in neither document", contrast.in_neither, self._width)
-        lines += _tokens("not compared", contrast.first.without_list, self._width)
-        return lines
+            lines += _notes([f"{name}, {about}" for about in partly_read(explanation)], self._width)
+        return lines + _notes(contrast_notes(contrast), self._width)
 
     def _of_difference(self, difference: Difference) -> list[str]:
         pairs = [(difference.first, difference.first_adds), (difference.second, difference.second_adds)]
@@ -309,7 +249,7 @@ class _Sides:
 
 
 def fit_snippet(snippet: Snippet, columns: int, share: float, shade: Shade) -> str:
-    """A snippet in this many columns: the token whole if it can be, what stands around it cut to fit."""
+    """A snippet in this many columns: the whole token if possible, with its context cut to fit."""
     token = cut_end(printable(snippet.token), columns - 2)
     before, after = printable(snippet.before), printable(snippet.after)
     room = columns - 2 - width_of(token)
@@ -327,65 +267,9 @@ def _heading(explanation: Explanation, width: int) -> str:
     return f'{start}"{cut_end(query, max(width - width_of(start) - 2, 20))}"'
 
 
-def _partly_read(explanation: Explanation) -> list[str]:
-    """What to say about a document of which not everything was scored."""
-    start, end = explanation.chunk
-    if explanation.whole:
-        return []
-    characters = f"characters {start:,} to {end:,} of {explanation.characters:,}"
-    read_with = f", encoded with: {printable(explanation.context)}" if explanation.context else ""
-    return [
-        f"truncated: only {characters} were indexed"
-        if explanation.document_dropped
-        else f"best chunk: {characters}{read_with}"
-    ]
-
-
-def _about_reading(explanation: Explanation, width: int) -> list[str]:
-    lines = _partly_read(explanation)
-    if explanation.query_dropped:
-        dropped = how_many(explanation.query_dropped, "token")
-        lines.append(f"the query is too long; its last {dropped} were ignored")
-    return [wrapped for line in lines for wrapped in _note(line, width)]
-
-
-def _footer(explanation: Explanation, width: int) -> list[str]:
-    lines = []
-    nowhere = "not in the document" if explanation.whole else "not in this part of the document"
-    lines += _tokens(nowhere, explanation.unmatched, width)
-    lines += _tokens("not compared", explanation.without_list, width)
-    if not explanation.query.strip():
-        lines += _note("the query is blank, so a search finds nothing", width)
-    elif explanation.sentence is None and explanation.score == 0.0:
-        lines += _note("nothing contributes to the score: the document is not a hit", width)
-    elif not explanation.matches and explanation.unmatched:
-        lines += _note("no word in common: the score comes from the texts as a whole", width)
-    share = explanation.share_of_own_score
-    if share is not None and share > 0.0:
-        own = f"the query's own text would score {explanation.own_score:.2f}"
-        lines += _note(f"{own}: this is {share:.0%} of that", width)
-    return lines
-
-
-def _tokens(label: str, tokens: Iterable[QueryToken], width: int) -> list[str]:
-    """The tokens after a label, those with one reason together."""
-    groups = []
-    by_reason = sorted(tokens, key=lambda token: token.reason)  # stable: in query order within a reason
-    for reason, same in groupby(by_reason, lambda token: token.reason):
-        words = Counter(printable(token.text) for token in same)
-        shown = ", ".join(f"{word} ×{times}" if times > 1 else word for word, times in words.items())
-        groups.append(shown + (f" ({_plural(reason, len(words))})" if reason else ""))
-    return _note(f"{label}: {'; '.join(groups)}", width) if groups else []
-
-
-def _plural(reason: str, number: int) -> str:
-    return "stop words" if reason == "stop word" and number > 1 else reason
-
-
-def _note(text: str, width: int) -> list[str]:
-    """A line below the heading or the table, on as many lines as it takes."""
-    first, *others = wrap(text, width - 2, "  ")
-    return [f"  {line}" for line in (first, *others)]
+def _notes(notes: Iterable[str], width: int) -> list[str]:
+    """Lines below the heading or the table, each on as many lines as it takes."""
+    return [f"  {line}" for note in notes for line in wrap(note, width - 2, "  ")]
 
 
 def _plain(text: str, share: float) -> str:

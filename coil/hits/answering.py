@@ -73,6 +73,7 @@ class Answer:
     stats: SearchStats
     query_vectors: TokenVectors | None = field(default=None, repr=False, compare=False)  # to explain the hits
     own_score: float | None = None
+    unknown_fields: tuple[str, ...] = ()  # of the filter: if there are no hits, those that no document has
 
 
 class Answerable(Protocol):
@@ -80,11 +81,11 @@ class Answerable(Protocol):
 
     @property
     def statistics(self) -> KnowsCollection:
-        """What weights are made of."""
+        """The statistics that weights are computed from."""
         ...
 
     def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
-        """Documents by their inside numbers, in this order."""
+        """Documents by their ordinals, in this order."""
         ...
 
     def field_values(
@@ -102,9 +103,9 @@ C = TypeVar("C", bound=Answerable)
 
 
 class Answering(ABC, Generic[C]):
-    """Encodes questions, has them ranked, turns to the page that is asked for and fetches its documents.
+    """Encodes queries, has them ranked, selects the requested page and fetches its documents.
 
-    What ranks is another's matter: segments here, or shards elsewhere.
+    Subclasses rank: over segments or over shards.
     """
 
     def __init__(self, encoder: Encoder, collection: C) -> None:
@@ -125,7 +126,7 @@ class Answering(ABC, Generic[C]):
 
     @abstractmethod
     def expect(self, ordinals: Sequence[int], texts: bool) -> None:
-        """Hear which documents will be fetched, with texts or without: those of all queries at once."""
+        """Called before documents are fetched, with the ordinals for all queries."""
 
     def answer_many(
         self,
@@ -221,7 +222,7 @@ class Answering(ABC, Generic[C]):
         min_share: float | None,
         selection: Selection,
     ) -> tuple[Page, Counts]:
-        """The page that is asked for. Where too much of what was found is folded, more is looked for."""
+        """The requested page. If folding leaves too few hits, the search is repeated with a larger k."""
         found, counts = ranked
         check_time = partial(check_deadline, selection)
         while True:

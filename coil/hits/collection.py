@@ -23,7 +23,7 @@ REPORT_EVERY = 256  # documents between two reports of progress
 
 
 class Collection(Protocol):
-    """Segments, and the documents that their ordinals stand for."""
+    """Segments, and the documents behind their ordinals."""
 
     @property
     def segments(self) -> Sequence[LiveSegment]:
@@ -32,7 +32,7 @@ class Collection(Protocol):
 
     @property
     def statistics(self) -> KnowsCollection:
-        """What weights are made of."""
+        """The statistics that weights are computed from."""
         ...
 
     @property
@@ -41,11 +41,11 @@ class Collection(Protocol):
         ...
 
     def document(self, ordinal: int) -> Document:
-        """A document by its inside number."""
+        """A document by its ordinal."""
         ...
 
     def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
-        """Documents by their inside numbers, in this order; without texts and fields they cost less."""
+        """Documents by their ordinals, in this order; without texts and fields they cost less."""
         ...
 
     def field_values(
@@ -59,7 +59,7 @@ class Collection(Protocol):
         ...
 
     def ordinal_of(self, doc_id: str) -> int:
-        """The inside number of a document; an unknown id is an InputError."""
+        """The ordinal of a document; an unknown id raises InputError."""
         ...
 
 
@@ -85,7 +85,7 @@ class MemoryCollection:
         precision: Precision = "fp32",
         progress: Callable[[int], object] | None = None,
     ) -> MemoryCollection:
-        """Encode documents, cut off where the model ends; `progress` hears how many more are done."""
+        """Encode documents, truncated to the model's length; `progress` is called with their number."""
         kept = list(documents)
         collection = cls(kept, [])  # checks the ids before anything is encoded
 
@@ -103,15 +103,15 @@ class MemoryCollection:
 
     @cached
     def statistics(self) -> Statistics:
-        """What weights are made of."""
+        """The statistics that weights are computed from."""
         return Statistics(self.segments)
 
     def document(self, ordinal: int) -> Document:
-        """A document by its inside number."""
+        """A document by its ordinal."""
         return self.documents[ordinal]
 
     def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
-        """Documents by their inside numbers, in this order."""
+        """Documents by their ordinals, in this order."""
         found = [self.documents[ordinal] for ordinal in ordinals]
         return found if texts else [Document(document.doc_id, "") for document in found]
 
@@ -129,7 +129,7 @@ class MemoryCollection:
         return [ordinals]
 
     def ordinal_of(self, doc_id: str) -> int:
-        """The inside number of a document."""
+        """The ordinal of a document."""
         doc_id = check_id(doc_id)
         if doc_id not in self._ordinals:
             raise InputError(
@@ -155,11 +155,11 @@ class PartCollection:
         self.statistics = collection.statistics if statistics is None else statistics
 
     def document(self, ordinal: int) -> Document:
-        """A document by its inside number."""
+        """A document by its ordinal."""
         return self._collection.document(ordinal)
 
     def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
-        """Documents by their inside numbers, in this order."""
+        """Documents by their ordinals, in this order."""
         return self._collection.fetch(ordinals, texts)
 
     def field_values(
@@ -173,14 +173,14 @@ class PartCollection:
         return self._collection.blocks(ordinals)
 
     def ordinal_of(self, doc_id: str) -> int:
-        """The inside number of a document."""
+        """The ordinal of a document."""
         return self._collection.ordinal_of(doc_id)
 
 
 def build_segments(
     texts: Iterable[TokenVectors], config: ModelConfig, precision: Precision = "fp32"
 ) -> list[Segment]:
-    """The segments of encoded texts, one row a document, the ordinal its place."""
+    """The segments of encoded texts: one row per document, whose ordinal is its position."""
 
     def fresh() -> SegmentBuilder:
         return SegmentBuilder(config.profile, config.n_t, config.n_c, precision)

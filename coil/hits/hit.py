@@ -11,7 +11,7 @@ from coil.errors import AnswerTooLarge
 from coil.texts.values import Document
 from coil.tokens.contexts import Outline
 
-BLOCK = 64  # hits whose texts are read together: who looks at one will look at its neighbours
+BLOCK = 64  # hits whose texts are read together: one is rarely read without its neighbours
 
 
 class Fetches(Protocol):

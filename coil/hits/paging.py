@@ -28,7 +28,7 @@ class KnowsFields(Protocol):
     """What fields and texts are read from."""
 
     def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
-        """Documents by their inside numbers, in this order."""
+        """Documents by their ordinals, in this order."""
         ...
 
     def field_values(
@@ -124,8 +124,8 @@ def _take(found: Ranking, places: Sequence[int]) -> Ranking:
 def _sorted_places(
     found: Ranking, sort: str, collection: KnowsFields, deadline: float | None
 ) -> Sequence[int]:
-    """By the field, then by the score. Numbers come before texts, and descending after them; who has no such
-    field comes last both ways."""
+    """By the field, then by the score. Numbers come before texts, and descending after them; documents
+    without the field always come last."""
     ordinals = found.ordinals.tolist()
     values = collection.field_values(sort.removeprefix("-"), ordinals, deadline)
     keys = {ordinal: _sort_key(value) for ordinal, value in values if value is not None}

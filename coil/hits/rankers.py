@@ -47,7 +47,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Selection:
-    """What is asked for: k documents, of `allowed` ordinals only, scoring `at_least`, before a deadline."""
+    """Selects k documents, of `allowed` ordinals only, scoring `at_least`, before a deadline."""
 
     k: int
     allowed: NDArray[np.int64] | None = None

@@ -43,7 +43,7 @@ COPY_COST = 16  # mentions must be saved from being scored for each one that is 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A document that is to be ranked, by its inside number, with the chunk that gave it its score."""
+    """A document to rank, by its ordinal, with the chunk that gave it its score."""
 
     ordinal: int
     score: float
@@ -229,7 +229,7 @@ def rerank(
 
 
 def _counter(encoder: Encoder, long: Long, counts: Tally | None) -> Callable[[Document], object]:
-    """Counts the words of a document as an index would: a candidate scores what it scores there."""
+    """Counts the words of a document as an index would, so that a candidate has the same score as there."""
 
     def count(document: Document) -> None:
         if counts is not None and document.text.strip():

@@ -100,7 +100,7 @@ class Searcher(Answering[Collection]):
 
     @property
     def _precise(self) -> bool:
-        """Whether a precise form is kept beside the one that is searched."""
+        """Whether precise vectors are stored in addition to those that are searched."""
         segments = self.collection.segments
         return bool(segments) and segments[0].segment.precise_vectors is not None
 

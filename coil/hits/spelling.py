@@ -1,4 +1,4 @@
-"""Did you mean: for a query word that no document contains, a frequent word that is one edit away."""
+"""Did you mean: for a query word that no document contains, the most frequent word that is one edit away."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from coil.vectors.encoder import Encoder
 
 _SHORTEST, _LONGEST = 4, 30  # letters of a word that may be misspelled
 _MOST_WORDS = 5  # of a query
-_FREQUENT = 2  # texts that have the other word
 LOOKED_AT = 8  # texts, the first that have a word, which tell how it is written
 
 
@@ -112,15 +111,20 @@ def suggest_words(
 
 
 def _nearest(encoder: Encoder, words: KnowsWords, word: str) -> str | None:
-    """The most frequent word of the collection among those one edit away."""
+    """The most frequent word of the collection among those one edit away.
+
+    A word that only one text contains may itself be a typo or a name: it must begin with the same letter.
+    """
     variants = dict.fromkeys(_edits(word))
     keys = {variant: encoder.keys.of_word(variant) for variant in variants}
     different = [key for key in dict.fromkeys(keys.values()) if key]
     rows = dict(zip(different, words.rows_with(different), strict=True))
-    likely = sorted((key for key, n in rows.items() if n >= _FREQUENT), key=lambda key: -rows[key])
-    for key in likely:  # a list is named by a stem, which nobody writes
-        forms = {variant for variant, of in keys.items() if of == key}
-        for _, form in words.written(key, forms):
+    forms_of: dict[str, set[str]] = {}
+    for variant, key in keys.items():
+        if key and (rows[key] > 1 or (rows[key] == 1 and variant[0] == word[0])):
+            forms_of.setdefault(key, set()).add(variant)
+    for key in sorted(forms_of, key=lambda key: -rows[key]):  # a list is named by a stem, which nobody writes
+        for _, form in words.written(key, forms_of[key]):
             if form is not None:
                 return form
     return None

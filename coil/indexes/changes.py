@@ -150,7 +150,7 @@ class ChangedDocuments:
         return list(ids), read_part(file.path, None, self._gauge, self._columns)
 
     def _new(self, documents: Sequence[Document]) -> list[Document]:
-        """Those that the index does not have as they are."""
+        """The documents that are new or differ from those in the index."""
         found: list[Document] = []
         with self._holder.held() as current:
             ordinals = current.ordinals_of([document.doc_id for document in documents])

@@ -31,7 +31,7 @@ AT_ONCE = 40
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is expected, and what that is judged from."""
+    """An estimate of size and time, and what it is based on."""
 
     documents: int
     empty: int  # documents without text, which are left out and not among `documents`
@@ -55,7 +55,7 @@ def forecast(
 ) -> Forecast:
     """Read all documents, index a random sample of them, and scale by the number of characters.
 
-    `read` hears how many more documents are read.
+    `read` is called with the number of further documents read.
     """
     began = time.monotonic()
     placed = GivenDocuments(documents)
@@ -145,5 +145,5 @@ def _sample(
 
 
 def _size_of(document: Document) -> int:
-    """Characters, and a little for what every document takes."""
+    """The number of characters, plus a constant per document."""
     return len(document.text) + 50

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex, overload
 
 from coil.explanations.notebook import MOST_HITS, hits_html
@@ -12,11 +13,21 @@ from coil.vectors.encoder import Encoder
 
 
 class Hits(list[Hit]):
-    """The hits of a query, best first: a list that a notebook shows with the matched words shaded."""
+    """The hits of a query, best first: a list that a notebook shows with the matched words shaded.
 
-    def __init__(self, hits: Iterable[Hit] = (), query: str = "", encoder: Encoder | None = None) -> None:
+    If there are none, `unknown_fields` names the fields in the filter that no document has.
+    """
+
+    def __init__(
+        self,
+        hits: Iterable[Hit] = (),
+        query: str = "",
+        encoder: Encoder | None = None,
+        unknown_fields: Sequence[str] = (),
+    ) -> None:
         super().__init__(hits)
         self.query, self._encoder = query, encoder
+        self.unknown_fields = tuple(unknown_fields)
 
     @overload
     def __getitem__(self, place: SupportsIndex) -> Hit: ...
@@ -24,12 +35,12 @@ class Hits(list[Hit]):
     def __getitem__(self, place: slice) -> Hits: ...
     def __getitem__(self, place: SupportsIndex | slice) -> Hit | Hits:
         if isinstance(place, slice):
-            return Hits(super().__getitem__(place), self.query, self._encoder)
+            return Hits(super().__getitem__(place), self.query, self._encoder, self.unknown_fields)
         return super().__getitem__(place)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy for another process contains the texts but no model."""
-        return Hits, (list(self), self.query)
+        return Hits, (list(self), self.query, None, self.unknown_fields)
 
     def _repr_html_(self) -> str:
         return hits_html(self, self._words())
@@ -53,3 +64,19 @@ class Hits(list[Hit]):
                 ]
             )
         return found
+
+
+def tell_unknown(names: Iterable[str]) -> str:
+    """What to say about fields in a filter that no document has: most likely typos."""
+    shown = " or ".join(map(repr, names))
+    return f"no document has the field {shown}" if shown else ""
+
+
+def warn_of_unknown(found: Iterable[Hits], level: int = 3) -> None:
+    """Warn of fields in a filter that no document has. It is not an error: documents with them may follow.
+
+    The warning names the line of the caller at this level; 3 is that of the function that calls this one.
+    """
+    names = dict.fromkeys(name for hits in found for name in hits.unknown_fields)
+    if names:
+        warnings.warn(f"no hits: {tell_unknown(names)}", stacklevel=level)

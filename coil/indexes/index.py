@@ -115,19 +115,19 @@ class Index(IndexReader):
                 raise
 
     def put(self, numbered: Numbered, left_out: LeftOut | None = None, go_on: GoOn | None = None) -> int:
-        """Add documents to a shard under the ordinals that the whole gives them, or put them in the place of
+        """Add documents to a shard under the ordinals that the whole gives them, or replace
         those with the same ids; returns how many. A second try adds only what the first did not."""
         listener = Listener(None, None, left_out or warn_of_empty, go_on)
         with self._writer(self.encoder) as writer:
             return writer.put(numbered, listener)
 
     def _check_whole(self) -> None:
-        """Refuse documents whose ordinals the whole of which this is a shard would not know."""
+        """Refuse to add documents to a single shard: the sharded index would not know their ordinals."""
         if (label := self.shard) is not None:
             raise OutputError(
-                f"{self.folder} is {label} of a sharded index; only the whole knows which shard a document "
-                "belongs to",
-                "send the documents to `coil serve --ray`, which serves the whole",
+                f"{self.folder} is {label} of a sharded index; only the sharded index knows which "
+                "shard a document belongs to",
+                "send the documents to `coil serve --ray`, which serves the sharded index",
             )
 
     def _next_ordinal(self) -> int:
@@ -249,7 +249,7 @@ class Index(IndexReader):
             yield IndexWriter(folder, self._holder, encoder, precision, long, plan, context)
 
     def _catch_up(self, folder: Folder) -> None:
-        """See what others have committed before anything is written on top of it."""
+        """Pick up what others have committed before writing anything."""
         with self._holder.held() as current:
             try:
                 newer = newer_state(folder, current)

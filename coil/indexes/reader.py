@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coil.arrays import is_among
-from coil.errors import InputError, MissingSegment, how_many
+from coil.errors import InputError, MissingSegment, SearchTimeout, how_many
 from coil.explanations.explainer import Explainer, explain_hit
 from coil.explanations.explanation import Explanation
 from coil.hits.answering import FIRST_PAGE, Answer
@@ -20,12 +20,13 @@ from coil.hits.paging import Paging
 from coil.hits.reranker import AT_ONCE, Candidate, check_candidates, rank_candidates
 from coil.hits.searcher import Searcher
 from coil.hits.spelling import CollectionWords, Suggestion, suggest_words
-from coil.indexes.hits import Hits
+from coil.indexes.hits import Hits, warn_of_unknown
 from coil.indexes.model import IndexModel
 from coil.indexes.settings import ShardLabel, read_build_state, read_shard
 from coil.storage.conditions import Ordinals, documents_with
 from coil.storage.disk import Folder
 from coil.storage.facts import IndexFacts, gather_facts
+from coil.storage.filters import parse_filter
 from coil.storage.intake import Consumed
 from coil.storage.manifest import read_manifest
 from coil.storage.snapshot import Holder, Snapshot, living_documents, newer_state
@@ -145,12 +146,16 @@ class IndexReader:
         `min_score` and `min_share` omit hits below a value; see `Hit.share`. `offset` skips the first hits,
         `sort` sorts the best 10,000 by a field ("-year" for descending order), and `fold_duplicates` omits
         hits with the same text as an earlier one. With `plain`, operators in the query are plain text.
+
+        If there are no hits and no document has a field that `filter` names, this issues a warning.
         """
         paging = check_paging(offset, sort, fold_duplicates)
         [answer] = self.answer_many(
             [check_query(query)], k, filter, by, min_score, min_share, paging=paging, plain=plain
         )
-        return Hits(answer.hits, query, self.encoder)
+        hits = Hits(answer.hits, query, self.encoder, answer.unknown_fields)
+        warn_of_unknown([hits])
+        return hits
 
     def search_many(
         self,
@@ -163,7 +168,12 @@ class IndexReader:
         """The k best documents for each of many queries."""
         asked = check_queries(queries)
         found = self.answer_many(asked, k, filter, by, plain=plain)
-        return [Hits(answer.hits, query, self.encoder) for query, answer in zip(asked, found, strict=True)]
+        hits = [
+            Hits(answer.hits, query, self.encoder, answer.unknown_fields)
+            for query, answer in zip(asked, found, strict=True)
+        ]
+        warn_of_unknown(hits)
+        return hits
 
     def answer_many(
         self,
@@ -210,7 +220,8 @@ class IndexReader:
 
             is_field = partial(snapshot.has_field, deadline=deadline)
             questions = [plain_question(q) if plain else read_question(q, is_field) for q in queries]
-            return answer_questions(questions, answer, most_text if texts else None)
+            answers = answer_questions(questions, answer, most_text if texts else None)
+            return name_unknown(answers, filter, is_field) if k and len(snapshot.segments) else answers
 
     def rerank(self, query: str, doc_ids: Sequence[str], by: By = "coil") -> Hits:
         """The given documents ordered by their scores for a query; the scores are those of a search."""
@@ -272,7 +283,7 @@ class IndexReader:
     def suggest(
         self, query: str, plain: bool = False, go_on: Callable[[], object] | None = None
     ) -> list[Suggestion]:
-        """Did you mean: for query words that no document contains, frequent words that are one edit away.
+        """Did you mean: for query words that no document contains, the most frequent words one edit away.
 
         `go_on` is called between words; an exception from it ends the call.
         """
@@ -404,7 +415,7 @@ def narrow(
     allowed: Ordinals | None,
     deadline: float | None,
 ) -> Ordinals:
-    """The documents that fulfil the conditions of a question, of those that a filter allows."""
+    """The documents that meet the conditions of a query, among those that a filter allows."""
     found = documents_with(snapshot, encoder, conditions, deadline)
     return found if allowed is None else found[is_among(found, allowed)]
 
@@ -414,9 +425,9 @@ def answer_questions(
     answer: Callable[[Sequence[Question], int | None], list[Answer]],
     most_text: int | None,
 ) -> list[Answer]:
-    """Questions without conditions are answered together, each other one alone; answers come in order.
+    """Answer questions without conditions together and each of the others alone; answers are in order.
 
-    `answer` hears how many characters of texts there may still be.
+    `answer` is passed the number of characters of text that are still allowed.
     """
 
     def answered(some: Sequence[Question]) -> list[Answer]:
@@ -428,6 +439,17 @@ def answer_questions(
 
     together = iter(answered([question for question in questions if not question.conditions]))
     return [answered([question])[0] if question.conditions else next(together) for question in questions]
+
+
+def name_unknown(answers: list[Answer], filter: str | None, is_field: Callable[[str], bool]) -> list[Answer]:
+    """Answers without hits name the fields in their filter that no document has."""
+    if filter is None or all(answer.hits for answer in answers):
+        return answers
+    try:
+        unknown = tuple(name for name in parse_filter(filter).names if not is_field(name))
+    except SearchTimeout:
+        return answers  # that there are no hits is known in time
+    return [answer if answer.hits else replace(answer, unknown_fields=unknown) for answer in answers]
 
 
 def check_paging(offset: object = 0, sort: object = None, fold_duplicates: object = False) -> Paging:

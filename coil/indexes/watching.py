@@ -172,7 +172,7 @@ class Watch:
 
 
 def root_of(source: Path) -> tuple[int, int]:
-    """What tells a folder from another one that was put in its place."""
+    """Identifies a folder, so that a replacement at the same path is noticed."""
     try:
         found = os.stat(source)
     except OSError:

@@ -115,7 +115,7 @@ class SegmentBuilder:
 def merge_segments(segments: Sequence[Segment], alive: Sequence[NDArray[np.bool_]]) -> list[Segment]:
     """The rows that are alive, in order of their documents, in as few segments as hold them.
 
-    Stored bytes are copied, not stored anew, so vectors do not change by a bit.
+    Stored bytes are copied, not encoded again, so not a bit of the vectors changes.
     """
     lists, owners, documents, spans = [], [], [], []
     vectors: list[StoredVectors] = []

@@ -50,7 +50,7 @@ class GroupedVectors:
 
 
 def group_vectors(stored: StoredVectors) -> GroupedVectors:
-    """Bring vectors that stand one after another into groups."""
+    """Arrange consecutive vectors in groups."""
     return gather_groups(stored, np.arange(len(stored)))
 
 

@@ -47,7 +47,7 @@ class StoredVectors:
         return int(self.values.shape[1])
 
     def decode(self) -> NDArray[np.float32]:
-        """The vectors that the stored bytes stand for, [rows, dim]."""
+        """The vectors that the stored bytes represent, [rows, dim]."""
         decoded = self.values.astype(np.float32)
         return decoded if self.scales is None else decoded * SCALES[self.scales][:, None]
 
@@ -59,7 +59,7 @@ def searched_form(precision: Precision) -> Stored:
 
 
 def precise_form(precision: Precision) -> Stored | None:
-    """The form that is kept beside it, None where there is none."""
+    """The precise form stored in addition, or None."""
     forms: dict[str, Stored] = {"int8+fp16": "fp16", "int8+fp32": "fp32"}
     return forms.get(precision)
 

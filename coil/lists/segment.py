@@ -167,7 +167,7 @@ class LiveSegment:
 
 
 def wrong_lists() -> DamagedSegment:
-    """What is said of lists that contradict themselves."""
+    """The error for inconsistent lists."""
     return DamagedSegment(
         "the rows of a list are outside the segment, not in ascending order, or too many or too few",
         "run `coil verify`",

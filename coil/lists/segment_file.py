@@ -291,7 +291,7 @@ def _check_numbers(segment: Segment, refuse: Refuse) -> None:
 
 
 def _check_bounds(segment: Segment, starts: NDArray[np.int64], refuse: Refuse) -> None:
-    """A bound that is too low would let a search leave out what it should find."""
+    """A bound that is too low would make a search miss hits."""
     counts = np.diff(starts, append=segment.n_mentions)
     lengths = segment.row_lengths[segment.posting_rows]
     factors = saturate(counts, lengths, segment.mean_length, segment.k1, segment.b)

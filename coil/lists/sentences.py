@@ -47,5 +47,5 @@ class Sentences:
         return self.head, self.tail
 
     def decode(self) -> NDArray[np.float32]:
-        """The vectors that the stored bytes stand for, [rows, n_c]."""
+        """The vectors that the stored bytes represent, [rows, n_c]."""
         return np.concatenate([self.head.decode(), self.tail.decode()], axis=1)

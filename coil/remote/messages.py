@@ -21,7 +21,7 @@ from coil.errors import (
 from coil.explanations.explanation import Explanation
 from coil.hits.hit import Hit, read_hit
 from coil.hits.spelling import Suggestion
-from coil.indexes.hits import Hits
+from coil.indexes.hits import Hits, warn_of_unknown
 from coil.indexes.index import LeftOut, warn_of_empty
 from coil.indexes.reader import check_paging
 from coil.storage.filters import parse_filter
@@ -134,7 +134,7 @@ class Messages:
 
 
 class Upload:
-    """Documents on their way to a server as JSON lines, and what `Index.update` would tell of them."""
+    """Documents sent to a server as JSON lines, and the counts that `Index.update` would report."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class Upload:
             yield json.dumps(asdict(document), ensure_ascii=False).encode() + b"\n"
 
     def finish(self) -> int:
-        """All were sent: tell of those without text; returns how many were added."""
+        """Report documents without text after all were sent; returns how many were added."""
         if self._empty:
             self._left_out(list(self._empty))
         return self._added
@@ -209,17 +209,21 @@ def _understood() -> Iterator[None]:
         raise RemoteProblem("the server's response has an unexpected form", ANOTHER) from error
 
 
-@_understood()
 def read_hits(answer: Mapping[str, Any], query: str, k: int) -> Hits:
     """The hits of an answer, at most k; their texts came with them."""
-    return Hits([_hit(hit) for hit in answer["hits"][:k]], query)
+    with _understood():
+        hits = _hits_of(answer, query, k)
+    warn_of_unknown([hits], level=4)
+    return hits
 
 
-@_understood()
 def read_many(batches: Iterable[Mapping[str, Any]], queries: Sequence[str], k: int) -> list[Hits]:
     """The hits of the answers to many queries, in order."""
-    answers = [answer for batch in batches for answer in batch["answers"]]
-    return [read_hits(answer, query, k) for answer, query in zip(answers, queries, strict=True)]
+    with _understood():
+        answers = [answer for batch in batches for answer in batch["answers"]]
+        hits = [_hits_of(answer, query, k) for answer, query in zip(answers, queries, strict=True)]
+    warn_of_unknown(hits, level=4)
+    return hits
 
 
 @_understood()
@@ -344,6 +348,11 @@ def _possible_id(doc_id: str) -> str:
         remedy = "ids are case-sensitive; copy one from a result"
         raise UnknownId(f"no document has the id {doc_id!r:.200}", remedy)
     return kept
+
+
+def _hits_of(answer: Mapping[str, Any], query: str, k: int) -> Hits:
+    unknown = [str(name) for name in answer.get("unknown_fields") or ()]
+    return Hits([_hit(hit) for hit in answer["hits"][:k]], query, unknown_fields=unknown)
 
 
 def _hit(value: Mapping[str, Any]) -> Hit:

@@ -43,7 +43,7 @@ def score_precisely(
 
 
 def largest_difference(query: PreparedQuery, segment: Segment) -> float:
-    """How far a score as it is searched can be from the precise one, in this segment."""
+    """How far the score from the searched vectors can be from the precise score, in this segment."""
     assert segment.precise_vectors is not None
     half = segment.precise_vectors.values.dtype == np.float16
     difference = 0.0

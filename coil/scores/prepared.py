@@ -31,7 +31,7 @@ _NO_SENTENCE = np.zeros(0, np.float32)
 
 
 class KnowsCollection(Protocol):
-    """The statistics that weights are made of."""
+    """The statistics that weights are computed from."""
 
     @property
     def n_rows(self) -> int:

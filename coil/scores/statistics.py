@@ -90,7 +90,7 @@ class Totals:
 
     @classmethod
     def of(cls, statistics: Statistics, keys: Sequence[str]) -> Totals:
-        """What one collection adds."""
+        """The counts of one collection."""
         rows = {key: statistics.rows_with(key) for key in keys}
         return cls(statistics.n_rows, statistics.n_mentions, rows)
 

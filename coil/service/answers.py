@@ -140,6 +140,8 @@ def _search_json(
         stats["total_ms"] = stats["encode_ms"] + stats["score_ms"] + stats["fetch_ms"]
         value["stats"] = stats
     value["own_score"] = answer.own_score
+    if answer.unknown_fields:
+        value["unknown_fields"] = list(answer.unknown_fields)
     value.update(index.tell_state())
     if asked.suggest:
         value["suggestions"] = suggest_one(index, query, asked.plain, deadline - time.monotonic())

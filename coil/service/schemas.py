@@ -270,6 +270,9 @@ class SearchOut(BaseModel):
     )
     query_tokens: list[QueryTokenOut] | None = Field(None, description="only with `matches`")
     suggestions: list[SuggestionOut] | None = Field(None, description="only with `suggest`")
+    unknown_fields: list[str] | None = Field(
+        None, description="if there are no hits: fields in the filter that no document has"
+    )
     versions: list[int | None] | None = Field(
         None, description="of an index of several shards: the version of each, null of one that is missing"
     )

@@ -14,8 +14,8 @@ from coil.explanations.explanation import Explanation
 from coil.hits.answering import FIRST_PAGE, Answer, check_parts
 from coil.hits.paging import Paging
 from coil.hits.spelling import LOOKED_AT, Suggestion, suggest_words
-from coil.indexes.hits import Hits
-from coil.indexes.reader import answer_questions, check_paging
+from coil.indexes.hits import Hits, warn_of_unknown
+from coil.indexes.reader import answer_questions, check_paging, name_unknown
 from coil.shards.calls import ShardCalls, missing_shards
 from coil.shards.collection import ShardedCollection, State, Vector, WholeStatistics, unknown_id
 from coil.shards.exchange import ExplainAsk, Narrowing, ShardFacts, seconds_left
@@ -194,7 +194,12 @@ class ShardedReader:
         found = self.answer_many(
             asked, k, filter, by, min_score, min_share, texts=True, paging=paging, plain=plain
         )
-        return [Hits(answer.hits, query, self.encoder) for query, answer in zip(asked, found, strict=True)]
+        hits = [
+            Hits(answer.hits, query, self.encoder, answer.unknown_fields)
+            for query, answer in zip(asked, found, strict=True)
+        ]
+        warn_of_unknown(hits)
+        return hits
 
     def answer_many(
         self,
@@ -241,7 +246,10 @@ class ShardedReader:
                     paging,
                 )
 
-            return answer_questions(questions, answer, most_text if texts else None)
+            answers = answer_questions(questions, answer, most_text if texts else None)
+            if not k or not self._collection.statistics.n_rows:
+                return answers
+            return name_unknown(answers, filter, is_field)
 
         return self._settle(ask)
 

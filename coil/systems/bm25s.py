@@ -34,7 +34,7 @@ class Bm25s:
             raise OptionMismatch(f"k1 is {self.k1}, b is {self.b}; k1 must be 0 or more, b from 0 to 1")
 
     def index(self, documents: Iterable[Document], folder: Path) -> None:
-        """Count all words; the ids are kept beside bm25s's own files."""
+        """Count all words; the ids are stored next to bm25s's own files."""
         doc_ids, texts = [], []
         for document in documents:
             doc_ids.append(document.doc_id)

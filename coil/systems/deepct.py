@@ -15,7 +15,7 @@ from coil.training.options import TrainingOptions
 
 @dataclass(frozen=True)
 class TermWeights(CoilTok):
-    """An index of word pieces with trained weights in the place of counts."""
+    """An index of word pieces with trained weights instead of counts."""
 
     name: str = "DeepCT-like"
     n_t: int = option(1, "When trained: dimensions of the token vectors; 1 is a term weight.")

@@ -43,7 +43,7 @@ class DocT5Query(Bm25s):
     threads: int = option(0, "Threads for generating; 0 uses every core.")
 
     def index_inputs(self) -> dict[str, Any]:
-        """What is written, and BM25's own options."""
+        """The options of the written queries, and those of BM25."""
         written = {name: getattr(self, name) for name in ("queries", "top", "longest", "length", "seed")}
         counted = {name: getattr(self, name) for name in ("k1", "b", "stemmer", "stopwords", "method")}
         return {"index": "doct5query", **written, **counted}

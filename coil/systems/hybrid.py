@@ -62,7 +62,7 @@ class Hybrid:
         return Answered(answers[0].query_id, best, [totals[doc_id] for doc_id in best], parts)
 
     def _values(self, answer: Answered) -> tuple[dict[str, float], float]:
-        """What each document of a list adds, and what any other document does."""
+        """What each document of a list contributes, and what any other document does."""
         doc_ids = answer.doc_ids[: self.depth]
         if not doc_ids:
             return {}, 0.0

@@ -40,7 +40,7 @@ def check_device(device: str) -> str:
 
 
 def use_threads(threads: int) -> None:
-    """Let PyTorch use so many threads in this process; 0 leaves it at its own number, one a core."""
+    """Set the number of PyTorch threads in this process; 0 keeps PyTorch's default, one per core."""
     if threads:
         require("torch", "train").set_num_threads(threads)
 

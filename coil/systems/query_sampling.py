@@ -142,7 +142,7 @@ def _positions(config: Any) -> int | None:
 
 
 def fingerprint(folder: Path, how: Sampling) -> str:
-    """A digest of all that decides what is written: the model, its tokenizer and the sampling."""
+    """A digest of everything that determines the output: the model, its tokenizer and the sampling."""
     digest = hashlib.sha256(json.dumps(asdict(how), sort_keys=True).encode())
     for path in sorted((*folder.glob("*.json"), *folder.glob("*.model"))):  # .model: sentencepiece
         if path.name not in ("recipe.json", "training.json"):

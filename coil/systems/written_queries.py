@@ -68,7 +68,7 @@ class WrittenQueries:
                 ) from error
 
     def of(self, texts: Sequence[str], write: Write) -> list[list[str]]:
-        """The queries of each text; `write` is asked for those that have none yet."""
+        """The queries of each text; `write` is called for those that have none yet."""
         missing = {key: text for text in texts if (key := key_of(text)) not in self._known}
         if missing:
             with self._path.open("a", encoding="utf-8") as file:

@@ -61,7 +61,7 @@ class Question:
 
 
 def may_have_operators(query: str) -> bool:
-    """Whether a query has any character of an operator where one could be; quickly told."""
+    """A quick check whether a query could contain operators."""
     return _SIGNS.search(query) is not None
 
 
@@ -102,7 +102,7 @@ def read_question(query: str, is_field: IsField) -> Question:
 
 
 def _condition(match: re.Match[str], is_field: IsField) -> tuple[Condition, tuple[int, int]] | None:
-    """What an operator says, and where what it says is; None where there is no operator."""
+    """The condition of an operator and where its text is; None if there is no operator."""
     group = next(name for name in ("word", "phrase", "curly") if match[name] is not None)
     said, (start, end) = match[group], match.span(group)
     phrase, wanted, named = group != "word", match["sign"] != "-", match["field"]

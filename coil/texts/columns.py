@@ -29,7 +29,7 @@ _SHOWN_KEYS = 50
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that were named; None or nothing stands for the usual ones."""
+    """The named columns; None or empty means the usual ones."""
 
     id: str | None = None
     texts: tuple[str, ...] = ()
@@ -158,7 +158,7 @@ def make_document(
 
 
 def check_document(document: Document, where: str, line: int) -> Document:
-    """A document that a program made: as one that was read, or an error that says what is wrong with it."""
+    """Validate a document created in Python as if it had been read from a file."""
     if document.doc_id == "":
         raise BadLine(where, line, "the id is empty; expected a string", "give each document its own id")
     parts: list[tuple[str, object, type]] = [

@@ -69,7 +69,7 @@ class GivenDocuments(Iterator[Document]):
         for name in fields if isinstance(fields, Mapping) else ():
             try:
                 text = clean(name if isinstance(name, str) else str(name))
-            except ValueError:  # a number of thousands of digits, which is told with the document
+            except ValueError:  # a number with thousands of digits; the error names the document
                 continue
             if text in names:
                 raise InputError(

@@ -39,7 +39,7 @@ def read_html(source: str) -> tuple[str, str]:
     page = _Page()
     source = _without_comments(source)
     last = source.rfind(">") + 1
-    # After it there is no tag, which the parser would find out anew for each sign that could begin one.
+    # No tag follows, which the parser would otherwise check again at each < sign.
     page.feed(source[:last] + source[last:].replace("<", "&lt;"))
     page.close()
     return page.title, page.text

@@ -22,7 +22,7 @@ Signature = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of a source; `doc_id` is None where it has records."""
+    """A file of a source; `doc_id` is None for a file of records."""
 
     source: Path
     path: Path
@@ -34,7 +34,7 @@ class Look:
     """What was there at one moment."""
 
     files: dict[SourceFile, Signature]  # in the order in which a build reads them
-    blocked: list[Path]  # files, folders and sources of which nothing is known now
+    blocked: list[Path]  # files, folders and sources that currently cannot be read
 
     def is_blocked(self, file: SourceFile) -> bool:
         """Whether nothing is known of a file: it may still be there."""
@@ -47,7 +47,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Changes:
-    """What is to be read, what is gone, and whether another look is due because something is in motion."""
+    """Files to read, files that are gone, and whether to look again because some are still changing."""
 
     ready: list[SourceFile]
     gone: list[SourceFile]
@@ -55,7 +55,7 @@ class Changes:
 
 
 def signature_of(path: Path) -> Signature | None:
-    """What changes when a file does; None where there is none, an OSError where that cannot be told."""
+    """A value that changes when the file does, None without a file; OSError if it cannot be determined."""
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):

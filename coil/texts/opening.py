@@ -116,7 +116,7 @@ def _cut_suffix(name: str) -> tuple[str, str]:
 
 
 def check_readable(source: Source) -> None:
-    """Fail early: before an hour of work on the sources that stand before this one."""
+    """Fail early, before hours are spent on the sources that come first."""
     if str(source) == STANDARD_INPUT:
         _standard_input()
         return
@@ -293,7 +293,7 @@ def _has_text(numbered: tuple[int, str]) -> bool:
 
 
 def read_object(line: str, where: str, number: int) -> dict[str, Any]:
-    """The JSON object of a line; `where` and its number are named if there is none."""
+    """The JSON object on a line; an error names `where` and the line number."""
     try:
         value = json.loads(line)
     except RecursionError as error:
@@ -332,7 +332,7 @@ def shorten(text: str, most: int = _SHOWN) -> str:
 
 
 class _CountedFile(io.FileIO):
-    """A file that tells a gauge how much was read from it."""
+    """A file that reports to a gauge how much was read from it."""
 
     def __init__(self, path: Source, gauge: Gauge) -> None:
         super().__init__(path)

@@ -24,7 +24,7 @@ def read_pairs(path: Source) -> Iterator[Pair]:
     """The pairs of `{"query": ..., "positive": ...}` lines; other keys are ignored.
 
     The pair's source is the file name without its extensions, so that `sets/faq.jsonl.xz` is the set `faq`.
-    That the file is there is checked at once; what is in it only as it is read.
+    A missing file raises immediately; its contents are checked as they are read.
     """
     check_readable(path)
     return _read(path)

@@ -64,7 +64,7 @@ def check_names(columns: Sequence[str], where: str) -> None:
 
 
 def unreadable_value(where: str, error: Exception) -> InputError:
-    """That Python cannot hold a value of a table, such as a date after the year 9999."""
+    """The error for a value that Python cannot represent, such as a date after the year 9999."""
     return InputError(
         f"{where} has a value that cannot be read: {next(iter(str(error).splitlines()), '')}",
         "write dates and durations that are out of range as texts",
@@ -140,7 +140,7 @@ def _size(batch: Any, arrow: Any) -> int:
 
 
 def _values(array: Any, arrow: Any) -> int:
-    """How many values stand in lists and the like."""
+    """The number of values in lists and other nested columns."""
     kind = array.type
     if arrow.types.is_map(kind):
         array = array.cast(arrow.list_(arrow.struct([("key", kind.key_type), ("value", kind.item_type)])))

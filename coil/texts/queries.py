@@ -35,7 +35,7 @@ QUERIES_FILE = "queries.jsonl"
 def read_queries(source: Source) -> Iterator[Query]:
     """The queries of a source. A duplicate id is an error, since the results could not be told apart.
 
-    That the source is there, and of a known kind, is checked at once; what is in it only as it is read.
+    A missing source or one of an unknown kind raises immediately; its contents are checked as they are read.
     """
     if is_irds(source):
         load_irds(source)

@@ -98,7 +98,7 @@ def check_filter(filter: object) -> str | None:
 
 
 def check_device(device: object) -> str | None:
-    """A device of PyTorch, or none; whether this machine has it is seen when it is used."""
+    """A PyTorch device, or None; whether this machine has it is checked on first use."""
     if device is not None and not (isinstance(device, str) and _DEVICE.fullmatch(device)):
         raise InputError(
             f"the device is {show(device)}; expected cpu, cuda, mps or xpu, optionally with a number",

@@ -69,7 +69,7 @@ _MARCO_DOCUMENTS, _MARCO_COLUMNS = "msmarco-docs", ["id", "url", "title", "body"
 
 
 def read_records(source: Source, keys: Keys, gauge: Gauge | None = None) -> Iterator[tuple[int, Record]]:
-    """The records of a file with their line (or row) numbers; by `keys` a header is told from a text."""
+    """The records of a file with their line (or row) numbers; `keys` identify a header."""
     return _reader(source)(source, keys, gauge)
 
 
@@ -279,7 +279,7 @@ def _check_header(header: Sequence[str], source: Source, line: int, keys: Keys) 
 
 
 def check_columns(where: str, there: Sequence[str], named: Sequence[str]) -> None:
-    """A column that was named and is not there is an InputError with those that are."""
+    """A named column that is missing raises InputError, which lists the existing ones."""
     for name in named:
         if name not in there:
             shown = shorten(", ".join(there), _SHOWN_COLUMNS)

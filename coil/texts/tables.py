@@ -36,7 +36,7 @@ class Table:
 
 
 def as_table(value: Any) -> Table | None:
-    """What was given as a table; None where it is none."""
+    """The given value as a table, or None if it is not one."""
     for kind in type(value).__mro__:
         reader = _KINDS.get((kind.__module__.split(".")[0], kind.__name__))
         if reader is not None:

@@ -86,7 +86,7 @@ class RowText:
 
     @property
     def before(self) -> str:
-        """What stands before the span."""
+        """The text before the span."""
         return f"{self.context}\n" if self.context else ""
 
     @property
@@ -180,7 +180,7 @@ class Outline:
 
 
 def _parents(headings: Sequence[Heading]) -> list[int]:
-    """Of each heading, the number of the one that it is below; -1 where there is none."""
+    """The parent of each heading, by its number; -1 without one."""
     parents: list[int] = []
     for number, heading in enumerate(headings):
         place = number - 1

@@ -13,7 +13,7 @@ COPY = "copy the complete model folder again"
 
 
 def check_file(path: Path, remedy: str = COPY, largest: int | None = None) -> None:
-    """Refuse what is not a file, or is larger than such a file can be."""
+    """Refuse anything that is not a file, or that is too large."""
     try:
         if not path.is_file():
             what = "is not a file" if path.is_dir() or path.is_symlink() else "is missing"

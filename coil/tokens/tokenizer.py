@@ -105,7 +105,7 @@ class Tokenizer:
 
     @property
     def special_ids(self) -> list[int]:
-        """Ids that never stand for a piece of text; the unknown token is not among them."""
+        """Ids that never represent a piece of text; the unknown token is not one of them."""
         unknown = self.unknown_id
         added = self._rust.get_added_tokens_decoder()
         return sorted(i for i, token in added.items() if token.special and i != unknown)
@@ -125,7 +125,7 @@ class Tokenizer:
         return next((int(token_id) for token_id in found if token_id is not None), None)
 
     def token(self, token_id: int) -> str:
-        """The token with this id, as it stands in the vocabulary."""
+        """The token with this id, as written in the vocabulary."""
         return self._rust.id_to_token(token_id) or ""
 
     def cut(self, texts: Sequence[str], length: int, go_on: GoOn | None = None) -> list[Tokens]:

@@ -1,6 +1,6 @@
 """Training of models that encode queries and passages apart: COIL in all its forms, and ColBERT.
 
-The positive stands against its hard negatives and all other passages of the batch.
+The positive competes with its hard negatives and all other passages of the batch.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class CrossEncoding:
         return {"loss": float(loss.detach()), **{name: float(part.detach()) for name, part in parts.items()}}
 
     def _targets(self, batch: Batch, size: int) -> Targets:
-        """The positive is the first of each group; what is said of the batch is said of the groups."""
+        """The positive is the first of each group, and the targets refer to groups instead of the batch."""
         device = self._setting.processes.device
         own = np.arange(len(batch.passages)).reshape(-1, size)  # [queries, group]
 
@@ -85,7 +85,7 @@ class CrossEncoding:
         return cached.sentences[:, 0]
 
     def watched(self) -> dict[str, float]:
-        """Nothing beside the loss."""
+        """Nothing in addition to the loss."""
         return {}
 
     def save(self, folder: Path) -> None:

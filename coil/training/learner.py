@@ -24,14 +24,14 @@ from coil.vectors.backbone import BackboneModel
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What every learner is given."""
+    """What every learner receives."""
 
     options: TrainingOptions
     processes: Processes
     tokenizer: Tokenizer
     data: PairData
     base: Path
-    tell: Callable[[str], object] = lambda text: None  # hears what is going on
+    tell: Callable[[str], object] = lambda text: None  # called with progress messages
 
 
 class Learner(Protocol):
@@ -48,7 +48,7 @@ class Learner(Protocol):
         """Per held-out query, 1 / rank of its first positive, 0 beyond rank 10; empty without any."""
 
     def watched(self) -> dict[str, float]:
-        """Numbers to log beside the loss."""
+        """Numbers to log in addition to the loss."""
 
     def save(self, folder: Path) -> None:
         """Write the model as it is now, without its tokenizer."""

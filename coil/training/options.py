@@ -166,7 +166,7 @@ class TrainingOptions:
             )
 
     def _check_kind(self) -> None:
-        """What belongs to COIL's vectors must not be asked of another kind of model."""
+        """Options about COIL's vectors must not be set for another kind of model."""
         if self.kind == "coil":
             return
         asked = [name for name in _OF_COIL if getattr(self, name)]
@@ -182,7 +182,7 @@ class TrainingOptions:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
             raise OptionMismatch(
                 f"a model of the kind {self.kind!r} cannot be trained with {names}",
-                "take these options back: 0 for numbers, none, random or --no- for the others",
+                "reset these options: 0 for numbers, none, random or --no- for the others",
             )
 
     def _check_values(self) -> None:

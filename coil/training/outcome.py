@@ -41,7 +41,7 @@ class Outcome:
 
 
 def judge(outcome: Outcome | None, options: TrainingOptions, pairs: int, negatives: bool) -> list[str]:
-    """What to tell at the end of a run over so many pairs, with or without hard negatives."""
+    """The verdict at the end of a run over this many pairs, with or without hard negatives."""
     if outcome is None:
         return [
             "no queries were held out, so it is unknown whether training helped; set --validation-queries to "

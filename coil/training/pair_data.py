@@ -48,7 +48,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Which texts stand where: the numbering that negatives files and teacher files refer to."""
+    """Which text is at which place: the numbering that negatives files and teacher files refer to."""
 
     query_at: dict[str, int]  # place → query
     passage_at: dict[str, int]  # place or document id → passage
@@ -64,7 +64,7 @@ class Places:
 
 @dataclass(frozen=True, eq=False)
 class PairData:
-    """Everything the batches are made of."""
+    """Everything that batches are made from."""
 
     queries: TokenStore
     passages: TokenStore
@@ -242,7 +242,7 @@ def _split(
 
 
 def read_negatives(path: Path, places: Places) -> Iterator[tuple[int, list[int]]]:
-    """Read what `coil mine` wrote, as (query, passages); what is about pairs files not given is left out."""
+    """Read what `coil mine` wrote, as (query, passages); entries for other pairs files are ignored."""
     lines = json_lines(path)
     mined = _mined(path, lines)
     for source, digest in places.digests.items():

@@ -68,7 +68,7 @@ def _identity(
     tokenizer: Tokenizer,
     options: TrainingOptions,
 ) -> dict[str, Any]:
-    """All that decides what is prepared."""
+    """Everything that determines the prepared files."""
     if options.teacher == "file":
         raise OptionMismatch("prepared pairs do not support teacher scores", "omit --prepared")
     profile = options.config.profile

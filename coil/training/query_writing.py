@@ -55,7 +55,7 @@ class QueryWriting:
         return {"loss": value, "likelihood": value}
 
     def _labels(self, query: TextTokens) -> NDArray[np.int32]:
-        """What is to be written: the query, then its end."""
+        """The target: the query, then its end."""
         tokenizer = self._setting.tokenizer
         bare = query.ids[len(tokenizer.prefix) : len(query) - len(tokenizer.suffix)]
         return np.append(bare, np.int32(self._end))
@@ -91,7 +91,7 @@ class QueryWriting:
         return scores
 
     def watched(self) -> dict[str, float]:
-        """Nothing beside the loss."""
+        """Nothing in addition to the loss."""
         return {}
 
     def save(self, folder: Path) -> None:

@@ -112,7 +112,7 @@ class TokenStore:
 
     @classmethod
     def write(cls, path: Path, texts: Iterable[TextTokens]) -> None:
-        """Write texts to `path` and to files beside it."""
+        """Write texts to `path` and to files next to it."""
         offsets = array("q", [0])
         with path.open("wb") as ids, path.with_suffix(".lists").open("wb") as lists:
             for text in texts:

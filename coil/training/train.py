@@ -80,7 +80,7 @@ def train(
     tensorboard: bool = False,
     say: Callable[[str], object] = lambda text: None,
 ) -> TrainingReport:
-    """Train a model. `say` hears what is going on; metrics go to OUT/metrics.jsonl."""
+    """Train a model. `say` is called with progress messages; metrics go to OUT/metrics.jsonl."""
     if options.teacher == "file" and files.teacher is None:
         raise OptionMismatch("--teacher file requires a file of scores", "add --teacher-scores FILE")
     processes = Processes(device)
@@ -136,7 +136,7 @@ def _spent(out: Path) -> float:
 
 
 def _note(report: TrainingReport, device: str) -> None:
-    """Write what a run took and whether it helped beside its model."""
+    """Write the cost of a run and whether it helped into a file next to its model."""
     outcome = report.outcome
     facts = {
         "steps": report.steps,
@@ -165,7 +165,7 @@ def _load(
             files.negatives, files.teacher, files.corpus,
         )  # fmt: skip
     if files.corpus is not None:
-        raise OptionMismatch("prepared pairs have no documents of a corpus", "leave --prepared out")
+        raise OptionMismatch("prepared pairs do not include documents of a corpus", "omit --prepared")
     if not processes.first:  # the first process prepares, the others then find it
         processes.wait()
     given = files.prepared, files.pairs, files.negatives, base, tokenizer, options

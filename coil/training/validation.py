@@ -97,7 +97,7 @@ class CandidateValidation(_Validation):
         more = rng.permutation(len(self._data.passages))[: 2 * CANDIDATES]
         rest = np.concatenate([others, more[~np.isin(more, others)]])
         rest = rest[~np.isin(rest, positives)]
-        # Positives last: what scores the same as one of them stands before it.
+        # Positives last: a tie with one of them ranks before it.
         return np.concatenate([rest[: max(0, CANDIDATES - len(positives))], positives])
 
     @torch.no_grad()

@@ -31,7 +31,7 @@ class BackboneModel(nn.Module):
         return int(self.backbone.config.hidden_size)  # type: ignore[union-attr, arg-type]
 
     def is_new(self, name: str) -> bool:
-        """Whether a weight is not the language model's: it takes the learning rate of the heads."""
+        """Whether a weight is not the language model's; such weights use the learning rate of the heads."""
         return not name.startswith("backbone.")
 
     def heads(self) -> dict[str, Tensor]:

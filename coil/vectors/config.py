@@ -47,7 +47,7 @@ class ModelConfig:
             raise OptionMismatch(f"n_t is {self.n_t} and n_c is {self.n_c}; the limit is {WIDEST:,}")
         if self.non_negative and not self.n_t:
             raise OptionMismatch(
-                "non_negative is about token vectors, but n_t is 0", "set n_t to 1 for term weights"
+                "non_negative applies to token vectors, but n_t is 0", "set n_t to 1 for term weights"
             )
         for name, allowed in (("pooling", get_args(Pooling)), ("sentence_norm", get_args(SentenceNorm))):
             if getattr(self, name) not in allowed:

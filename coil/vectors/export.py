@@ -238,7 +238,7 @@ class _Rewriter:
         self._zero = self._constant("int8/zero", np.array(LEVELS + 1, dtype=np.uint8))
 
     def rewrite(self, node: Any) -> None:
-        """Append this node, or what stands for it."""
+        """Append this node or its replacement."""
         if any(name in node.name for name in self._keep):
             self.nodes.append(node)
         elif node.op_type == "MatMul" and self._is_matrix(node.input[1]):
@@ -394,7 +394,7 @@ def _cosines(a: NDArray[np.float32], b: NDArray[np.float32]) -> list[float]:
 
 @contextlib.contextmanager
 def _written(path: Path, data: bytes) -> Iterator[Path]:
-    """Write beside the path and take its place only when the caller's check has passed."""
+    """Write a temporary file that replaces the path only after the caller's check has passed."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         unfinished.write_bytes(data)

@@ -48,7 +48,7 @@ _LARGEST_SIZES = {
 
 @dataclass(frozen=True, eq=False)
 class ModelFiles:
-    """What stands beside the weights, read and checked against each other."""
+    """The files next to the weights, read and checked against each other."""
 
     folder: Path
     config: ModelConfig

@@ -4,7 +4,7 @@ import { make, number, plural, unseen } from "./dom.js";
 import { nameOf } from "./hits.js";
 import { markedText } from "./marks.js";
 import { figuresOf, fitOf } from "./systems.js";
-import { Text, mentionSnippet, placesOf } from "./text.js";
+import { mentionSnippet, placesOf, textOf } from "./text.js";
 import { hueClass } from "./tokens.js";
 
 const AROUND = 70;
@@ -36,7 +36,7 @@ export function acrossHits(token, view, back) {
       "p",
       { class: "aside" },
       found.length
-        ? `Its best mention in each of ${plural(found.length, "hit")}, ${first}. The number is ${fit ? `its ${fit}` : "what it adds"}.`
+        ? `Its best mention in ${found.length > 1 ? "each of " : ""}${plural(found.length, "hit")}, ${first}. The number is ${fit ? `its ${fit}` : "what it adds"}.`
         : "None of the hits contains this word; they were found in other ways.",
     ),
     make(
@@ -55,7 +55,7 @@ export function acrossHits(token, view, back) {
 }
 
 function line(hit, match, { value, most, name }, view) {
-  const text = new Text(hit.text);
+  const text = textOf(hit);
   const { before, token, after } = mentionSnippet(text, match, AROUND);
   const places = placesOf([{ ...match, runner_ups: [] }], view.tokens);
   const shown = markedText(text, places, match.document_span, { ...view, choose: null, live: false });

@@ -6,7 +6,7 @@ import { OF_OWN, legend, nameOf, partsOf, scoreBar, trail } from "./hits.js";
 import { markedText, ofTexts, rove, unmarked } from "./marks.js";
 import { problemCard, waiting } from "./states.js";
 import { figuresOf, fitOf, nameOfSystem } from "./systems.js";
-import { Text, WHOLE, mentionSnippet, placesOf } from "./text.js";
+import { WHOLE, mentionSnippet, placesOf, textOf } from "./text.js";
 import { hueClass } from "./tokens.js";
 import { versus } from "./versus.js";
 
@@ -142,7 +142,7 @@ function content(mine, hit, rival, view) {
     scoreBar(parts, own || Math.max(mine.score, 1e-9), ofOwn),
     legend(parts),
     mentionsTable(mine, hit, view),
-    new Text(hit.text).length > WHOLE && jumpButton(),
+    textOf(hit).length > WHOLE && jumpButton(),
     leftOver(mine),
     typeof mine.sentence === "number" && make("section", { class: "sentences", "aria-live": "polite" }),
     rival && versus(mine, rival, hit, view),
@@ -165,6 +165,8 @@ function goToBest(sheet) {
     strongest(".spoken", (sentence) => Number(sentence.style.getPropertyValue("--strength"))) ??
     sheet.querySelector(".whole .begin");
   if (!target) return;
+  const folded = target.closest("details");
+  if (folded) folded.open = true;
   if (!target.hasAttribute("tabindex")) target.tabIndex = -1;
   target.focus({ preventScroll: true });
   // Not scrollIntoView, which would scroll the sheet as well, with its head.
@@ -179,7 +181,7 @@ function mentionsTable(mine, hit, view) {
   if (!mine.matches.length && !whole) {
     return make("p", { class: "aside how" }, "The document contains no word of the query.");
   }
-  const text = new Text(hit.text);
+  const text = textOf(hit);
   const figures = figuresOf(mine.matches, view.by);
   const gain = partsOf(mine, view.tokens).reduce((sum, part) => sum + Math.max(0, part.value), 0) || 1;
   const names = [
@@ -307,13 +309,20 @@ function showSentences(sheet, told, hit, view) {
     make(
       "ol",
       { class: "sentence-list" },
-      listed.map((part) => line(part.text, part.contribution)),
+      listed.map((part) => line(sentenceText(part, textOf(hit)), part.contribution)),
       left.length > 0 && line(rest.join(", "), left.reduce((sum, part) => sum + part.contribution, 0), true),
     ),
     make("p", { class: "aside how" }, `Total: ${number(told.sentence)}, the contribution of the text as a whole. In the text below, sentences that add more are darker.`),
   );
   sheet.querySelector(".whole-text")?.replaceWith(wholeText(hit, told, view, spoken));
   return undefined;
+}
+
+/** A sentence without the front matter that the first one begins with. */
+function sentenceText(part, text) {
+  if (part.span[0] >= text.front) return part.text;
+  const rest = text.slice(text.front, part.span[1]).trim();
+  return `front matter${rest && ` and ${rest}`}`;
 }
 
 function snippet(context, token, pale = false) {
@@ -344,15 +353,17 @@ function leftOver(mine) {
 
 /** The full text; `sentences` are shaded by their contribution. */
 function wholeText(hit, mine, view, sentences = []) {
-  const text = new Text(hit.text);
+  const text = textOf(hit);
   const places = placesOf(mine.matches, view.tokens);
-  const [start, end] = hit.chunk && hit.chunk[1] > 0 ? hit.chunk : [0, text.length];
+  const [first, end] = hit.chunk && hit.chunk[1] > 0 ? hit.chunk : [0, text.length];
+  const start = Math.max(first, text.front);
   const shown = { ...view, choose: null, gaps: false };
   const most = Math.max(...sentences.map((part) => part.contribution), 1e-9);
   const nodes = [];
   let at = start;
-  for (const { span, contribution } of [...sentences].sort((a, b) => a.span[0] - b.span[0])) {
-    if (span[0] < at || span[1] > end) continue;
+  for (const { span: whole, contribution } of [...sentences].sort((a, b) => a.span[0] - b.span[0])) {
+    const span = [Math.max(whole[0], text.front), whole[1]];
+    if (span[0] < at || span[1] > end || span[0] >= span[1]) continue;
     nodes.push(...markedText(text, places, [at, span[0]], shown));
     nodes.push(
       make(
@@ -371,11 +382,18 @@ function wholeText(hit, mine, view, sentences = []) {
   const paragraph = make(
     "p",
     { class: "text whole" },
-    start > 0 && make("span", { class: "outside" }, unmarked(text, 0, start)),
+    start > text.front && make("span", { class: "outside" }, unmarked(text, text.front, start)),
     make("span", { class: "begin" }),
     nodes,
     end < text.length && make("span", { class: "outside" }, unmarked(text, end, text.length)),
   );
   rove(paragraph);
-  return make("section", { class: "whole-text" }, make("h3", {}, "Full text"), paragraph);
+  return make("section", { class: "whole-text" }, make("h3", {}, "Full text"), text.front > 0 && frontMatter(text, places, shown), paragraph);
+}
+
+/** The front matter, folded: its values are fields. Its words may match, too. */
+function frontMatter(text, places, shown) {
+  const paragraph = make("p", { class: "text whole" }, markedText(text, places, [0, text.front], shown));
+  rove(paragraph);
+  return make("details", { class: "front" }, make("summary", {}, "Front matter"), paragraph);
 }

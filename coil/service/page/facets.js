@@ -1,7 +1,7 @@
 // Facets: fields with few values among the displayed hits, with counts; a click narrows to one value.
 
 import { byId, make } from "./dom.js";
-import { condition } from "./hits.js";
+import { condition, valuesOf } from "./hits.js";
 
 const FIELDS = 3; // that are shown
 const VALUES = 8; // a field with more says little,
@@ -11,7 +11,7 @@ const HITS = 1.75; // and so does one whose values have fewer hits each, on aver
 export function facetsOf(hits) {
   const fields = new Map();
   for (const hit of hits) {
-    for (const [field, value] of Object.entries(hit.fields ?? {})) {
+    for (const [field, value] of valuesOf(hit)) {
       const written = condition(field, value);
       if (written === null) continue;
       if (!fields.has(field)) fields.set(field, new Map());

@@ -3,7 +3,7 @@
 import { make, number, plural, share, unseen } from "./dom.js";
 import { hrefOf, linkTo } from "./links.js";
 import { markedText, rove } from "./marks.js";
-import { Text, WHOLE, excerpt, flowing, placesOf } from "./text.js";
+import { Text, WHOLE, excerpt, flowing, placesOf, textOf } from "./text.js";
 import { hueClass } from "./tokens.js";
 
 /** The parts that add up to a score: the query's tokens in order, then the sentence. */
@@ -74,6 +74,16 @@ export function nameOf(hit) {
   return typeof title === "string" && title.trim() ? title.trim() : hit.doc_id;
 }
 
+const TAIL = 10; // characters of an id that are always shown: long ids often differ only at their end
+
+/** An id in two parts; if there is no room, the first one is cut. */
+function idParts(id) {
+  const points = Array.from(id);
+  const at = Math.max(0, points.length - TAIL);
+  const [head, tail] = [points.slice(0, at).join(""), points.slice(at).join("")];
+  return [head && make("span", { class: "head" }, head), make("span", { class: "tail" }, tail)];
+}
+
 const SEPARATOR = " › ";
 
 /** Where in its document a hit is: its headings, without what the card shows already (the title, and the path as the id). */
@@ -100,7 +110,7 @@ export function hitCard(hit, view) {
       "data-doc": hit.doc_id,
       title: name === hit.doc_id ? `${hit.doc_id}: why this hit?` : "Why this hit?",
     },
-    name,
+    name === hit.doc_id ? idParts(hit.doc_id) : name,
     unseen(", why?"),
   );
   title.addEventListener("click", () => view.open(hit.doc_id));
@@ -139,15 +149,15 @@ export function hitCard(hit, view) {
 }
 
 function body(hit, view) {
-  const text = new Text(flowing(hit.text));
+  const text = new Text(flowing(hit.text), textOf(hit).front);
   const kept = hit.text.includes("\n") ? "text kept" : "text";
   const places = placesOf(hit.matches, view.tokens);
-  const long = text.length > WHOLE;
+  const long = text.length - text.front > WHOLE;
   const holder = make("div", { class: "body" });
   const show = (all) => {
-    const windows = all ? [[0, text.length]] : excerpt(text, places, hit.chunk);
+    const windows = all ? [[text.front, text.length]] : excerpt(text, places, hit.chunk);
     const shown = windows.flatMap((span, at) => [
-      at ? " … " : span[0] > 0 ? "… " : "",
+      at ? " … " : span[0] > text.front ? "… " : "",
       ...markedText(text, places, span, view),
       at === windows.length - 1 && span[1] < text.length ? " …" : "",
     ]);
@@ -182,10 +192,18 @@ function duplicates(hit, view) {
   );
 }
 
+const LISTED = 8; // values of a list, such as tags
+
+/** The fields of a hit as `[field, value]`; the values of a list one by one, because a filter finds each of them. */
+export const valuesOf = (hit) =>
+  Object.entries(hit.fields ?? {}).flatMap(([field, value]) =>
+    Array.isArray(value) ? [...new Set(value)].slice(0, LISTED).map((one) => [field, one]) : [[field, value]],
+  );
+
 function foot(hit, view, name) {
   const [start, end] = hit.chunk ?? [0, 0];
   const partly = end > 0 && (start > 0 || end < new Text(hit.text).length);
-  const facts = Object.entries(hit.fields ?? {})
+  const facts = valuesOf(hit)
     .map(([field, value]) => [field, value, hrefOf(value) ? null : condition(field, value)])
     .filter(([, , written]) => written !== null);
   const links = Object.entries(hit.fields ?? {}).filter(([, value]) => hrefOf(value));

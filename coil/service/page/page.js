@@ -233,7 +233,7 @@ function draw() {
   if (token?.compared) results.replaceChildren(acrossHits(token, wordy, () => change({ token: null })));
   else if (beside) results.replaceChildren(sideBySide(view, beside));
   else if (facts?.documents === 0) results.replaceChildren(emptyIndex(facts));
-  else if (!answer.hits.length) results.replaceChildren(nothingFound(state, change));
+  else if (!answer.hits.length) results.replaceChildren(nothingFound(state, answer, change));
   else results.replaceChildren(...sortNote(view), make("ol", { class: "hits" }, answer.hits.map((hit) => hitCard(hit, view))));
   showFacets(token?.compared || beside ? [] : answer.hits, view.narrow);
   fillSorts(state, views.flatMap((one) => one.answer.hits));

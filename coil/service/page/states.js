@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { make } from "./dom.js";
 import { nameOf } from "./hits.js";
+import { textOf } from "./text.js";
 
 /** Grey placeholders while something loads. */
 export function waiting(words) {
@@ -29,8 +30,8 @@ export function problemCard(problem, again, label = "Try again") {
 
 const byWords = ({ by }) => by === "tokens" || by === "bm25";
 
-/** No hits: possible reasons, and a button for each. */
-export function nothingFound(state, change) {
+/** No hits: possible reasons, and a button for each. A field in the filter that no document has is likely a typo. */
+export function nothingFound(state, { unknown_fields: unknown = [] }, change) {
   const way = (words, changes) =>
     make("button", { type: "button", class: "plain", on: { click: () => change(changes) } }, words);
   return make(
@@ -40,7 +41,9 @@ export function nothingFound(state, change) {
     make(
       "p",
       {},
-      state.filter
+      unknown.length
+        ? `No document has the field ${unknown.map((name) => `“${name}”`).join(" or ")} of the filter.`
+        : state.filter
         ? "No document matches both the filter and this query."
         : byWords(state)
           ? "No document contains a word of this query. COIL also finds documents that say it in other words."
@@ -114,9 +117,10 @@ export async function findExamples(index, facts) {
 
 function question(hit) {
   const name = nameOf(hit);
-  const [sentence] = (name === hit.doc_id ? hit.text : name).split(/(?<=[.!?:;])\s|\n/);
+  const text = textOf(hit);
+  const [sentence] = (name === hit.doc_id ? text.slice(text.front, text.length).trim() : name).split(/(?<=[.!?:;])\s|\n/);
   const words = sentence.replace(/[.!?:;,]+$/, "").split(/\s+/);
   const some = words.slice(0, 8);
   while (some.length > 2 && some.at(-1).length < 4) some.pop(); // no example ends in "and"
-  return some.join(" ").toLowerCase();
+  return some.join(" ").replace(/[.,:;!?]+$/, "").toLowerCase();
 }

@@ -8,11 +8,12 @@ const AROUND = 90; // characters on each side of a match that an excerpt shows
 const LEAST = 300; // an excerpt is not shorter, where there is more text
 const ROOM = 460; // characters of an excerpt, about
 
-/** A text that can be sliced at the server's offsets. */
+/** A text that can be sliced at the server's offsets. `front` is where it goes on after its front matter. */
 export class Text {
-  constructor(text) {
+  constructor(text, front = 0) {
     this.points = SURROGATES.test(text) ? Array.from(text) : text;
     this.length = this.points.length;
+    this.front = front;
   }
 
   slice(start, end) {
@@ -42,6 +43,29 @@ export class Text {
   }
 }
 
+/** The text of a hit. */
+export const textOf = (hit) => new Text(hit.text, frontMatter(hit));
+
+const MARKDOWN = /\.(?:md|markdown|html?|docx)(?:\.(?:gz|xz|bz2|zst))*$/i;
+const FRONT_LINES = 200;
+
+/** The length of a Markdown text's front matter, whose values are fields; 0 if there is nothing else. See coil/texts/markup.py. */
+function frontMatter({ doc_id: id, text }) {
+  if (!MARKDOWN.test(id) || !text.startsWith("---")) return 0;
+  let at = 0;
+  for (let line = 0; line <= FRONT_LINES && at < text.length; line += 1) {
+    const end = text.indexOf("\n", at) + 1 || text.length;
+    const written = text.slice(at, end).trimEnd();
+    if (line === 0 && written !== "---") return 0;
+    if (line > 0 && (written === "---" || written === "...")) {
+      const rest = text.slice(end).search(/\S/); // without blank lines
+      return rest < 0 ? 0 : Array.from(text.slice(0, end + rest)).length;
+    }
+    at = end;
+  }
+  return 0;
+}
+
 /**
  * A text for a card: lines of prose that were broken at some width flow again, all other line breaks stay. A space
  * takes the place of a line break, so that all offsets stay what they are.
@@ -55,19 +79,20 @@ const looksLikeCode = (text) => /^(?:```|~~~|#!)/m.test(text) || (text.match(/[{
 
 /** A span with the text on both sides of it, cut at words. */
 export function snippetOf(text, [start, end], around = 48) {
-  const from = Math.min(start, text.wordEdge(Math.max(0, start - around), 1));
+  const from = Math.min(start, Math.max(text.front, text.wordEdge(Math.max(0, start - around), 1)));
   const to = Math.max(end, text.wordEdge(Math.min(text.length, end + around), -1));
   return {
-    before: `${from > 0 ? "… " : ""}${text.slice(from, start)}`,
+    before: `${from > text.front ? "… " : ""}${text.slice(from, start)}`,
     token: text.slice(start, end),
     after: `${text.slice(end, to)}${to < text.length ? " …" : ""}`,
   };
 }
 
-/** A mention in the text around it. One in the path, title or heading that the chunk was read with says so. */
+/** A mention in the text around it. One in the front matter, or in the path, title or heading that the chunk was read with, says so. */
 export function mentionSnippet(text, mention, around) {
   const span = mention.document_span ?? mention.span;
   const where = mention.where ?? "text";
+  if (span[0] < span[1] && span[1] <= text.front) return { before: "front matter: ", token: text.slice(...span), after: "" };
   if (where === "text") return snippetOf(text, span, around);
   if (span[0] === span[1]) return { before: `${where}: `, token: mention.document_token ?? mention.token, after: "" };
   const found = snippetOf(text, span, around);
@@ -104,17 +129,17 @@ export function placesOf(matches, tokens) {
 
 /** The parts of a text worth showing, as spans: around the places that add most, until there is no room. */
 export function excerpt(text, places, chunk) {
-  if (text.length <= WHOLE) return [[0, text.length]];
+  if (text.length - text.front <= WHOLE) return [[text.front, text.length]];
   const worth = places
-    .filter((place) => place.mentions[0].best)
+    .filter((place) => place.mentions[0].best && place.span[0] >= text.front)
     .sort((a, b) => b.mentions[0].adds - a.mentions[0].adds);
   if (!worth.length) {
-    const start = chunk && chunk[0] < text.length ? chunk[0] : 0;
+    const start = Math.max(text.front, chunk && chunk[0] < text.length ? chunk[0] : 0);
     return [[start, text.wordEdge(start + ROOM, -1)]];
   }
   let windows = [];
   for (const { span } of worth) {
-    const start = text.wordEdge(Math.max(0, span[0] - AROUND), 1);
+    const start = Math.max(text.front, text.wordEdge(Math.max(0, span[0] - AROUND), 1));
     const end = text.wordEdge(Math.min(text.length, span[1] + AROUND), -1);
     const wider = merge([...windows, [Math.min(start, span[0]), Math.max(end, span[1])]]);
     if (windows.length && size(wider) > ROOM) continue;
