@@ -58,14 +58,25 @@ class Outcome(NamedTuple):
         return self.value
 
 
+def handle_of(deployment: str, app: str) -> Any:
+    """A deployment, called from process to process.
+
+    By default, what is sent and returned goes through Ray's object store: twice the time for messages of the
+    sizes that searches have.
+    """
+    from ray import serve
+
+    handle = serve.get_deployment_handle(deployment, app_name=app)
+    how = {"request_serialization": "pickle", "response_serialization": "pickle"}
+    return handle.options(_by_reference=False, **how)
+
+
 class RayCalls:
     """The shards of an application of Ray Serve. Threads may ask at the same time."""
 
     def __init__(self, app: str, count: int, patience: float = PATIENCE) -> None:
-        from ray import serve
-
         self.count, self._patience = count, patience
-        self._handles = [serve.get_deployment_handle(shard_name(n), app_name=app) for n in range(count)]
+        self._handles = [handle_of(shard_name(number), app) for number in range(count)]
         self._gone: set[int] = set()
         # The first quarter of the shards shows what a hit must score, and the others need not look further
         # down. Few shards all rank at once: waiting for one of them would cost more than it saves.
@@ -114,6 +125,7 @@ class RayCalls:
 
 def _wait_for(response: Any, until: float) -> Outcome | None:
     """What a replica answers; None where it dies before, or takes too long."""
+    from grpc.aio import AioRpcError
     from ray.exceptions import RayError
     from ray.serve.exceptions import RayServeException
 
@@ -122,6 +134,8 @@ def _wait_for(response: Any, until: float) -> Outcome | None:
         return outcome
     except TimeoutError:
         response.cancel()
+        return None
+    except (AioRpcError, asyncio.CancelledError):  # the replica is being stopped
         return None
     except (RayError, RayServeException) as error:
         cause = getattr(error, "cause", None)
@@ -134,9 +148,7 @@ class RayChanges:
     """The ledger of an application, and the shards for as long as it does not answer."""
 
     def __init__(self, app: str, calls: RayCalls) -> None:
-        from ray import serve
-
-        self._handle = serve.get_deployment_handle(LEDGER, app_name=app)
+        self._handle = handle_of(LEDGER, app)
         self._app, self._calls = app, calls
         self._skip_until = 0.0
 
@@ -144,18 +156,29 @@ class RayChanges:
         until = time.monotonic() + patience
         return away_from_loops(lambda: _wait_for(self._handle.call.remote(method, arguments), until))
 
-    def versions(self) -> Vector:
-        """The version of each shard after the last change that has returned, or a later one.
+    def find_versions(self) -> Callable[[], Vector]:
+        """Begin to ask for the version of each shard after the last change that has returned before, or a
+        later one; what is returned waits for the answer.
 
         Without the ledger, the shards say it: each looks at what is committed.
         """
-        if time.monotonic() >= self._skip_until:
-            outcome = self._ask("versions", patience=_LEDGER_PATIENCE)
+        if time.monotonic() < self._skip_until:
+            return self._versions_of_shards
+        until = time.monotonic() + _LEDGER_PATIENCE
+        response = away_from_loops(lambda: self._handle.call.remote("versions", ()))
+
+        def wait() -> Vector:
+            outcome = away_from_loops(lambda: _wait_for(response, until))
             if outcome is not None and outcome.refusal is None:
                 found: Vector = outcome.value
                 return found
             self._skip_until = time.monotonic() + _WITHOUT_LEDGER
             self._check_served()
+            return self._versions_of_shards()
+
+        return wait
+
+    def _versions_of_shards(self) -> Vector:
         states: Mapping[int, ShardState]
         everyone = range(self._calls.count)
         try:

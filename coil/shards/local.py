@@ -10,6 +10,7 @@ from typing import Any
 from coil.forks import make_lock
 from coil.indexes.index import LeftOut
 from coil.shards.calls import LocalCalls
+from coil.shards.collection import Vector
 from coil.shards.index import ShardedIndex
 from coil.shards.ledger import Ledger
 from coil.shards.reader import ShardedReader
@@ -35,7 +36,7 @@ class LocalShards(ShardedIndex):
         claim: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._ledger, self._shards = Ledger(calls, looks=True), calls.shards
-        super().__init__(manifest, calls, self._ledger, encoder, close=calls.close)
+        super().__init__(manifest, calls, self._ledger, encoder, close=calls.close, hold=self._hold)
         self._claim, self._changing = claim, make_lock()
         self._counting = make_lock()
         self._pins, self._closing = 0, False
@@ -48,31 +49,35 @@ class LocalShards(ShardedIndex):
     @contextmanager
     def pinned(self) -> Iterator[ShardedReader]:
         """The index as it is now, to read several times."""
-        with self._counting:
-            self._pins += 1
-        try:
-            still, kept = self._keep()
-            with kept:
-                yield still
-        finally:
-            with self._counting:
-                self._pins -= 1
-                last = self._closing and not self._pins
-            if last:
-                super().close()
-
-    def _keep(self) -> tuple[ShardedReader, ExitStack]:
-        """A reader, and what lets go of its states. A commit may take one away just before it is kept."""
-        for _ in range(_TRIES):
+        for _ in range(_TRIES):  # a commit may take a state away just before it is kept
             still = ShardedReader(self._whole, self._ledger.versions())
-            with ExitStack() as kept:
-                for shard, version in zip(self._shards, still.versions, strict=True):
-                    if version is None or not shard.keep(version):
-                        break
-                    kept.callback(shard.let_go, version)
-                else:
-                    return still, kept.pop_all()
-        return still, ExitStack()  # of an index that is closed: reading it is an error
+            let_go = self._hold(still.versions)
+            if let_go is not None:
+                break
+        try:
+            yield still  # of an index that is closed: reading it is an error
+        finally:
+            if let_go is not None:
+                let_go()
+
+    def _hold(self, versions: Vector) -> Callable[[], object] | None:
+        """Keep a state of all shards for as long as somebody reads it; None where it is gone."""
+        with ExitStack() as kept:
+            with self._counting:
+                self._pins += 1
+            kept.callback(self._unpin)
+            for shard, version in zip(self._shards, versions, strict=True):
+                if version is None or not shard.keep(version):
+                    return None
+                kept.callback(shard.let_go, version)
+            return kept.pop_all().close
+
+    def _unpin(self) -> None:
+        with self._counting:
+            self._pins -= 1
+            last = self._closing and not self._pins
+        if last:
+            super().close()
 
     def close(self) -> None:
         """Let go of the shards as soon as nobody reads them any more."""
