@@ -1,6 +1,6 @@
 """A plan for collections past this machine, from measured figures: bytes, machines, fan-out, tail, cost.
 
-    python -m bench.scale
+    python -m bench.scale [--cluster FILE] [--out FILE]
 
 A small simulation of a query that is fanned out: queues at the shards, and calls that take longer than usual.
 It starts from the calls that bench.cluster has measured. Before it extrapolates, it must reproduce what was
@@ -9,7 +9,9 @@ measured: it is fitted to 1 and 2 shards on this machine, and predicts 5. The pr
 
 from __future__ import annotations
 
+import argparse
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,11 +57,12 @@ def on_shared_cores(calls: Times, share: float) -> Times:
 def simulate_here(
     rng: np.random.Generator, calls: dict[str, list[float]], shards: int, share: float
 ) -> Times:
-    """Queries of one client on this machine: encode, ask the ledger, rank everywhere, look the hits up."""
-    one = (QUERIES,)
+    """Queries of one client on this machine: encode while the ledger is asked, rank everywhere, look the hits
+    up."""
     ranked = on_shared_cores(draw(rng, calls["rank_one"], (QUERIES, shards)), share)
     looked_up = on_shared_cores(draw(rng, calls["look_up"], (QUERIES, shards)), share)
-    return draw(rng, calls["encode"], one) + draw(rng, calls["versions"], one) + ranked + looked_up
+    begun = (draw(rng, calls[kind], (QUERIES,)) for kind in ("encode", "versions"))
+    return np.maximum(*begun) + ranked + looked_up
 
 
 def fit(measured: dict[int, Any]) -> float:
@@ -155,7 +158,12 @@ def plan(cluster: dict[str, Any], share: float) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Check the simulation against what was measured, extrapolate, and write bench/results/scale.json."""
-    measured = {row["shards"]: row for row in load("cluster")["fan_out"]}
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--cluster", type=Path, default=RESULTS / "cluster.json", help="of bench.cluster")
+    parser.add_argument("--out", type=Path, help="another file for the results")
+    arguments = parser.parse_args()
+    found = json.loads(arguments.cluster.read_text(encoding="utf-8"))
+    measured = {row["shards"]: row for row in found["fan_out"]}
     share = fit(measured)
     result = {
         **stamp(),
@@ -169,7 +177,7 @@ def main() -> None:
     }  # fmt: skip
     for row in (*result["check"], *result["plan"]):
         print(row)
-    print(f"written to {write_result('scale', result)}")
+    print(f"written to {write_result('scale', result, arguments.out)}")
 
 
 if __name__ == "__main__":

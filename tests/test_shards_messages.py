@@ -31,7 +31,9 @@ class Counting(LocalCalls):
         self.sent: list[bytes] = []
         self.answered: list[bytes] = []
 
-    def ask(self, numbers: Sequence[int], method: str, arguments: Arguments) -> dict[int, Any]:
+    def ask(
+        self, numbers: Sequence[int], method: str, arguments: Arguments, meanwhile: Any = None
+    ) -> dict[int, Any]:
         self.asked += [method] * len(numbers)
         self.sent += [pickle.dumps(arguments(number), 5) for number in numbers]
         found = super().ask(numbers, method, arguments)

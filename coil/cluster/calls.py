@@ -7,6 +7,7 @@ nothing, and a shard takes in the same change once.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -66,6 +67,7 @@ def handle_of(deployment: str, app: str) -> Any:
     """
     from ray import serve
 
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)  # which importing it has changed
     handle = serve.get_deployment_handle(deployment, app_name=app)
     how = {"request_serialization": "pickle", "response_serialization": "pickle"}
     return handle.options(_by_reference=False, **how)
@@ -84,17 +86,31 @@ class RayCalls:
         numbers = range(count)
         self.waves = [list(wave) for wave in (numbers[:first], numbers[first:]) if wave]
 
-    def ask(self, numbers: Sequence[int], method: str, arguments: Arguments) -> Mapping[int, Any]:
+    def ask(
+        self,
+        numbers: Sequence[int],
+        method: str,
+        arguments: Arguments,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> Mapping[int, Any]:
         """Call a method of `Shard` on each of these, all at once; the answers by number."""
-        return away_from_loops(lambda: self._ask(numbers, method, arguments))
+        return away_from_loops(lambda: self._ask(numbers, method, arguments, meanwhile))
 
-    def _ask(self, numbers: Sequence[int], method: str, arguments: Arguments) -> Mapping[int, Any]:
+    def _ask(
+        self,
+        numbers: Sequence[int],
+        method: str,
+        arguments: Arguments,
+        meanwhile: Callable[[], object] | None,
+    ) -> Mapping[int, Any]:
         patience = CHANGE_PATIENCE if method in _CHANGES else self._patience
         began = time.monotonic()
         found: dict[int, Any] = {}
         missing: list[int] = []
         asked = {number: arguments(number) for number in numbers}
         waiting = {number: self._send(number, method, of) for number, of in asked.items()}
+        if meanwhile is not None:
+            meanwhile()
         while waiting:
             again: list[int] = []
             for number, response in waiting.items():

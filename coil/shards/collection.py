@@ -65,18 +65,30 @@ class State:
         waves = ([number for number in wave if number in there] for wave in self._calls.waves)
         return [wave for wave in waves if wave]
 
-    def ask(self, method: str, *arguments: Any, of: Sequence[int] | None = None) -> Mapping[int, Any]:
+    def ask(
+        self,
+        method: str,
+        *arguments: Any,
+        of: Sequence[int] | None = None,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> Mapping[int, Any]:
         """Ask all shards that are there, or some, the same thing about this state."""
-        return self.ask_each(method, lambda _: arguments, of)
+        return self.ask_each(method, lambda _: arguments, of, meanwhile)
 
     def ask_each(
-        self, method: str, arguments: Arguments, of: Iterable[int] | None = None
+        self,
+        method: str,
+        arguments: Arguments,
+        of: Iterable[int] | None = None,
+        meanwhile: Callable[[], object] | None = None,
     ) -> Mapping[int, Any]:
         """Ask each shard something else about this state; those that are missing are left out."""
         self.check_there()
         versions = self.versions
         there = [n for n in (range(len(versions)) if of is None else of) if versions[n] is not None]
-        return self._calls.ask(there, method, lambda number: (versions[number], *arguments(number)))
+        return self._calls.ask(
+            there, method, lambda number: (versions[number], *arguments(number)), meanwhile
+        )
 
     def ask_parts(self, method: str, ordinals: Sequence[int], *arguments: Any) -> list[tuple[list[int], Any]]:
         """Ask about documents, each shard about its own: these, and what it answers."""

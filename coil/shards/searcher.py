@@ -68,7 +68,9 @@ class ShardedSearcher(Answering[ShardedCollection]):
             ask = RankAsk(
                 asked, selection.k, self._narrowing, selection.at_least, thresholds, seconds, with_ids
             )
-            replies: Mapping[int, RankReply] = self.collection.state.ask("rank", ask, of=wave)
+            replies: Mapping[int, RankReply] = self.collection.state.ask(
+                "rank", ask, of=wave, meanwhile=lambda: [query.own_score for query in queries]
+            )
             for reply in replies.values():
                 if reply.doc_ids is not None:
                     self.collection.know_ids(reply.rankings.found.ordinals.tolist(), reply.doc_ids)
