@@ -210,7 +210,7 @@ def measure_fan_out(many: ShardedIndex, queries: list[str]) -> dict[str, Any]:
         with many.pinned() as reader:
             searcher = reader._searcher(Narrowing())
             prepared = searcher.prepare(searcher.encode([query], "coil"), "coil")
-            wanted = RankAsk(PackedQueries.of(prepared), K, Narrowing(), -(2**62), ids=True)
+            wanted = RankAsk(PackedQueries.of(prepared), K, Narrowing(), -(2**62), wanted="texts")
             numbers: tuple[tuple[list[int], list[float]], ...] = ((everyone, rank), ([0], alone))
             for some, taken in numbers:
                 began = time.perf_counter()

@@ -62,14 +62,13 @@ def waves(shards: int) -> list[int]:
 def simulate_here(
     rng: np.random.Generator, calls: dict[str, list[float]], shards: int, share: float, own: float = 0.0
 ) -> Times:
-    """Queries of one client on this machine: encode while the ledger is asked, rank in waves, look the hits
-    up; and what the client does itself takes `own` milliseconds."""
+    """Queries of one client on this machine: encode while the ledger is asked, and rank in waves; texts come
+    with the rankings of so few shards. What the client does itself takes `own` milliseconds."""
     ranked = sum(
         on_shared_cores(draw(rng, calls["rank_one"], (QUERIES, count)), share) for count in waves(shards)
     )
-    looked_up = on_shared_cores(draw(rng, calls["look_up"], (QUERIES, shards)), share)
     begun = (draw(rng, calls[kind], (QUERIES,)) for kind in ("encode", "versions"))
-    return np.maximum(*begun) + ranked + looked_up + own
+    return np.maximum(*begun) + ranked + own
 
 
 def fit(measured: dict[int, Any]) -> tuple[float, float]:

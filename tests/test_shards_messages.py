@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -83,6 +84,46 @@ def test_texts_are_read_when_they_are_looked_at_and_many_at_once(
     size = sum(len(text) for text in {text for of in expected for text, _ in of})
     assert set(calls.asked) <= {"look_up", "fetch"}
     assert len(calls.asked) < size / 1000 < len(QUERIES)
+
+
+def test_a_single_query_with_texts_is_one_question(counted: tuple[Any, ShardedIndex, Counting]) -> None:
+    one, many, calls = counted
+    many.search_many(QUERIES, 10)
+    calls.forget()
+    with many.pinned() as reader:
+        [answer] = reader.answer_many(QUERIES[:1], 10, texts=True)
+    hits = many.search(QUERIES[0])
+    expected = [(hit.doc_id, hit.text, hit.fields) for hit in one.search(QUERIES[0])]
+    assert [(hit.doc_id, hit.text, hit.fields) for hit in hits] == expected
+    assert [(hit.doc_id, hit.text, hit.fields) for hit in answer.hits] == expected
+    assert calls.asked == ["rank"] * 6
+
+
+def test_words_are_counted_while_a_query_is_encoded(
+    counted: tuple[Any, ShardedIndex, Counting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, many, calls = counted
+    counted_before: list[bool] = []
+    ended = threading.Event()
+    right = Counting.ask
+
+    def ask(self: Counting, numbers: Sequence[int], method: str, *how: Any) -> Any:
+        found = right(self, numbers, method, *how)
+        if method == "totals":
+            ended.set()
+        return found
+
+    def encode(self: HashEncoder, texts: Iterable[str]) -> Iterator[TokenVectors]:
+        counted_before.append(ended.wait(20))  # another thread asks; with one thread, this would be in vain
+        return self._encode(texts, self.config.profile.query_length)
+
+    expected = one.search(QUERIES[0])
+    calls.is_apart = True
+    monkeypatch.setattr(Counting, "ask", ask)
+    monkeypatch.setattr(HashEncoder, "encode_queries", encode)
+    assert many.search(QUERIES[0]) == expected
+    assert counted_before == [True]
+    assert calls.asked == ["totals"] * 3 + ["rank"] * 3
 
 
 def test_answers_with_texts_take_two_questions(counted: tuple[Any, ShardedIndex, Counting]) -> None:

@@ -76,6 +76,8 @@ def handle_of(deployment: str, app: str) -> Any:
 class RayCalls:
     """The shards of an application of Ray Serve. Threads may ask at the same time."""
 
+    is_apart = True
+
     def __init__(self, app: str, count: int, patience: float = PATIENCE) -> None:
         self.count, self._patience = count, patience
         self._handles = [handle_of(shard_name(number), app) for number in range(count)]

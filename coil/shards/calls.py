@@ -20,6 +20,11 @@ class ShardCalls(Protocol):
         ...
 
     @property
+    def is_apart(self) -> bool:
+        """Whether the shards are in other processes."""
+        ...
+
+    @property
     def waves(self) -> Sequence[Sequence[int]]:
         """Which shards rank first: what is learned from a wave makes the work of the next one less."""
         ...
@@ -41,6 +46,8 @@ class ShardCalls(Protocol):
 
 class LocalCalls:
     """Shards that are open in this process, asked one after another."""
+
+    is_apart = False
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         self.shards = list(shards)

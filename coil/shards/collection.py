@@ -10,7 +10,7 @@ from coil.errors import MissingShard, UnknownId
 from coil.forks import make_lock
 from coil.scores.statistics import Totals, rarity
 from coil.shards.calls import Arguments, ShardCalls, missing_shards
-from coil.shards.exchange import seconds_left
+from coil.shards.exchange import LookedUp, seconds_left
 from coil.shards.routing import Routing
 from coil.texts.questions import check_id
 from coil.texts.values import Document, clean
@@ -45,6 +45,11 @@ class State:
                 assert self._find is not None, "versions are known or can be found"
                 self._versions = self._find()
             return self._versions
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the shards are in other processes, so that a question to them takes a while."""
+        return self._calls.is_apart
 
     @property
     def numbers(self) -> list[int]:
@@ -181,12 +186,23 @@ class ShardedCollection:
         """Undo one `retain`."""
         self._holding.pop()()
 
-    def know_ids(self, ordinals: Sequence[int], doc_ids: Sequence[str]) -> None:
-        """Remember ids that came with something else."""
+    def know(self, ordinals: Sequence[int], found: LookedUp) -> dict[int, Document]:
+        """Remember what a shard says about documents; returns those that came along."""
+        columns = zip(ordinals, found.doc_ids, found.texts, found.fields, strict=False)  # of the first ones
+        read = {ordinal: Document(doc_id, text, fields) for ordinal, doc_id, text, fields in columns}
         with self._lock:
             if len(self._ids) > _REMEMBERED:
                 self._ids = {}
-            self._ids.update(zip(ordinals, doc_ids, strict=True))
+            self._ids.update(zip(ordinals, found.doc_ids, strict=True))
+            if read:
+                if self._bytes > _KEPT_BYTES:
+                    self._documents, self._sizes, self._bytes = {}, {}, 0
+                self._sizes.update(zip(ordinals, found.sizes, strict=True))
+                self._bytes += sum(found.sizes[: len(read)])
+                self._documents.update(read)
+                for ordinal in read:
+                    self._expected.pop(ordinal, None)
+        return read
 
     def expect(self, ordinals: Sequence[int], texts: bool) -> None:
         """Hear which documents will be fetched; those whose texts are wanted now are read at once."""
@@ -194,7 +210,7 @@ class ShardedCollection:
         with self._lock:
             self._expected = {**self._expected, **wanted} if len(self._expected) < _REMEMBERED else wanted
         if texts:
-            self._read(list(wanted))
+            self._read([ordinal for ordinal in wanted if ordinal not in self._documents])
         else:
             self._ids_of(list(wanted))
 
@@ -202,7 +218,7 @@ class ShardedCollection:
         known = {ordinal: doc_id for ordinal in ordinals if (doc_id := self._ids.get(ordinal)) is not None}
         missing = [ordinal for ordinal in dict.fromkeys(ordinals) if ordinal not in known]
         for some, found in self._ask_parts("look_up", missing, False):
-            self.know_ids(some, found.doc_ids)
+            self.know(some, found)
             known.update(zip(some, found.doc_ids, strict=True))
         return known
 
@@ -210,18 +226,7 @@ class ShardedCollection:
         """Read documents, as far as they come along."""
         read: dict[int, Document] = {}
         for some, found in self._ask_parts("look_up", ordinals, True):
-            self.know_ids(some, found.doc_ids)
-            columns = zip(some, found.doc_ids, found.texts, found.fields, strict=False)  # of the first ones
-            read.update((ordinal, Document(*of)) for ordinal, *of in columns)
-            with self._lock:
-                if self._bytes > _KEPT_BYTES:
-                    self._documents, self._sizes, self._bytes = {}, {}, 0
-                self._sizes.update(zip(some, found.sizes, strict=True))
-                self._bytes += sum(found.sizes[: len(found.texts)])
-        with self._lock:
-            self._documents.update(read)
-            for ordinal in read:
-                self._expected.pop(ordinal, None)
+            read |= self.know(some, found)
         return read
 
     def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from coil.vectors.token_vectors import TokenVectors
 if TYPE_CHECKING:
     from typing import Self
 
+Wanted = Literal["nothing", "ids", "texts"]
 _NO_PLACES = np.zeros(0, np.intp)
 _NOTHING = TokenVectors(
     (), np.zeros(0, np.int32), np.zeros((0, 2), np.int32), np.zeros((0, 0), np.float32), None
@@ -91,7 +92,7 @@ class PackedQueries:
 @dataclass(frozen=True, eq=False)
 class RankAsk:
     """The k best documents of each query are wanted. Below `at_least` a document is no hit; below one of the
-    `thresholds`, others have k hits already. With `ids`, those of the documents are wanted as well."""
+    `thresholds`, others have k hits already. What is `wanted` of the documents comes with their ranking."""
 
     queries: PackedQueries
     k: int
@@ -99,7 +100,7 @@ class RankAsk:
     at_least: int
     thresholds: tuple[int, ...] | None = None
     seconds: float | None = None
-    ids: bool = False
+    wanted: Wanted = "nothing"
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,10 +157,10 @@ def merge_order(
 
 
 class RankReply(NamedTuple):
-    """What one shard found for all queries, and the ids of the documents where these were wanted."""
+    """What one shard found for all queries, and of the documents what was wanted."""
 
     rankings: PlacedRankings
-    doc_ids: list[str] | None
+    looked_up: LookedUp | None
 
 
 @dataclass(frozen=True)

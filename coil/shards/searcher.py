@@ -7,6 +7,7 @@ over all shards. So the hits and scores are those of a single index, to the last
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -22,13 +23,16 @@ from coil.shards.exchange import (
     PlacedRankings,
     RankAsk,
     RankReply,
+    Wanted,
     seconds_left,
 )
 from coil.tokens.profile import By
-from coil.vectors.encoder import Encoder
+from coil.vectors.encoder import Encoder, read_queries
 from coil.vectors.token_vectors import TokenVectors
 
-_WITH_IDS = 100  # hits of a query whose ids come with the ranking, though most are not among the best of all
+_WITH_IDS = 100  # hits of a query whose ids come with the ranking
+_WITH_TEXTS = 256  # hits of all queries and shards whose texts come with the ranking
+_FEW = 8  # queries whose words are counted while they are encoded
 
 
 class ShardedSearcher(Answering[ShardedCollection]):
@@ -45,6 +49,26 @@ class ShardedSearcher(Answering[ShardedCollection]):
         """The form of the vectors in which hits and scores are exact."""
         return self._precision.rpartition("+")[2] if self.collection.statistics.n_rows else ""
 
+    def encode(
+        self, queries: Sequence[str], by: By, selection: Selection | None = None
+    ) -> list[TokenVectors]:
+        """The vectors of queries. Meanwhile, shards elsewhere count the words of few queries, whose answers
+        would take noticeably longer otherwise."""
+        profile = check_parts(self.encoder.config, by)
+        encodes = profile.beta != 0.0 or profile.uses_sentence
+        apart = self.collection.state.is_apart and len(queries) <= _FEW
+        if not (encodes and apart and profile.weight == "bm25"):
+            return super().encode(queries, by, selection)
+        with ThreadPoolExecutor(1) as pool:
+            counting = pool.submit(self._count_words, queries)
+            vectors = super().encode(queries, by, selection)
+            counting.result()
+            return vectors
+
+    def _count_words(self, queries: Sequence[str]) -> None:
+        words = read_queries(self.encoder, queries)
+        self.collection.statistics.learn(key for query in words for key in query.keys if key is not None)
+
     def prepare(self, queries: Sequence[TokenVectors], by: By = "coil") -> list[PreparedQuery]:
         """Encoded queries with the weights that the statistics of all shards give them."""
         profile = check_parts(self.encoder.config, by)
@@ -59,25 +83,32 @@ class ShardedSearcher(Answering[ShardedCollection]):
         assert selection.allowed is None, "shards find out themselves which documents are allowed"
         if not queries:
             return []
-        asked, with_ids = PackedQueries.of(queries), selection.k <= _WITH_IDS
+        asked, wanted = PackedQueries.of(queries), self._wanted(len(queries), selection.k)
         best: PlacedRankings | None = None
         for wave in self.collection.state.waves:
             check_deadline(selection)
             seconds = seconds_left(selection.deadline)
             thresholds = None if best is None else _thresholds(best, selection.k)
             ask = RankAsk(
-                asked, selection.k, self._narrowing, selection.at_least, thresholds, seconds, with_ids
+                asked, selection.k, self._narrowing, selection.at_least, thresholds, seconds, wanted
             )
             replies: Mapping[int, RankReply] = self.collection.state.ask(
                 "rank", ask, of=wave, meanwhile=lambda: [query.own_score for query in queries]
             )
             for reply in replies.values():
-                if reply.doc_ids is not None:
-                    self.collection.know_ids(reply.rankings.found.ordinals.tolist(), reply.doc_ids)
+                if reply.looked_up is not None:
+                    self.collection.know(reply.rankings.found.ordinals.tolist(), reply.looked_up)
             parts = [replies[number].rankings for number in wave]
             best = PlacedRankings.joined(parts if best is None else [best, *parts], selection.k)
         assert best is not None, "there is a shard to ask"
         return list(best.each())
+
+    def _wanted(self, queries: int, k: int) -> Wanted:
+        """What comes with a ranking, though most of it is not among the best of all shards: texts where these
+        are few, which saves another question."""
+        if queries * k * len(self.collection.state.numbers) <= _WITH_TEXTS:
+            return "texts"
+        return "ids" if k <= _WITH_IDS else "nothing"
 
     def expect(self, ordinals: Sequence[int], texts: bool) -> None:
         """Look these documents up, all at once."""

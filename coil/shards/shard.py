@@ -49,6 +49,7 @@ MOST_KEPT = 32  # states
 _CATCH_UP_SECONDS = 2.0  # until a commit that was announced is to be seen on a shared file system
 _LOOK_AGAIN = 0.02
 COME_ALONG = 2 << 20  # bytes of documents that are sent at a time
+WITH_RANKING = 256 << 10  # of those that may not be among the best of all shards
 
 
 class Shard:
@@ -220,10 +221,11 @@ class Shard:
             searcher = self.index.searcher_of(snapshot)
             selection = Selection(ask.k, allowed, ask.at_least, deadline)
             rankings = self._placed(searcher, self._rank(searcher, ask, selection))
-            if not ask.ids:
-                return RankReply(rankings, None)
-            found = snapshot.fetch(rankings.found.ordinals.tolist(), texts=False)
-            return RankReply(rankings, [document.doc_id for document in found])
+            looked_up = None
+            if ask.wanted != "nothing":
+                most = WITH_RANKING if ask.wanted == "texts" else 0
+                looked_up = _look_up(snapshot, rankings.found.ordinals.tolist(), most)
+            return RankReply(rankings, looked_up)
 
     def _rank(self, searcher: Searcher, ask: RankAsk, selection: Selection) -> Rankings:
         queries, thresholds = ask.queries.unpack(), ask.thresholds
@@ -254,19 +256,7 @@ class Shard:
     def look_up(self, version: int, ordinals: Sequence[int], texts: bool) -> LookedUp:
         """Ids of documents; with `texts` also sizes, and the first documents as far as they are small."""
         with self._having(version, ordinals) as snapshot:
-            if not texts:
-                found = snapshot.fetch(ordinals, texts=False)
-                return LookedUp([document.doc_id for document in found], [], [], [])
-            sizes = list(snapshot.sizes_of(ordinals))
-            fit = int(np.searchsorted(np.cumsum(sizes), COME_ALONG, side="right"))
-            documents = snapshot.fetch(ordinals[:fit])
-            others = snapshot.fetch(ordinals[fit:], texts=False)
-            return LookedUp(
-                [document.doc_id for document in (*documents, *others)],
-                sizes,
-                [document.text for document in documents],
-                [document.fields for document in documents],
-            )
+            return _look_up(snapshot, ordinals, COME_ALONG if texts else 0)
 
     def fetch(self, version: int, ordinals: Sequence[int]) -> list[Document]:
         """Documents by their ordinals."""
@@ -352,3 +342,20 @@ class Shard:
         with self.index.held() as snapshot:
             self._keep(snapshot)
             return self._tell(snapshot)
+
+
+def _look_up(snapshot: Snapshot, ordinals: Sequence[int], most: int) -> LookedUp:
+    """Ids of documents, and with them `most` bytes of texts and fields."""
+    if not most:
+        found = snapshot.fetch(ordinals, texts=False)
+        return LookedUp([document.doc_id for document in found], [], [], [])
+    sizes = list(snapshot.sizes_of(ordinals))
+    fit = int(np.searchsorted(np.cumsum(sizes), most, side="right"))
+    documents = snapshot.fetch(ordinals[:fit])
+    others = snapshot.fetch(ordinals[fit:], texts=False)
+    return LookedUp(
+        [document.doc_id for document in (*documents, *others)],
+        sizes,
+        [document.text for document in documents],
+        [document.fields for document in documents],
+    )
