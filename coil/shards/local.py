@@ -49,35 +49,45 @@ class LocalShards(ShardedIndex):
     @contextmanager
     def pinned(self) -> Iterator[ShardedReader]:
         """The index as it is now, to read several times."""
-        for _ in range(_TRIES):  # a commit may take a state away just before it is kept
-            still = ShardedReader(self._whole, self._ledger.versions())
-            let_go = self._hold(still.versions)
-            if let_go is not None:
-                break
+        with self._counting:
+            self._pins += 1
         try:
-            yield still  # of an index that is closed: reading it is an error
+            still, kept = self._keep()
+            with kept:
+                yield still
         finally:
-            if let_go is not None:
-                let_go()
+            with self._counting:
+                self._pins -= 1
+                last = self._closing and not self._pins
+            if last:
+                super().close()
+
+    def _keep(self) -> tuple[ShardedReader, ExitStack]:
+        """A reader, and what lets go of its states. A commit may take one away just before it is kept."""
+        for _ in range(_TRIES):
+            still = ShardedReader(self._whole, self._ledger.versions())
+            with ExitStack() as kept:
+                for shard, version in zip(self._shards, still.versions, strict=True):
+                    if version is None or not shard.keep(version):
+                        break
+                    kept.callback(shard.let_go, version)
+                else:
+                    return still, kept.pop_all()
+        return still, ExitStack()  # of an index that is closed: reading it is an error
 
     def _hold(self, versions: Vector) -> Callable[[], object] | None:
-        """Keep a state of all shards for as long as somebody reads it; None where it is gone."""
-        with ExitStack() as kept:
-            with self._counting:
-                self._pins += 1
-            kept.callback(self._unpin)
-            for shard, version in zip(self._shards, versions, strict=True):
-                if version is None or not shard.keep(version):
-                    return None
-                kept.callback(shard.let_go, version)
-            return kept.pop_all().close
+        """Hold the files of a state for as long as somebody may read them; None where it is gone.
 
-    def _unpin(self) -> None:
-        with self._counting:
-            self._pins -= 1
-            last = self._closing and not self._pins
-        if last:
-            super().close()
+        The garbage collector may let go of them, at any step of any thread: only the holds of snapshots are
+        made for that.
+        """
+        with ExitStack() as held:
+            for shard, version in zip(self._shards, versions, strict=True):
+                snapshot = None if version is None else shard.hold(version)
+                if snapshot is None:
+                    return None
+                held.callback(snapshot.release)
+            return held.pop_all().close
 
     def close(self) -> None:
         """Let go of the shards as soon as nobody reads them any more."""

@@ -11,6 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -70,6 +71,7 @@ class Shard:
         self.index, self.number, self._most_kept = index, number, most_kept
         self._follow, self._commit = follow, commit
         self._kept: OrderedDict[int, tuple[Snapshot, float]] = OrderedDict()  # with the time of its last use
+        self._open: WeakValueDictionary[int, Snapshot] = WeakValueDictionary()  # also those that others hold
         self._keeping: Counter[int] = Counter()  # versions that are read for longer than one question
         self._lock, self._looking = make_lock(), make_lock()
 
@@ -127,6 +129,7 @@ class Shard:
         with self._lock:
             if snapshot.version not in self._kept and snapshot.retain():
                 self._kept[snapshot.version] = snapshot, now
+                self._open[snapshot.version] = snapshot
             newest = max(self._kept, default=0)
             for version in list(self._kept):
                 old = now - self._kept[version][1] > KEPT_SECONDS or len(self._kept) > self._most_kept
@@ -177,10 +180,16 @@ class Shard:
     def _take(self, version: int) -> Snapshot | None:
         with self._lock:
             kept = self._kept.get(version)
-            if kept is None or not kept[0].retain():
+            snapshot = self._open.get(version) if kept is None else kept[0]
+            if snapshot is None or not snapshot.retain():
                 return None
-            self._kept[version] = kept[0], time.monotonic()
-            return kept[0]
+            if kept is not None:
+                self._kept[version] = snapshot, time.monotonic()
+            return snapshot
+
+    def hold(self, version: int) -> Snapshot | None:
+        """A state, held until its `release`, however many newer ones come; None where it is gone."""
+        return self._take(version)
 
     @contextmanager
     def _having(self, version: int, ordinals: Sequence[int]) -> Iterator[Snapshot]:
