@@ -1,15 +1,17 @@
 """Shards on a Ray cluster of this machine: what the sharded path costs, and how building scales.
 
-    python -m bench.cluster CORPUS QUERIES [--documents 1500] [--rounds 3]
+    python -m bench.cluster CORPUS QUERIES [--documents 1200] [--rounds 3] [--out FILE]
 
 CORPUS is a .jsonl(.gz) file, QUERIES a file of queries. Everything is compared within one run, in turns:
 
-- building with one actor and with two, one thread each: documents a second between the first and the last
-  window, without the start of the processes;
-- answers of 1, 2 and 5 shards to all queries, which must be those of one index;
-- batches of queries on one index with two threads and on two shards with one thread each;
-- single queries on 1, 2 and 5 shards, one client, with the time of each kind of call: what bench.scale starts
-  from.
+- building with one actor and with two, one thread each: documents a second from when all actors are at work
+  until they run out of work;
+- answers of 1, 2 and 5 shards to all queries, which must be those of one index. The cluster builds these from
+  vectors that were encoded once;
+- batches of queries on one index with two threads and on two shards with one thread each, also with the texts
+  of all hits;
+- single queries with the texts of their hits on 1, 2 and 5 shards, one client, with the time of each kind of
+  call: what bench.scale starts from.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pickle
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +40,21 @@ from coil.cluster.following import Deployed
 from coil.cluster.joining import joined
 from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
-from coil.shards.exchange import Narrowing, RankAsk
+from coil.shards.exchange import Narrowing, PackedQueries, RankAsk
 from coil.shards.index import ShardedIndex
 from coil.shards.places import find_place
 from coil.shards.windows import CorpusFiles
 from coil.texts.corpora import read_documents
 from coil.texts.queries import read_queries
+from coil.vectors.encoder import Encoder, windows
 from coil.vectors.onnx_encoder import OnnxEncoder
+from coil.vectors.token_vectors import TokenVectors
 
-BATCH, K = 64, 10
+K = 10
+BATCHES = (("coil", 64, False), ("bm25", 64, False), ("coil", 256, False), ("bm25", 256, False),
+           ("coil", 64, True))  # fmt: skip
 FAN_OUTS = (1, 2, 5)
+WINDOW = 32  # documents
 
 
 def one_thread() -> OnnxEncoder:
@@ -53,21 +62,66 @@ def one_thread() -> OnnxEncoder:
     return OnnxEncoder(threads=1)
 
 
-def build(ray: Any, where: Path, corpus: Path, shards: int, actors: int) -> dict[str, float]:
-    """Build, and say how many documents a second were encoded once the actors were at work."""
-    place, seen = find_place(where), list[tuple[float, int]]()
-    report = BuildReport(lambda count, _: seen.append((time.monotonic(), count)), print, [])
+class Recorded:
+    """The bundled model, and the vectors of documents that it has seen: they depend on the text alone."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._model = OnnxEncoder(threads=0 if path is None else 1)
+        self._known: dict[str, TokenVectors] = {} if path is None else pickle.loads(path.read_bytes())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def encode_documents(self, texts: Iterable[str]) -> Iterator[TokenVectors]:
+        """The vectors of documents, in input order; each text is encoded once."""
+        for window in windows(texts):
+            new = [text for text in dict.fromkeys(window) if text not in self._known]
+            self._known.update(zip(new, self._model.encode_documents(new), strict=True))
+            yield from (self._known[text] for text in window)
+
+    def save(self, path: Path) -> Path:
+        """For other processes of this run."""
+        path.write_bytes(pickle.dumps(self._known, 5))
+        return path
+
+
+class TimedBuild(ClusterBuild):
+    """A build that notes when each window comes back from the actors."""
+
+    def __init__(self, *what: Any) -> None:
+        super().__init__(*what)
+        self._came: list[float] = []
+
+    def _encoded(self, next_ordinals: Sequence[int]) -> Generator[Any]:
+        with closing(super()._encoded(next_ordinals)) as blocks:
+            for block in blocks:
+                self._came.append(time.monotonic())
+                yield block
+
+    def rate(self, actors: int) -> float:
+        """Documents a second. All actors are at work after the second window of each, and until one of them
+        has nothing left to do; windows come in rounds, one from each."""
+        first = 2 * actors - 1
+        rounds = (len(self._came) - 1 - actors - first) // actors
+        if rounds < 1:
+            raise SystemExit(f"{len(self._came)} windows are too few to measure: give more --documents")
+        seconds = self._came[first + rounds * actors] - self._came[first]
+        return round(rounds * actors * WINDOW / seconds, 1)
+
+
+def build(
+    ray: Any, where: Path, corpus: Path, shards: int, actors: int, encoder: Callable[[], Encoder] = one_thread
+) -> dict[str, float]:
+    """Build, and say how many documents a second were encoded while all actors were at work."""
+    place, report = find_place(where), BuildReport(lambda *_: None, print, [])
     with place.claim():
         began = time.monotonic()
         manifest, state = start_build(place, shards)
-        workers = Workers(actors, actors, window=32)
-        ClusterBuild(
-            ray, place, manifest, state, CorpusFiles((str(corpus),)), workers, report, one_thread
-        ).run()
-    ready = next(place for place, _ in enumerate(seen) if place + 1 >= 2 * actors)
-    (first, _), (last, _) = seen[ready], seen[-1]
-    rate = sum(count for _, count in seen[ready + 1 :]) / (last - first)
-    return {"documents_a_second": round(rate, 1), "seconds": round(time.monotonic() - began, 1)}
+        workers = Workers(actors, actors, window=WINDOW)
+        files = CorpusFiles((str(corpus),))
+        run = TimedBuild(ray, place, manifest, state, files, workers, report, encoder)
+        run.run()
+    return {"documents_a_second": run.rate(actors), "seconds": round(time.monotonic() - began, 1)}
 
 
 def measure_building(ray: Any, folder: Path, corpus: Path, rounds: int) -> dict[str, Any]:
@@ -100,24 +154,29 @@ def quantiles(seconds: Sequence[float]) -> dict[str, float]:
     return {f"p{q}_ms": round(1000 * float(np.percentile(seconds, q)), 2) for q in (50, 95, 99)}
 
 
+def ask(index: Index | ShardedIndex, batch: list[str], by: Any, texts: bool) -> None:
+    """Search for a batch, and look at the texts of all hits or only at what a ranking says."""
+    for hits in index.search_many(batch, K, by=by):
+        for hit in hits:
+            assert not texts or hit.text
+
+
 def measure_batches(one: Index, many: ShardedIndex, queries: list[str], rounds: int) -> list[dict[str, Any]]:
     """The same batches on one index and on shards."""
     found = []
-    for by in ("coil", "bm25"):
-        batches = [queries[begin : begin + BATCH] for begin in range(0, len(queries) - BATCH + 1, BATCH)]
+    for by, most, texts in BATCHES:
+        size = min(most, len(queries))
+        batches = [queries[begin : begin + size] for begin in range(0, len(queries) - size + 1, size)]
         taken: list[list[float]] = [[], []]
         for batch in batches:
-            first, second = in_turns(
-                rounds,
-                lambda batch=batch, by=by: one.search_many(batch, K, by=by),  # type: ignore[misc]
-                lambda batch=batch, by=by: many.search_many(batch, K, by=by),  # type: ignore[misc]
-            )
-            taken[0] += first
-            taken[1] += second
+            asks = [partial(ask, index, batch, by, texts) for index in (one, many)]
+            times = rounds if len(batches) > 1 else 4 * rounds
+            for seconds, some in zip(taken, in_turns(times, *asks), strict=True):
+                seconds.extend(some)
         ratio = statistics.median(taken[1]) / statistics.median(taken[0])
         found.append(
-            {"by": by, "queries": BATCH, "one": quantiles(taken[0]), "shards": quantiles(taken[1]),
-             "shards_over_one_p50": round(ratio, 3)}
+            {"by": by, "queries": size, "texts": texts, "one": quantiles(taken[0]),
+             "shards": quantiles(taken[1]), "shards_over_one_p50": round(ratio, 3)}
         )  # fmt: skip
         print(found[-1], flush=True)
     return found
@@ -129,30 +188,35 @@ def compare(one: Index, many: ShardedIndex, queries: list[str]) -> None:
         assert many.search_many(queries, 100, by=by) == one.search_many(queries, 100, by=by), by
 
 
+def find_versions(index: ShardedIndex) -> None:
+    """Ask the ledger, and wait for its answer."""
+    index._changes.find_versions()()
+
+
 def measure_fan_out(many: ShardedIndex, queries: list[str]) -> dict[str, Any]:
-    """Single queries of one client, and each kind of call by itself."""
+    """Single queries of one client with the texts of their hits, and each kind of call by itself."""
     for query in queries[:20]:
-        many.search(query, K)
+        ask(many, [query], "coil", texts=True)
     whole, versions, rank, alone, look_up, encode = ([] for _ in range(6))
     encoder = many.encoder
     calls = many._whole.calls
     everyone = list(range(calls.count))
     for query in queries:
-        whole += in_turns(1, lambda query=query: many.search(query, K))[0]  # type: ignore[misc]
+        whole += in_turns(1, partial(ask, many, [query], "coil", True))[0]
         began = time.perf_counter()
         list(encoder.encode_queries([query]))
         encode.append(time.perf_counter() - began)
-        versions += in_turns(1, many._changes.versions)[0]
+        versions += in_turns(1, partial(find_versions, many))[0]
         with many.pinned() as reader:
             searcher = reader._searcher(Narrowing())
             prepared = searcher.prepare(searcher.encode([query], "coil"), "coil")
-            ask = RankAsk(tuple(RankAsk.query(one) for one in prepared), K, Narrowing(), -(2**62))
+            wanted = RankAsk(PackedQueries.of(prepared), K, Narrowing(), -(2**62), wanted="texts")
             numbers: tuple[tuple[list[int], list[float]], ...] = ((everyone, rank), ([0], alone))
             for some, taken in numbers:
                 began = time.perf_counter()
-                found = calls.ask(some, "rank", lambda n, reader=reader, ask=ask: (reader.versions[n], ask))  # type: ignore[misc]
+                found = calls.ask(some, "rank", lambda n, r=reader, w=wanted: (r.versions[n], w))  # type: ignore[misc]
                 taken.append(time.perf_counter() - began)
-            ordinals = found[0][0].found.ordinals.tolist()
+            ordinals = found[0].rankings.found.ordinals.tolist()
             began = time.perf_counter()
             calls.ask([0], "look_up", lambda n, r=reader, o=ordinals: (r.versions[n], o, True))  # type: ignore[misc]
             look_up.append(time.perf_counter() - began)
@@ -184,8 +248,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("queries", type=Path)
-    parser.add_argument("--documents", type=int, default=1500, help="that are built with 1 and 2 actors")
+    parser.add_argument("--documents", type=int, default=1200, help="that are built with 1 and 2 actors")
+    parser.add_argument("--all", type=int, default=sys.maxsize, help="documents that are searched at most")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="another file for the results")
     arguments = parser.parse_args()
     result: dict[str, Any] = stamp("ray")
     queries = [query.text for query in read_queries(arguments.queries)]
@@ -193,9 +259,12 @@ def main() -> None:
         folder = Path(scratch)
         few = shorten(arguments.corpus, arguments.documents, folder)
         result["building"] = measure_building(ray, folder, few, arguments.rounds)
-        everything = shorten(arguments.corpus, sys.maxsize, folder / "all")
-        with create(folder / "one.coil") as made:
+        everything = shorten(arguments.corpus, arguments.all, folder / "all")
+        recorded = Recorded()
+        with create(folder / "one.coil", encoder=recorded) as made:
             made.add(read_documents(everything))
+        encoder = partial(Recorded, recorded.save(folder / "vectors"))
+        del recorded
         one = stack.enter_context(open_index(folder / "one.coil", threads=2))
         result["data"] = {
             "documents": len(one),
@@ -205,7 +274,7 @@ def main() -> None:
         }
         fan_outs = []
         for count in FAN_OUTS:
-            build(ray, folder / f"{count}.shards", everything, count, 2)
+            build(ray, folder / f"{count}.shards", everything, count, 2, encoder)
             place = find_place(folder / f"{count}.shards")
             served = Deployed(f"bench-{count}", lambda place=place: place, 1)  # type: ignore[misc]
             try:
@@ -218,7 +287,7 @@ def main() -> None:
                 served.close()
         result["fan_out"] = fan_outs
     result["machine"]["load_after"] = round(os.getloadavg()[0], 2)
-    print(f"written to {write_result('cluster', result)}")
+    print(f"written to {write_result('cluster', result, arguments.out)}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A plan for collections past this machine, from measured figures: bytes, machines, fan-out, tail, cost.
 
-    python -m bench.scale
+    python -m bench.scale [--cluster FILE] [--out FILE]
 
 A small simulation of a query that is fanned out: queues at the shards, and calls that take longer than usual.
 It starts from the calls that bench.cluster has measured. Before it extrapolates, it must reproduce what was
@@ -9,7 +9,9 @@ measured: it is fitted to 1 and 2 shards on this machine, and predicts 5. The pr
 
 from __future__ import annotations
 
+import argparse
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,32 +54,41 @@ def on_shared_cores(calls: Times, share: float) -> Times:
     return ends
 
 
+def waves(shards: int) -> list[int]:
+    """How many shards rank first, and then: as `RayCalls` has it."""
+    return [count for count in (shards // 4, shards - shards // 4) if count]
+
+
 def simulate_here(
-    rng: np.random.Generator, calls: dict[str, list[float]], shards: int, share: float
+    rng: np.random.Generator, calls: dict[str, list[float]], shards: int, share: float, own: float = 0.0
 ) -> Times:
-    """Queries of one client on this machine: encode, ask the ledger, rank everywhere, look the hits up."""
-    one = (QUERIES,)
-    ranked = on_shared_cores(draw(rng, calls["rank_one"], (QUERIES, shards)), share)
-    looked_up = on_shared_cores(draw(rng, calls["look_up"], (QUERIES, shards)), share)
-    return draw(rng, calls["encode"], one) + draw(rng, calls["versions"], one) + ranked + looked_up
+    """Queries of one client on this machine: encode while the ledger is asked, and rank in waves; texts come
+    with the rankings of so few shards. What the client does itself takes `own` milliseconds."""
+    ranked = sum(
+        on_shared_cores(draw(rng, calls["rank_one"], (QUERIES, count)), share) for count in waves(shards)
+    )
+    begun = (draw(rng, calls[kind], (QUERIES,)) for kind in ("encode", "versions"))
+    return np.maximum(*begun) + ranked + own
 
 
-def fit(measured: dict[int, Any]) -> float:
-    """The share of a call that is work, so that two shards take as long as was measured."""
-    calls, wanted = measured[1]["samples_ms"], measured[2]["search"]["p50_ms"]
+def fit(measured: dict[int, Any]) -> tuple[float, float]:
+    """What the client does itself, so that one shard takes as long as was measured; and the share of a call
+    that is work, so that two shards do."""
+    calls = measured[1]["samples_ms"]
 
-    def error(share: float) -> float:
-        found = simulate_here(np.random.default_rng(1), calls, 2, share)
-        return abs(float(np.median(found)) - wanted)
+    def median(shards: int, share: float, own: float) -> float:
+        return float(np.median(simulate_here(np.random.default_rng(1), calls, shards, share, own)))
 
-    return float(min(np.linspace(0.0, 1.0, 21), key=error))
+    own = max(0.0, measured[1]["search"]["p50_ms"] - median(1, 0.0, 0.0))
+    wanted = measured[2]["search"]["p50_ms"]
+    return own, float(min(np.linspace(0.0, 1.0, 21), key=lambda share: abs(median(2, share, own) - wanted)))
 
 
-def compare(measured: dict[int, Any], share: float) -> list[dict[str, Any]]:
+def compare(measured: dict[int, Any], share: float, own: float) -> list[dict[str, Any]]:
     """The simulation compared with the measurements."""
     calls, rows = measured[1]["samples_ms"], []
     for shards, found in measured.items():
-        times = simulate_here(np.random.default_rng(2), calls, shards, share)
+        times = simulate_here(np.random.default_rng(2), calls, shards, share, own)
         row: dict[str, Any] = {"shards": shards, "fitted": shards < 5}
         for q in (50, 95):
             row[f"measured_p{q}_ms"] = found["search"][f"p{q}_ms"]
@@ -99,22 +110,28 @@ def wait_in_line(arrivals: Times, work: Times) -> Times:
 def simulate_fan_out(
     rng: np.random.Generator, shards: int, work_ms: float, spread: list[float], call: list[float]
 ) -> tuple[dict[str, float], float]:
-    """Queries that arrive at random, so that the machines are half busy; each waits for its slowest shard."""
+    """Queries that arrive at random, so that the machines are half busy; each waits for the slowest shard of
+    the first wave, and then for that of the second."""
     rate = BUSY * COPIES / work_ms  # a millisecond; the copies of a shard share the queries
     arrivals = np.cumsum(rng.exponential(1 / rate, QUERIES))
-    slowest = np.zeros(QUERIES)
-    for _ in range(shards):
-        copies = rng.integers(0, COPIES, QUERIES)
-        work = work_ms * rng.choice(np.array(spread), QUERIES)
-        took = np.empty(QUERIES)
-        for copy in range(COPIES):
-            mine = copies == copy
-            took[mine] = wait_in_line(arrivals[mine], work[mine])
-        slowest = np.maximum(slowest, took + draw(rng, call, (QUERIES,)))
-    return {f"p{q}_ms": round(float(np.percentile(slowest, q)), 1) for q in (50, 95, 99)}, 1000 * rate
+    total = np.zeros(QUERIES)
+    for count in waves(shards):
+        slowest = np.zeros(QUERIES)
+        begun = arrivals + total
+        for _ in range(count):
+            copies = rng.integers(0, COPIES, QUERIES)
+            work = work_ms * rng.choice(np.array(spread), QUERIES)
+            took = np.empty(QUERIES)
+            for copy in range(COPIES):
+                mine = np.flatnonzero(copies == copy)
+                mine = mine[np.argsort(begun[mine], kind="stable")]
+                took[mine] = wait_in_line(begun[mine], work[mine])
+            slowest = np.maximum(slowest, took + draw(rng, call, (QUERIES,)))
+        total += slowest
+    return {f"p{q}_ms": round(float(np.percentile(total, q)), 1) for q in (50, 95, 99)}, 1000 * rate
 
 
-def plan(cluster: dict[str, Any], share: float) -> list[dict[str, Any]]:
+def plan(cluster: dict[str, Any]) -> list[dict[str, Any]]:
     """What each size takes."""
     marco, pruning, encoding = load("marco"), load("pruning"), load("encoding")
     bytes_a_passage = float(marco["data"].split(", ")[-1].split()[0]) * 1e9 / SIZES["8.8 M"]
@@ -155,21 +172,27 @@ def plan(cluster: dict[str, Any], share: float) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Check the simulation against what was measured, extrapolate, and write bench/results/scale.json."""
-    measured = {row["shards"]: row for row in load("cluster")["fan_out"]}
-    share = fit(measured)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--cluster", type=Path, default=RESULTS / "cluster.json", help="of bench.cluster")
+    parser.add_argument("--out", type=Path, help="another file for the results")
+    arguments = parser.parse_args()
+    found = json.loads(arguments.cluster.read_text(encoding="utf-8"))
+    measured = {row["shards"]: row for row in found["fan_out"]}
+    own, share = fit(measured)
     result = {
         **stamp(),
+        "client_ms": round(own, 2),
         "work_share_of_a_call": round(share, 2),
-        "check": compare(measured, share),
+        "check": compare(measured, share, own),
         "assumptions": {
             "cores": CORES, "memory_gb": MEMORY_GB, "usable_memory": USABLE, "busy": BUSY, "copies": COPIES,
             "dollars_a_core_hour": CORE_HOUR,
         },
-        "plan": plan(measured, share),
+        "plan": plan(measured),
     }  # fmt: skip
     for row in (*result["check"], *result["plan"]):
         print(row)
-    print(f"written to {write_result('scale', result)}")
+    print(f"written to {write_result('scale', result, arguments.out)}")
 
 
 if __name__ == "__main__":

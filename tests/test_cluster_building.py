@@ -257,6 +257,27 @@ def test_a_node_with_another_version_or_model_says_so(tmp_path: Path) -> None:
         assert not window.parts
 
 
+def test_an_actor_has_one_core(tmp_path: Path) -> None:
+    place = find_place(tmp_path / "many")
+    (tmp_path / "manifest").write_bytes(create_shards(place, 2, encoder=HashEncoder()).to_bytes())
+    code = f"""
+import os
+from pathlib import Path
+from coil.cluster.encoding import EncoderRecipe, OneCoreActor
+from coil.shards.whole import WholeManifest
+from tests.hash_encoder import HashEncoder
+manifest = WholeManifest.from_bytes(Path({str(tmp_path / "manifest")!r}).read_bytes(), "x")
+OneCoreActor(EncoderRecipe(manifest, HashEncoder))
+before = len(os.listdir("/proc/self/task"))
+HashEncoder().tokenizer.cut(["river bank"] * 1000, 100)
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, timeout=120, check=True
+    )
+    assert int(told.stdout) <= 1  # of all cores, it would be one for each
+
+
 class OtherEncoder(HashEncoder):
     """Another model."""
 

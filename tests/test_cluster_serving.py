@@ -20,6 +20,7 @@ pytest.importorskip("ray")
 
 import coil
 from coil.cluster import following
+from coil.cluster.calls import RayChanges
 from coil.cluster.connecting import ClusterIndex
 from coil.cluster.deploying import deployed, find_app, open_deployed, undeploy
 from coil.cluster.following import Deployed
@@ -133,12 +134,46 @@ def test_connect(setup: Setup, cluster: TestCluster) -> None:
         assert index.delete(["n1", "n3"], missing.extend) == 1
         assert missing == ["n3"]
         assert index.inspect().documents == len(setup.one)
+        hits = index.search("river bank", 5)
+    assert [hit.text for hit in hits] == [hit.text for hit in setup.one.search("river bank", 5)]
+    with pytest.raises(InputError, match="is closed"):
+        index.search("river bank", 5)
     with pytest.raises(MissingIndex, match="no index 'other' is served"):
         coil.connect(f"ray://{cluster.address}/other")
     with pytest.raises(InputError, match="names the index"):
         coil.connect(f"ray://{cluster.address}/many", "other")
     with pytest.raises(InputError, match="token"):
         coil.connect(f"ray://{cluster.address}/many", token="x")
+
+
+def test_a_batch_is_one_call_to_the_ledger_and_one_to_each_shard(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = setup.deployed.index
+    queries = ["river bank", "money", "open water", "river", "token", "bank"] * 3  # too many to bring texts
+    index.search_many(queries)  # now the statistics are known
+    called: list[str] = []
+    changes = index._changes
+    assert isinstance(changes, RayChanges)
+
+    class Noting:
+        """A handle whose calls are counted."""
+
+        def __init__(self, handle: Any) -> None:
+            self.call, self._handle = self, handle
+
+        def remote(self, method: str, arguments: Any) -> Any:
+            called.append(method)
+            return self._handle.call.remote(method, arguments)
+
+    monkeypatch.setattr(changes, "_handle", Noting(changes._handle))
+    monkeypatch.setattr(changes._calls, "_handles", [Noting(one) for one in changes._calls._handles])
+    found = index.search_many(queries)
+    assert called == ["versions", "rank", "rank"]
+    called.clear()
+    texts = [[hit.text for hit in hits] for hits in found]
+    assert called == ["look_up", "look_up"]
+    assert texts == [[hit.text for hit in hits] for hits in setup.one.search_many(queries)]
 
 
 class Load:

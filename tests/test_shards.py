@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from coil.scores import oracle
 from coil.scores.statistics import Totals
-from coil.shards import searcher
+from coil.shards import exchange, searcher
 from coil.shards import shard as shard_module
 from coil.shards.collection import WholeStatistics
-from coil.shards.exchange import PlacedRanking
 from coil.shards.index import ShardedIndex
 from coil.shards.routing import Routing
 from tests.hash_encoder import HashEncoder
@@ -101,16 +100,14 @@ def test_statistics_of_one_shard_would_be_noticed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_ties_settled_by_shard_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def joined(cls: Any, parts: list[PlacedRanking], k: int) -> PlacedRanking:
-        columns = [np.concatenate(column) for column in zip(*(part.columns for part in parts), strict=True)]
-        order = np.lexsort((columns[1], columns[2], -columns[0]))[:k]  # the shard before the ordinal
-        return PlacedRanking(*(column[order] for column in columns))
+    def by_shard(queries: Any, scores: Any, ordinals: Any, shards: Any) -> Any:
+        return np.lexsort((ordinals, shards, -scores, queries))  # the shard before the ordinal
 
     with both(3) as (one, many):
         same = [{"id": f"d{n}", "text": "river bank"} for n in range(20)]
         one.add(same), many.add(same)
         expect_same(one, many, [{**ALL, "query": "river bank"}])
-        monkeypatch.setattr(PlacedRanking, "joined", classmethod(joined))
+        monkeypatch.setattr(exchange, "merge_order", by_shard)
         with pytest.raises(AssertionError):
             expect_same(one, many, [{**ALL, "query": "river bank"}])
 
@@ -119,8 +116,10 @@ def test_a_threshold_that_is_too_high_would_be_noticed(monkeypatch: pytest.Monke
     with both(4) as (one, many):
         fill(one, many)
         expect_same(one, many, [{**ALL, "query": "river bank"}])
-        right = searcher._threshold
-        monkeypatch.setattr(searcher, "_threshold", lambda found, k: right(found, k) + (1 << 36))
+        right = searcher._thresholds
+        monkeypatch.setattr(
+            searcher, "_thresholds", lambda best, k: tuple(one + (1 << 36) for one in right(best, k))
+        )
         with pytest.raises(AssertionError):
             expect_same(one, many, [{**ALL, "query": "river bank", "k": k} for k in (1, 3, 10)])
 

@@ -116,7 +116,9 @@ class Failing(LocalCalls):
         self.dies_after: str | None = None
         self.gone: set[int] = set()
 
-    def ask(self, numbers: Sequence[int], method: str, arguments: Arguments) -> dict[int, Any]:
+    def ask(
+        self, numbers: Sequence[int], method: str, arguments: Arguments, meanwhile: Any = None
+    ) -> dict[int, Any]:
         missing = self.gone & set(numbers)
         if missing:
             raise MissingShard("gone", "", sorted(missing))

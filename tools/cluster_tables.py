@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tools.quality_tables import result
+from tools.quality_tables import ROOT, result
+
+NOT_MEASURED = "There are no results yet."
+
+
+def is_measured(name: str) -> bool:
+    """Whether there is a result file."""
+    return (ROOT / "bench/results" / f"{name}.json").is_file()
 
 
 def table(head: str, rows: Sequence[Sequence[str]]) -> list[str]:
@@ -24,12 +31,15 @@ def ms(value: float) -> str:
 
 def cluster() -> str:
     """What shards on a cluster cost, and how building scales."""
+    if not is_measured("cluster"):
+        return NOT_MEASURED
     found = result("bench/results/cluster.json")
     machine, data, building = found["machine"], found["data"], found["building"]
     rows = []
     for row in found["batches"]:
+        what = f"{row['queries']} queries, `by={row['by']}`" + (", with all texts" if row["texts"] else "")
         ratio = f"{row['shards_over_one_p50']:.2f}"
-        rows.append([f"`by={row['by']}`", ms(row["one"]["p50_ms"]), ms(row["shards"]["p50_ms"]), ratio])
+        rows.append([what, ms(row["one"]["p50_ms"]), ms(row["shards"]["p50_ms"]), ratio])
     best = [max(run["documents_a_second"] for run in building["runs"][actors]) for actors in "12"]
     told = (
         f"Building with two actors encodes {building['two_over_one']:.2f} × as many documents a second as "
@@ -37,12 +47,14 @@ def cluster() -> str:
         f"{data['corpus']}; the load of the machine was {machine['load_before']:.1f} before and "
         f"{machine['load_after']:.1f} after the run."
     )
-    head = "batches of 64 queries, k = 10 | one index, two threads | two shards, one thread each | ratio"
+    head = "batches, k = 10 (p50) | one index, two threads | two shards, one thread each | ratio"
     return "\n".join([*table(head, rows), "", told])
 
 
 def scale() -> str:
     """The simulation compared with the measurements, and the plan."""
+    if not is_measured("scale"):
+        return NOT_MEASURED
     found = result("bench/results/scale.json")
     checks = [
         [

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coil.cluster.build_state import BEAT_SECONDS, BuildState
-from coil.cluster.encoding import EncoderRecipe, WindowActor, encoder_on
+from coil.cluster.encoding import EncoderRecipe, OneCoreActor, WindowActor, encoder_on
 from coil.cluster.writing import ShardWriter, Taken, writer_options
 from coil.errors import ChangedCorpus, InputError, OutputError, RemoteProblem, UnfinishedBuild, how_many
 from coil.indexes.model import load_encoder
@@ -246,7 +246,7 @@ class ClusterBuild:
             WindowSource(unread), override_num_blocks=1, num_cpus=0, label_selector=here
         )
         encoded = windows.map_batches(
-            WindowActor,
+            WindowActor if self._workers.gpus else OneCoreActor,
             fn_constructor_args=(self._recipe,),
             batch_size=None,
             batch_format="pyarrow",

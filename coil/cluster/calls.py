@@ -7,6 +7,7 @@ nothing, and a shard takes in the same change once.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -58,14 +59,28 @@ class Outcome(NamedTuple):
         return self.value
 
 
+def handle_of(deployment: str, app: str) -> Any:
+    """A deployment, called from process to process.
+
+    By default, what is sent and returned goes through Ray's object store: twice the time for messages of the
+    sizes that searches have.
+    """
+    from ray import serve
+
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)  # which importing it has changed
+    handle = serve.get_deployment_handle(deployment, app_name=app)
+    how = {"request_serialization": "pickle", "response_serialization": "pickle"}
+    return handle.options(_by_reference=False, **how)
+
+
 class RayCalls:
     """The shards of an application of Ray Serve. Threads may ask at the same time."""
 
-    def __init__(self, app: str, count: int, patience: float = PATIENCE) -> None:
-        from ray import serve
+    is_apart = True
 
+    def __init__(self, app: str, count: int, patience: float = PATIENCE) -> None:
         self.count, self._patience = count, patience
-        self._handles = [serve.get_deployment_handle(shard_name(n), app_name=app) for n in range(count)]
+        self._handles = [handle_of(shard_name(number), app) for number in range(count)]
         self._gone: set[int] = set()
         # The first quarter of the shards shows what a hit must score, and the others need not look further
         # down. Few shards all rank at once: waiting for one of them would cost more than it saves.
@@ -73,17 +88,31 @@ class RayCalls:
         numbers = range(count)
         self.waves = [list(wave) for wave in (numbers[:first], numbers[first:]) if wave]
 
-    def ask(self, numbers: Sequence[int], method: str, arguments: Arguments) -> Mapping[int, Any]:
+    def ask(
+        self,
+        numbers: Sequence[int],
+        method: str,
+        arguments: Arguments,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> Mapping[int, Any]:
         """Call a method of `Shard` on each of these, all at once; the answers by number."""
-        return away_from_loops(lambda: self._ask(numbers, method, arguments))
+        return away_from_loops(lambda: self._ask(numbers, method, arguments, meanwhile))
 
-    def _ask(self, numbers: Sequence[int], method: str, arguments: Arguments) -> Mapping[int, Any]:
+    def _ask(
+        self,
+        numbers: Sequence[int],
+        method: str,
+        arguments: Arguments,
+        meanwhile: Callable[[], object] | None,
+    ) -> Mapping[int, Any]:
         patience = CHANGE_PATIENCE if method in _CHANGES else self._patience
         began = time.monotonic()
         found: dict[int, Any] = {}
         missing: list[int] = []
         asked = {number: arguments(number) for number in numbers}
         waiting = {number: self._send(number, method, of) for number, of in asked.items()}
+        if meanwhile is not None:
+            meanwhile()
         while waiting:
             again: list[int] = []
             for number, response in waiting.items():
@@ -114,6 +143,7 @@ class RayCalls:
 
 def _wait_for(response: Any, until: float) -> Outcome | None:
     """What a replica answers; None where it dies before, or takes too long."""
+    from grpc.aio import AioRpcError
     from ray.exceptions import RayError
     from ray.serve.exceptions import RayServeException
 
@@ -122,6 +152,8 @@ def _wait_for(response: Any, until: float) -> Outcome | None:
         return outcome
     except TimeoutError:
         response.cancel()
+        return None
+    except (AioRpcError, asyncio.CancelledError):  # the replica is being stopped
         return None
     except (RayError, RayServeException) as error:
         cause = getattr(error, "cause", None)
@@ -134,9 +166,7 @@ class RayChanges:
     """The ledger of an application, and the shards for as long as it does not answer."""
 
     def __init__(self, app: str, calls: RayCalls) -> None:
-        from ray import serve
-
-        self._handle = serve.get_deployment_handle(LEDGER, app_name=app)
+        self._handle = handle_of(LEDGER, app)
         self._app, self._calls = app, calls
         self._skip_until = 0.0
 
@@ -144,18 +174,29 @@ class RayChanges:
         until = time.monotonic() + patience
         return away_from_loops(lambda: _wait_for(self._handle.call.remote(method, arguments), until))
 
-    def versions(self) -> Vector:
-        """The version of each shard after the last change that has returned, or a later one.
+    def find_versions(self) -> Callable[[], Vector]:
+        """Begin to ask for the version of each shard after the last change that has returned before, or a
+        later one; what is returned waits for the answer.
 
         Without the ledger, the shards say it: each looks at what is committed.
         """
-        if time.monotonic() >= self._skip_until:
-            outcome = self._ask("versions", patience=_LEDGER_PATIENCE)
+        if time.monotonic() < self._skip_until:
+            return self._versions_of_shards
+        until = time.monotonic() + _LEDGER_PATIENCE
+        response = away_from_loops(lambda: self._handle.call.remote("versions", ()))
+
+        def wait() -> Vector:
+            outcome = away_from_loops(lambda: _wait_for(response, until))
             if outcome is not None and outcome.refusal is None:
                 found: Vector = outcome.value
                 return found
             self._skip_until = time.monotonic() + _WITHOUT_LEDGER
             self._check_served()
+            return self._versions_of_shards()
+
+        return wait
+
+    def _versions_of_shards(self) -> Vector:
         states: Mapping[int, ShardState]
         everyone = range(self._calls.count)
         try:

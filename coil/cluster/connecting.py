@@ -57,6 +57,7 @@ class ClusterIndex:
         self.name, self._partial, self._close = self._app.index, partial, close
         self._index = open_deployed(self._app, partial)
         self._lock = make_lock()
+        self._closed = False
 
     def __enter__(self) -> Self:
         return self
@@ -69,10 +70,13 @@ class ClusterIndex:
 
     def close(self) -> None:
         """Leave the cluster; the index is still served there."""
+        self._closed = True
         self._close()
 
     def _ask(self, ask: Callable[[ShardedIndex], _T]) -> _T:
         """Ask; where the index is gone because a newer one took over, ask that."""
+        if self._closed:  # Ray would start a cluster here
+            raise InputError(f"the connection to {self.name!r:.100} is closed", "connect again")
         index = self._index
         try:
             return ask(index)

@@ -3,6 +3,7 @@ shards."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -135,3 +136,12 @@ class WindowActor:
             "refusal": b"" if refusal is None else refusal.to_bytes(),
             "parts": [part.to_row() for part in parts],
         }
+
+
+class OneCoreActor(WindowActor):
+    """As Ray Data starts it, in a process of its own that has one core. The tokenizer would use all of them,
+    and so would those of the other actors."""
+
+    def __init__(self, recipe: EncoderRecipe) -> None:
+        os.environ["RAYON_NUM_THREADS"] = "1"
+        super().__init__(recipe)

@@ -20,12 +20,24 @@ class ShardCalls(Protocol):
         ...
 
     @property
+    def is_apart(self) -> bool:
+        """Whether the shards are in other processes."""
+        ...
+
+    @property
     def waves(self) -> Sequence[Sequence[int]]:
         """Which shards rank first: what is learned from a wave makes the work of the next one less."""
         ...
 
-    def ask(self, numbers: Sequence[int], method: str, arguments: Arguments) -> Mapping[int, Any]:
-        """Call a method of `Shard` on each of these, all at once; the answers by number.
+    def ask(
+        self,
+        numbers: Sequence[int],
+        method: str,
+        arguments: Arguments,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> Mapping[int, Any]:
+        """Call a method of `Shard` on each of these, all at once; the answers by number. `meanwhile` is done
+        while they are at work elsewhere; it may also be left undone.
 
         A shard that does not answer is a MissingShard, which names all that do not.
         """
@@ -35,12 +47,20 @@ class ShardCalls(Protocol):
 class LocalCalls:
     """Shards that are open in this process, asked one after another."""
 
+    is_apart = False
+
     def __init__(self, shards: Sequence[Shard]) -> None:
         self.shards = list(shards)
         self.count = len(self.shards)
         self.waves = [[number] for number in range(self.count)]
 
-    def ask(self, numbers: Sequence[int], method: str, arguments: Arguments) -> dict[int, Any]:
+    def ask(
+        self,
+        numbers: Sequence[int],
+        method: str,
+        arguments: Arguments,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> dict[int, Any]:
         """Call a method of each of these shards; the answers by number."""
         return {number: getattr(self.shards[number], method)(*arguments(number)) for number in numbers}
 

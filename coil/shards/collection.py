@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
-from coil.errors import UnknownId
+from coil.errors import MissingShard, UnknownId
 from coil.forks import make_lock
 from coil.scores.statistics import Totals, rarity
-from coil.shards.calls import Arguments, ShardCalls
+from coil.shards.calls import Arguments, ShardCalls, missing_shards
 from coil.shards.exchange import LookedUp, seconds_left
 from coil.shards.routing import Routing
 from coil.texts.questions import check_id
@@ -19,43 +20,86 @@ Vector = tuple[int | None, ...]
 
 _REMEMBERED = 1 << 16  # keys
 _BLOCK, _BLOCK_BYTES = 64, 1 << 20  # documents, and bytes of their texts, that are read at once
-_LOOKED_UP = 1 << 14  # documents whose ids are remembered
+_AHEAD = 1024  # documents that are read with those that are wanted
+_KEPT_BYTES = 32 << 20  # of documents that were read ahead
 
 
 class State:
-    """One state of each shard, and the shards that are asked about it."""
+    """One state of each shard, and the shards that are asked about it. `versions` may be found out when they
+    are first needed: meanwhile queries are encoded."""
 
-    def __init__(self, calls: ShardCalls, versions: Vector) -> None:
-        self._calls, self.versions = calls, versions
-        self.numbers = [number for number, version in enumerate(versions) if version is not None]
-        self.routing = Routing(len(versions))
+    def __init__(
+        self, calls: ShardCalls, versions: Vector | Callable[[], Vector], partial: bool = False
+    ) -> None:
+        self._calls, self._partial = calls, partial
+        self._find = versions if callable(versions) else None
+        self._versions = None if callable(versions) else versions
+        self._finding = make_lock()
+        self.routing = Routing(calls.count)
+
+    @property
+    def versions(self) -> Vector:
+        """The version of each shard; None of one that is missing."""
+        with self._finding:
+            if self._versions is None:
+                assert self._find is not None, "versions are known or can be found"
+                self._versions = self._find()
+            return self._versions
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the shards are in other processes, so that a question to them takes a while."""
+        return self._calls.is_apart
+
+    @property
+    def numbers(self) -> list[int]:
+        """The shards that are there."""
+        return [number for number, version in enumerate(self.versions) if version is not None]
+
+    def check_there(self) -> None:
+        """Shards of which no version is known are missing from the start."""
+        gone = [number for number, version in enumerate(self.versions) if version is None]
+        if gone and (not self._partial or len(gone) == len(self.versions)):
+            raise MissingShard(missing_shards(gone, len(self.versions)), "try again later", gone)
 
     @property
     def waves(self) -> list[list[int]]:
         """Which shards rank first, of those that are there."""
-        waves = ([number for number in wave if number in self.numbers] for wave in self._calls.waves)
+        self.check_there()
+        there = set(self.numbers)
+        waves = ([number for number in wave if number in there] for wave in self._calls.waves)
         return [wave for wave in waves if wave]
 
-    def ask(self, method: str, *arguments: Any, of: Sequence[int] | None = None) -> Mapping[int, Any]:
+    def ask(
+        self,
+        method: str,
+        *arguments: Any,
+        of: Sequence[int] | None = None,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> Mapping[int, Any]:
         """Ask all shards that are there, or some, the same thing about this state."""
-        return self.ask_each(method, lambda _: arguments, of)
+        return self.ask_each(method, lambda _: arguments, of, meanwhile)
 
     def ask_each(
-        self, method: str, arguments: Arguments, of: Iterable[int] | None = None
+        self,
+        method: str,
+        arguments: Arguments,
+        of: Iterable[int] | None = None,
+        meanwhile: Callable[[], object] | None = None,
     ) -> Mapping[int, Any]:
         """Ask each shard something else about this state; those that are missing are left out."""
-        there = [number for number in (self.numbers if of is None else of) if number in self.numbers]
-        return self._calls.ask(there, method, lambda number: (self.versions[number], *arguments(number)))
+        self.check_there()
+        versions = self.versions
+        there = [n for n in (range(len(versions)) if of is None else of) if versions[n] is not None]
+        return self._calls.ask(
+            there, method, lambda number: (versions[number], *arguments(number)), meanwhile
+        )
 
-    def ask_parts(self, method: str, ordinals: Sequence[int], *arguments: Any) -> dict[int, Any]:
-        """Ask about documents: each shard about its own, which answers in their order. By ordinal."""
+    def ask_parts(self, method: str, ordinals: Sequence[int], *arguments: Any) -> list[tuple[list[int], Any]]:
+        """Ask about documents, each shard about its own: these, and what it answers."""
         parts = self.routing.split(ordinals)
         answers = self.ask_each(method, lambda number: (parts[number], *arguments), parts)
-        return {
-            ordinal: answer
-            for number, found in answers.items()
-            for ordinal, answer in zip(parts[number], found, strict=True)
-        }
+        return [(parts[number], answer) for number, answer in answers.items()]
 
 
 class WholeStatistics:
@@ -105,36 +149,107 @@ class WholeStatistics:
 
 
 class ShardedCollection:
-    """Documents by their ordinals, wherever they are. What will be needed can be asked for at once."""
+    """Documents by their ordinals, wherever they are. Of those that will be needed, many are read at once.
 
-    def __init__(self, state: State, statistics: WholeStatistics) -> None:
-        self.state, self.statistics = state, statistics
-        self._looked_up: dict[int, LookedUp] = {}
+    `hold` keeps the state for longer than a question takes, where that is possible, and returns what lets go.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        statistics: Callable[[State], WholeStatistics],
+        hold: Callable[[Vector], Callable[[], object] | None] = lambda _: None,
+    ) -> None:
+        self.state, self._find_statistics, self._hold = state, statistics, hold
+        self._ids: dict[int, str] = {}
+        self._sizes: dict[int, int] = {}
+        self._documents: dict[int, Document] = {}
+        self._bytes = 0  # of these documents
+        self._expected: dict[int, None] = {}  # in the order of the hits; not read yet
+        self._holding: list[Callable[[], object]] = []
+        self._lock = make_lock()
+
+    @property
+    def statistics(self) -> WholeStatistics:
+        """What weights are made of."""
+        return self._find_statistics(self.state)
+
+    def retain(self) -> bool:
+        """Keep the state; False where it cannot be kept. See `Shelf`."""
+        let_go = self._hold(self.state.versions)
+        if let_go is None:
+            return False
+        self._holding.append(let_go)
+        return True
+
+    def release(self) -> None:
+        """Undo one `retain`."""
+        self._holding.pop()()
+
+    def know(self, ordinals: Sequence[int], found: LookedUp) -> dict[int, Document]:
+        """Remember what a shard says about documents; returns those that came along."""
+        columns = zip(ordinals, found.doc_ids, found.texts, found.fields, strict=False)  # of the first ones
+        read = {ordinal: Document(doc_id, text, fields) for ordinal, doc_id, text, fields in columns}
+        with self._lock:
+            if len(self._ids) > _REMEMBERED:
+                self._ids = {}
+            self._ids.update(zip(ordinals, found.doc_ids, strict=True))
+            if read:
+                if self._bytes > _KEPT_BYTES:
+                    self._documents, self._sizes, self._bytes = {}, {}, 0
+                self._sizes.update(zip(ordinals, found.sizes, strict=True))
+                self._bytes += sum(found.sizes[: len(read)])
+                self._documents.update(read)
+                for ordinal in read:
+                    self._expected.pop(ordinal, None)
+        return read
 
     def expect(self, ordinals: Sequence[int], texts: bool) -> None:
-        """Look documents up that will be fetched: one question to each shard."""
-        if len(self._looked_up) > _LOOKED_UP:
-            self._looked_up.clear()
-        self._look_up(list(dict.fromkeys(ordinals)), texts)
+        """Hear which documents will be fetched; those whose texts are wanted now are read at once."""
+        wanted = dict.fromkeys(ordinals)
+        with self._lock:
+            self._expected = {**self._expected, **wanted} if len(self._expected) < _REMEMBERED else wanted
+        if texts:
+            self._read([ordinal for ordinal in wanted if ordinal not in self._documents])
+        else:
+            self._ids_of(list(wanted))
 
-    def _look_up(self, ordinals: Sequence[int], texts: bool) -> None:
-        if ordinals:
-            self._looked_up.update(self.state.ask_parts("look_up", ordinals, texts))
+    def _ids_of(self, ordinals: Sequence[int]) -> dict[int, str]:
+        known = {ordinal: doc_id for ordinal in ordinals if (doc_id := self._ids.get(ordinal)) is not None}
+        missing = [ordinal for ordinal in dict.fromkeys(ordinals) if ordinal not in known]
+        for some, found in self._ask_parts("look_up", missing, False):
+            self.know(some, found)
+            known.update(zip(some, found.doc_ids, strict=True))
+        return known
+
+    def _read(self, ordinals: Sequence[int]) -> dict[int, Document]:
+        """Read documents, as far as they come along."""
+        read: dict[int, Document] = {}
+        for some, found in self._ask_parts("look_up", ordinals, True):
+            read |= self.know(some, found)
+        return read
 
     def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
-        """Documents by their ordinals, in this order; without texts and fields it is quicker."""
+        """Documents by their ordinals, in this order; without texts and fields it is quicker.
+
+        Others that are expected are read with them: who looks at some texts will look at the next ones.
+        """
         if not texts:
-            self._look_up([ordinal for ordinal in ordinals if ordinal not in self._looked_up], False)
-            return [Document(self._looked_up[ordinal].doc_id, "") for ordinal in ordinals]
-        known = {
-            ordinal: found.document
-            for ordinal in ordinals
-            if (found := self._looked_up.get(ordinal)) is not None and found.document is not None
-        }
+            ids = self._ids_of(ordinals)
+            return [Document(ids[ordinal], "") for ordinal in ordinals]
+        known = {o: document for o in ordinals if (document := self._documents.get(o)) is not None}
         missing = [ordinal for ordinal in dict.fromkeys(ordinals) if ordinal not in known]
         if missing:
-            known.update(self.state.ask_parts("fetch", missing))
+            with self._lock:
+                ahead = list(islice(self._expected, _AHEAD))
+            known |= self._read(list(dict.fromkeys((*missing, *ahead))))
+        large = [ordinal for ordinal in missing if ordinal not in known]
+        for some, found in self._ask_parts("fetch", large):
+            known.update(zip(some, found, strict=True))
         return [known[ordinal] for ordinal in ordinals]
+
+    def _ask_parts(self, method: str, ordinals: Sequence[int], *how: Any) -> list[tuple[list[int], Any]]:
+        return self.state.ask_parts(method, ordinals, *how) if ordinals else []
 
     def field_values(
         self, name: str, ordinals: Sequence[int], deadline: float | None = None
@@ -149,7 +264,7 @@ class ShardedCollection:
         """Documents in blocks that are read at once: of few bytes, or a single document."""
         for begin in range(0, len(ordinals), _BLOCK):
             some = ordinals[begin : begin + _BLOCK]
-            sizes = self._sizes(some)
+            sizes = self._sizes_of(some)
             block, size = list[int](), 0
             for ordinal in some:
                 if block and size + sizes[ordinal] > _BLOCK_BYTES:
@@ -159,15 +274,11 @@ class ShardedCollection:
                 size += sizes[ordinal]
             yield block
 
-    def _sizes(self, ordinals: Sequence[int]) -> dict[int, int]:
-        known = {
-            ordinal: found.size
-            for ordinal in ordinals
-            if (found := self._looked_up.get(ordinal)) is not None and found.size
-        }
+    def _sizes_of(self, ordinals: Sequence[int]) -> dict[int, int]:
+        known = {o: size for o in ordinals if (size := self._sizes.get(o)) is not None}
         missing = [ordinal for ordinal in dict.fromkeys(ordinals) if ordinal not in known]
-        if missing:
-            known.update(self.state.ask_parts("sizes_of", missing))
+        for some, found in self._ask_parts("sizes_of", missing):
+            known.update(zip(some, found, strict=True))
         return known
 
     def find(self, doc_id: str) -> int | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +15,18 @@ from coil import errors
 from coil.errors import CoilError
 from coil.hits.rankers import Counts
 from coil.hits.ranking import Ranking
-from coil.scores.prepared import PreparedQuery
+from coil.scores.prepared import PreparedQuery, Saturation
 from coil.scores.statistics import Totals
 from coil.storage.facts import IndexFacts
 from coil.texts.asking import Condition
-from coil.texts.values import Document
 from coil.tokens.profile import By
 from coil.vectors.token_vectors import TokenVectors
 
+if TYPE_CHECKING:
+    from typing import Self
+
+Wanted = Literal["nothing", "ids", "texts"]
+_NO_PLACES = np.zeros(0, np.intp)
 _NOTHING = TokenVectors(
     (), np.zeros(0, np.int32), np.zeros((0, 2), np.int32), np.zeros((0, 0), np.float32), None
 )
@@ -36,21 +41,66 @@ class Narrowing:
 
 
 @dataclass(frozen=True, eq=False)
+class PackedQueries:
+    """What ranking needs of queries that were prepared alike, one after another in a few arrays: a message of
+    many small ones takes longer to write and to read than the shards take to rank."""
+
+    keys: tuple[str, ...]  # [tokens]
+    lengths: NDArray[np.int32]  # [queries]: tokens
+    bases: NDArray[np.float32]  # [tokens]
+    vectors: NDArray[np.float32]  # [tokens, n_t or 0]
+    sentences: NDArray[np.float32] | None  # [queries, n_c]
+    saturation: Saturation | None
+    floor: bool
+
+    @classmethod
+    def of(cls, queries: Sequence[PreparedQuery]) -> PackedQueries:
+        """Pack at least one query."""
+        first = queries[0]
+        return cls(
+            tuple(key for query in queries for key in query.keys),
+            np.array([len(query) for query in queries], np.int32),
+            np.concatenate([query.bases for query in queries]),
+            np.concatenate([query.vectors for query in queries]),
+            None if first.sentence is None else np.array([query.sentence for query in queries]),
+            first.saturation,
+            first.floor,
+        )
+
+    def unpack(self) -> list[PreparedQuery]:
+        """The queries, without what only the searcher needs."""
+        found, begin = [], 0
+        for number, length in enumerate(self.lengths.tolist()):
+            of = slice(begin, begin + length)
+            sentence = None if self.sentences is None else self.sentences[number]
+            found.append(
+                PreparedQuery(
+                    self.keys[of],
+                    self.bases[of],
+                    self.vectors[of],
+                    sentence,
+                    _NO_PLACES,
+                    self.saturation,
+                    self.floor,
+                    _NOTHING,
+                )
+            )
+            begin += length
+        return found
+
+
+@dataclass(frozen=True, eq=False)
 class RankAsk:
     """The k best documents of each query are wanted. Below `at_least` a document is no hit; below one of the
-    `thresholds`, others have k hits already."""
+    `thresholds`, others have k hits already. What is `wanted` of the documents comes with their ranking."""
 
-    queries: tuple[PreparedQuery, ...]
+    queries: PackedQueries
     k: int
     narrowing: Narrowing
     at_least: int
     thresholds: tuple[int, ...] | None = None
     seconds: float | None = None
-
-    @staticmethod
-    def query(prepared: PreparedQuery) -> PreparedQuery:
-        """What ranking needs of a query; the rest need not travel."""
-        return replace(prepared, encoded=_NOTHING)
+    wanted: Wanted = "nothing"
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,11 +116,51 @@ class PlacedRanking(Ranking):
         return (*super().columns, self.starts, self.ends)
 
 
-class RankReply(NamedTuple):
-    """What one shard found for one query."""
+@dataclass(frozen=True, eq=False)
+class PlacedRankings:
+    """The rankings of several queries, one after another, and what each query made the scorers do."""
 
     found: PlacedRanking
-    counts: Counts
+    lengths: NDArray[np.int64]  # [queries]: hits
+    counts: NDArray[np.int64]  # [queries, kinds]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self], k: int) -> Self:
+        """The k best of each query over all parts, by the rule of `Ranking.joined`."""
+        columns = [np.concatenate(of) for of in zip(*(part.found.columns for part in parts), strict=True)]
+        queries = np.concatenate([np.repeat(np.arange(len(part.lengths)), part.lengths) for part in parts])
+        order = merge_order(queries, *columns[:3])
+        lengths = np.sum([part.lengths for part in parts], axis=0, dtype=np.int64)
+        place = np.arange(len(order)) - np.repeat(np.cumsum(lengths) - lengths, lengths)  # within its query
+        order = order[place < k]
+        counts = np.asarray(np.sum([part.counts for part in parts], axis=0, dtype=np.int64))
+        return cls(PlacedRanking(*(column[order] for column in columns)), np.minimum(lengths, k), counts)
+
+    def each(self) -> list[tuple[PlacedRanking, Counts]]:
+        """The ranking and the counts of every query."""
+        ends = np.cumsum(self.lengths).tolist()
+        columns, counts = self.found.columns, self.counts.tolist()
+        return [
+            (PlacedRanking(*(column[end - length : end] for column in columns)), Counts(*of))
+            for end, length, of in zip(ends, self.lengths.tolist(), counts, strict=True)
+        ]
+
+
+def merge_order(
+    queries: NDArray[np.int64],
+    scores: NDArray[np.int64],
+    ordinals: NDArray[np.int64],
+    shards: NDArray[np.int32],
+) -> NDArray[np.intp]:
+    """The order of hits: by query, then score descending, then ordinal, whichever shard they are from."""
+    return np.lexsort((ordinals, -scores, queries))
+
+
+class RankReply(NamedTuple):
+    """What one shard found for all queries, and of the documents what was wanted."""
+
+    rankings: PlacedRankings
+    looked_up: LookedUp | None
 
 
 @dataclass(frozen=True)
@@ -92,11 +182,13 @@ class ShardFacts(NamedTuple):
 
 
 class LookedUp(NamedTuple):
-    """A document of a hit: its id and size, and itself where it is small enough to come along."""
+    """Documents of hits as columns: ids and sizes, and texts and fields of as many as come along, from the
+    first. Where no texts were wanted, there are only ids."""
 
-    doc_id: str
-    size: int
-    document: Document | None
+    doc_ids: list[str]
+    sizes: list[int]
+    texts: list[str]
+    fields: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,8 +36,9 @@ _STATES = 4  # whose statistics are remembered
 class Changes(Protocol):
     """Who changes the shards, and knows their versions: see `Ledger`."""
 
-    def versions(self) -> Vector:
-        """The version of each shard after the last change that has returned."""
+    def find_versions(self) -> Callable[[], Vector]:
+        """Begin to find the version of each shard after the last change that has returned before; what is
+        returned waits for them."""
         ...
 
     def update(self, documents: Iterable[Document], go_on: Callable[[], object] | None = None) -> Updated:
@@ -64,23 +65,26 @@ class ShardedIndex:
         encoder: Encoder,
         partial: bool = False,
         close: Callable[[], object] | None = None,
+        hold: Callable[[Vector], Callable[[], object] | None] = lambda _: None,
     ) -> None:
         self.manifest, self.encoder = manifest, encoder
         self._changes, self._close = changes, close
         self._known: OrderedDict[Vector, WholeStatistics] = OrderedDict()
         self._lock = make_lock()
         documents = tuple(entry.documents for entry in manifest.shards)
-        self._whole = Whole(calls, encoder, dict(manifest.settings), partial, documents, self._statistics)
+        settings = dict(manifest.settings)
+        self._whole = Whole(calls, encoder, settings, partial, documents, self._statistics, hold)
 
     def _statistics(self, state: State) -> WholeStatistics:
         """Counted once for each state of the shards, whoever reads it."""
+        versions = state.versions
         with self._lock:
-            found = self._known.get(state.versions)
+            found = self._known.get(versions)
             if found is None:
-                found = self._known[state.versions] = WholeStatistics(state)
+                found = self._known[versions] = WholeStatistics(state)
                 while len(self._known) > _STATES:
                     self._known.popitem(last=False)
-            self._known.move_to_end(state.versions)
+            self._known.move_to_end(versions)
             return found
 
     def __enter__(self) -> Self:
@@ -100,7 +104,7 @@ class ShardedIndex:
     @contextmanager
     def pinned(self) -> Iterator[ShardedReader]:
         """The index as it is now, to read several times."""
-        yield ShardedReader(self._whole, self._changes.versions())
+        yield ShardedReader(self._whole, self._changes.find_versions())
 
     @property
     def version(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from coil.forks import make_lock
 from coil.indexes.index import LeftOut
 from coil.shards.calls import LocalCalls
+from coil.shards.collection import Vector
 from coil.shards.index import ShardedIndex
 from coil.shards.ledger import Ledger
 from coil.shards.reader import ShardedReader
@@ -37,7 +38,7 @@ class LocalShards(ShardedIndex):
     ) -> None:
         """`check_whole` raises an error unless the manifest of the whole is still there."""
         self._ledger, self._shards = Ledger(calls, looks=True), calls.shards
-        super().__init__(manifest, calls, self._ledger, encoder, close=calls.close)
+        super().__init__(manifest, calls, self._ledger, encoder, close=calls.close, hold=self._hold)
         self._claim, self._changing, self._check_whole = claim, make_lock(), check_whole
         self._counting = make_lock()
         self._pins, self._closing = 0, False
@@ -75,6 +76,20 @@ class LocalShards(ShardedIndex):
                 else:
                     return still, kept.pop_all()
         return still, ExitStack()  # of an index that is closed: reading it is an error
+
+    def _hold(self, versions: Vector) -> Callable[[], object] | None:
+        """Hold the files of a state for as long as somebody may read them; None where it is gone.
+
+        The garbage collector may let go of them, at any step of any thread: only the holds of snapshots are
+        made for that.
+        """
+        with ExitStack() as held:
+            for shard, version in zip(self._shards, versions, strict=True):
+                snapshot = None if version is None else shard.hold(version)
+                if snapshot is None:
+                    return None
+                held.callback(snapshot.release)
+            return held.pop_all().close
 
     def close(self) -> None:
         """Let go of the shards as soon as nobody reads them any more."""

@@ -16,7 +16,7 @@ from coil.hits.paging import Paging
 from coil.hits.spelling import LOOKED_AT, Suggestion, suggest_words
 from coil.indexes.hits import Hits, warn_of_unknown
 from coil.indexes.reader import answer_questions, check_paging, name_unknown
-from coil.shards.calls import ShardCalls, missing_shards
+from coil.shards.calls import ShardCalls
 from coil.shards.collection import ShardedCollection, State, Vector, WholeStatistics, unknown_id
 from coil.shards.exchange import ExplainAsk, Narrowing, ShardFacts, seconds_left
 from coil.shards.searcher import ShardedSearcher
@@ -51,28 +51,30 @@ class Whole:
     partial: bool  # whether to answer without shards that do not
     documents: tuple[int, ...]  # of each shard when it was built, for those that do not answer
     statistics: Callable[[State], WholeStatistics]
+    hold: Callable[[Vector], Callable[[], object] | None] = lambda _: None  # see `ShardedCollection`
 
 
 class ShardedReader:
     """One state of each shard. The first answer settles which: until then, a shard that has moved on is
     asked about its newer state, and where that is allowed, one that does not answer is left out."""
 
-    def __init__(self, whole: Whole, versions: Vector) -> None:
+    def __init__(self, whole: Whole, versions: Vector | Callable[[], Vector]) -> None:
         self._whole = whole
         self._settled = False
         self._look_at(versions)
 
-    def _look_at(self, versions: Vector) -> None:
-        self._state = State(self._whole.calls, versions)
-        self._collection = ShardedCollection(self._state, self._whole.statistics(self._state))
+    def _look_at(self, versions: Vector | Callable[[], Vector]) -> None:
+        whole = self._whole
+        self._state = State(whole.calls, versions, whole.partial)
+        self._collection = ShardedCollection(self._state, whole.statistics, whole.hold)
         self._fields: dict[str, bool] = {}
 
     def _settle(self, ask: Callable[[], _T]) -> _T:
         """Ask; again where the shards are not as they were taken to be."""
         for attempt in range(_TRIES):
             try:
-                self._check_there()
                 found = ask()
+                self._state.check_there()
             except (StateGone, MissingShard) as error:
                 if self._settled or attempt + 1 == _TRIES:
                     raise
@@ -90,12 +92,6 @@ class ShardedReader:
                 self._settled = True
                 return found
         raise AssertionError("the last try returns or raises")
-
-    def _check_there(self) -> None:
-        """Shards of which no version is known are missing from the start."""
-        gone = [number for number, version in enumerate(self.versions) if version is None]
-        if gone and (not self._whole.partial or len(gone) == len(self.versions)):
-            raise MissingShard(missing_shards(gone, len(self.versions)), "try again later", gone)
 
     # ---- what is there
 
@@ -159,7 +155,10 @@ class ShardedReader:
 
         def ask() -> int | None:
             found = self._collection.find(doc_id)
-            return None if found is None else int(self._state.ask_parts("sizes_of", [found])[found])
+            if found is None:
+                return None
+            [(_, [size])] = self._state.ask_parts("sizes_of", [found])
+            return int(size)
 
         return self._settle(ask)
 
@@ -189,11 +188,9 @@ class ShardedReader:
         fold_duplicates: bool = False,
         plain: bool = False,
     ) -> list[Hits]:
-        """The k best documents for each of many queries; their texts come with them."""
+        """The k best documents for each of many queries; their texts are fetched when one is looked at."""
         asked, paging = check_queries(queries), check_paging(offset, sort, fold_duplicates)
-        found = self.answer_many(
-            asked, k, filter, by, min_score, min_share, texts=True, paging=paging, plain=plain
-        )
+        found = self.answer_many(asked, k, filter, by, min_score, min_share, paging=paging, plain=plain)
         hits = [
             Hits(answer.hits, query, self.encoder, answer.unknown_fields)
             for query, answer in zip(asked, found, strict=True)
@@ -254,9 +251,8 @@ class ShardedReader:
         return self._settle(ask)
 
     def _searcher(self, narrowing: Narrowing = Narrowing()) -> ShardedSearcher:  # noqa: B008  it is frozen
-        rows = self._collection.statistics.n_rows
-        exact_in = str(self._whole.settings["precision"]).rpartition("+")[2] if rows else ""
-        return ShardedSearcher(self.encoder, self._collection, exact_in, narrowing)
+        precision = str(self._whole.settings["precision"])
+        return ShardedSearcher(self.encoder, self._collection, precision, narrowing)
 
     def _has_field(self, name: str, deadline: float | None = None) -> bool:
         if name not in self._fields:

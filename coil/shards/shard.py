@@ -11,6 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from coil.explanations.explanation import Explanation
 from coil.forks import make_lock
 from coil.hits.collection import PartCollection
 from coil.hits.rankers import NO_THRESHOLD, WORTH_PRUNING, Rankings, Selection
+from coil.hits.ranking import Ranking
 from coil.hits.searcher import Searcher
 from coil.hits.spelling import CollectionWords
 from coil.indexes.index import Index
@@ -29,6 +31,7 @@ from coil.shards.exchange import (
     ExplainAsk,
     LookedUp,
     PlacedRanking,
+    PlacedRankings,
     Put,
     RankAsk,
     RankReply,
@@ -46,7 +49,8 @@ KEPT_SECONDS = 60.0  # that a state is kept after a newer one came: longer than 
 MOST_KEPT = 32  # states
 _CATCH_UP_SECONDS = 2.0  # until a commit that was announced is to be seen on a shared file system
 _LOOK_AGAIN = 0.02
-_COME_ALONG = 256 << 10  # bytes of documents that are sent with their ids
+COME_ALONG = 2 << 20  # bytes of documents that are sent at a time
+WITH_RANKING = 256 << 10  # of those that may not be among the best of all shards
 
 
 class Shard:
@@ -67,6 +71,7 @@ class Shard:
         self.index, self.number, self._most_kept = index, number, most_kept
         self._follow, self._commit = follow, commit
         self._kept: OrderedDict[int, tuple[Snapshot, float]] = OrderedDict()  # with the time of its last use
+        self._open: WeakValueDictionary[int, Snapshot] = WeakValueDictionary()  # also those that others hold
         self._keeping: Counter[int] = Counter()  # versions that are read for longer than one question
         self._lock, self._looking = make_lock(), make_lock()
 
@@ -124,6 +129,7 @@ class Shard:
         with self._lock:
             if snapshot.version not in self._kept and snapshot.retain():
                 self._kept[snapshot.version] = snapshot, now
+                self._open[snapshot.version] = snapshot
             newest = max(self._kept, default=0)
             for version in list(self._kept):
                 old = now - self._kept[version][1] > KEPT_SECONDS or len(self._kept) > self._most_kept
@@ -150,6 +156,14 @@ class Shard:
     @contextmanager
     def _at(self, version: int) -> Iterator[Snapshot]:
         """The state of a version; a StateGone says which version there is instead."""
+        snapshot = self._take_at(version)
+        try:
+            snapshot.check_files()
+            yield snapshot
+        finally:
+            snapshot.release()
+
+    def _take_at(self, version: int) -> Snapshot:
         snapshot = self._take(version)
         if snapshot is None:
             found = self.refresh(version)
@@ -157,23 +171,46 @@ class Shard:
             if snapshot is None:
                 raise StateGone(
                     f"shard {self.number} has version {found}, but version {version} was requested",
-                    "try again",
+                    "search again",
                     found,
                     self.number,
                 )
+        return snapshot
+
+    def _take(self, version: int) -> Snapshot | None:
+        with self._lock:
+            kept = self._kept.get(version)
+            snapshot = self._open.get(version) if kept is None else kept[0]
+            if snapshot is None or not snapshot.retain():
+                return None
+            if kept is not None:
+                self._kept[version] = snapshot, time.monotonic()
+            return snapshot
+
+    def hold(self, version: int) -> Snapshot | None:
+        """A state, held until its `release`, however many newer ones come; None where it is gone."""
+        return self._take(version)
+
+    @contextmanager
+    def _having(self, version: int, ordinals: Sequence[int]) -> Iterator[Snapshot]:
+        """The state of a version; where it is gone, the newest, if that has these documents: they are the
+        same, because no ordinal is given twice."""
+        try:
+            snapshot = self._take_at(version)
+        except StateGone:
+            newest = self._newest(ordinals)
+            if newest is None:
+                raise
+            snapshot = newest
         try:
             snapshot.check_files()
             yield snapshot
         finally:
             snapshot.release()
 
-    def _take(self, version: int) -> Snapshot | None:
-        with self._lock:
-            kept = self._kept.get(version)
-            if kept is None or not kept[0].retain():
-                return None
-            self._kept[version] = kept[0], time.monotonic()
-            return kept[0]
+    def _newest(self, ordinals: Sequence[int]) -> Snapshot | None:
+        with self.index.held() as snapshot:
+            return snapshot if snapshot.has_all(ordinals) and snapshot.retain() else None
 
     # ---- questions
 
@@ -182,7 +219,7 @@ class Shard:
         with self._at(version) as snapshot:
             return Totals.of(snapshot.statistics, keys)
 
-    def rank(self, version: int, ask: RankAsk) -> list[RankReply]:
+    def rank(self, version: int, ask: RankAsk) -> RankReply:
         """The best documents of this shard for each query."""
         deadline = deadline_in(ask.seconds)
         with self._at(version) as snapshot:
@@ -192,48 +229,52 @@ class Shard:
                 allowed = narrow(snapshot, self.index.encoder, narrowing.conditions, allowed, deadline)
             searcher = self.index.searcher_of(snapshot)
             selection = Selection(ask.k, allowed, ask.at_least, deadline)
-            ranked = self._rank(searcher, ask, selection)
-            return [RankReply(self._placed(searcher, found), counts) for found, counts in ranked]
+            rankings = self._placed(searcher, self._rank(searcher, ask, selection))
+            looked_up = None
+            if ask.wanted != "nothing":
+                most = WITH_RANKING if ask.wanted == "texts" else 0
+                looked_up = _look_up(snapshot, rankings.found.ordinals.tolist(), most)
+            return RankReply(rankings, looked_up)
 
     def _rank(self, searcher: Searcher, ask: RankAsk, selection: Selection) -> Rankings:
-        thresholds = ask.thresholds
+        queries, thresholds = ask.queries.unpack(), ask.thresholds
         rows = sum(live.segment.n_rows for live in searcher.collection.segments)
         if thresholds is None or max(thresholds, default=NO_THRESHOLD) == NO_THRESHOLD:
-            return searcher.rank_prepared(ask.queries, selection)
+            return searcher.rank_prepared(queries, selection)
         if ask.k * WORTH_PRUNING > rows:  # nothing is pruned: lists are read once for all queries
-            return searcher.rank_prepared(ask.queries, selection)
+            return searcher.rank_prepared(queries, selection)
         found: Rankings = []
-        for query, threshold in zip(ask.queries, thresholds, strict=True):
+        for query, threshold in zip(queries, thresholds, strict=True):
             at_least = max(ask.at_least, threshold)
             narrowed = Selection(selection.k, selection.allowed, at_least, selection.deadline)
             found += searcher.rank_prepared([query], narrowed)
         return found
 
-    def _placed(self, searcher: Searcher, found: Any) -> PlacedRanking:
-        spans = searcher.spans(found)
-        shards = np.full(len(found), self.number, dtype=np.int32)
-        return PlacedRanking(found.grid_scores, found.ordinals, shards, found.rows, spans[:, 0], spans[:, 1])
+    def _placed(self, searcher: Searcher, ranked: Rankings) -> PlacedRankings:
+        """With this shard in place of its segments, and with the characters of the rows."""
+        columns = [np.concatenate(of) for of in zip(*(found.columns for found, _ in ranked), strict=True)]
+        spans = searcher.spans(Ranking(*columns))
+        scores, ordinals, _, rows = columns
+        shards = np.full(len(rows), self.number, dtype=np.int32)
+        return PlacedRankings(
+            PlacedRanking(scores, ordinals, shards, rows, spans[:, 0].copy(), spans[:, 1].copy()),
+            np.array([len(found) for found, _ in ranked], np.int64),
+            np.array([tuple(vars(counts).values()) for _, counts in ranked], np.int64),
+        )
 
-    def look_up(self, version: int, ordinals: Sequence[int], texts: bool) -> list[LookedUp]:
-        """Ids and sizes of documents; with `texts` the first documents, as far as they are small."""
-        with self._at(version) as snapshot:
-            ids = [document.doc_id for document in snapshot.fetch(ordinals, texts=False)]
-            if not texts:
-                return [LookedUp(doc_id, 0, None) for doc_id in ids]
-            sizes = list(snapshot.sizes_of(ordinals))
-            fit = int(np.searchsorted(np.cumsum(sizes), _COME_ALONG, side="right"))
-            documents: list[Document | None] = [*snapshot.fetch(ordinals[:fit])]
-            documents += [None] * (len(ids) - fit)
-            return [LookedUp(*of) for of in zip(ids, sizes, documents, strict=True)]
+    def look_up(self, version: int, ordinals: Sequence[int], texts: bool) -> LookedUp:
+        """Ids of documents; with `texts` also sizes, and the first documents as far as they are small."""
+        with self._having(version, ordinals) as snapshot:
+            return _look_up(snapshot, ordinals, COME_ALONG if texts else 0)
 
     def fetch(self, version: int, ordinals: Sequence[int]) -> list[Document]:
         """Documents by their ordinals."""
-        with self._at(version) as snapshot:
+        with self._having(version, ordinals) as snapshot:
             return snapshot.fetch(ordinals)
 
     def sizes_of(self, version: int, ordinals: Sequence[int]) -> list[int]:
         """The bytes of texts and fields."""
-        with self._at(version) as snapshot:
+        with self._having(version, ordinals) as snapshot:
             return list(snapshot.sizes_of(ordinals))
 
     def field_values(
@@ -310,3 +351,20 @@ class Shard:
         with self.index.held() as snapshot:
             self._keep(snapshot)
             return self._tell(snapshot)
+
+
+def _look_up(snapshot: Snapshot, ordinals: Sequence[int], most: int) -> LookedUp:
+    """Ids of documents, and with them `most` bytes of texts and fields."""
+    if not most:
+        found = snapshot.fetch(ordinals, texts=False)
+        return LookedUp([document.doc_id for document in found], [], [], [])
+    sizes = list(snapshot.sizes_of(ordinals))
+    fit = int(np.searchsorted(np.cumsum(sizes), most, side="right"))
+    documents = snapshot.fetch(ordinals[:fit])
+    others = snapshot.fetch(ordinals[fit:], texts=False)
+    return LookedUp(
+        [document.doc_id for document in (*documents, *others)],
+        sizes,
+        [document.text for document in documents],
+        [document.fields for document in documents],
+    )

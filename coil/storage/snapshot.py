@@ -197,6 +197,12 @@ class Snapshot:
         except KeyError as error:
             raise DamagedSegment(f"{self.path} has no document {error}", "run `coil verify`") from error
 
+    def has_all(self, ordinals: Sequence[int]) -> bool:
+        """Whether the documents of these inside numbers can be fetched; deleted ones can until a merge."""
+        places = self._places(ordinals)
+        rows = (self._stored[p].rows_of(o) if p >= 0 else None for p, o in zip(places, ordinals, strict=True))
+        return all(of is not None and of.start < of.stop for of in rows)
+
     def find(self, ordinal: int) -> Document | None:
         """A document by its inside number, None where there is none, or no more."""
         [place] = self._places([ordinal])
