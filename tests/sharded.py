@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from coil.errors import CoilError
 from coil.indexes.index import Index
 from coil.indexes.opening import create
-from coil.indexes.reader import check_paging
+from coil.indexes.questions import check_paging
 from coil.shards.index import ShardedIndex
 from coil.shards.opening import create_shards, open_sharded
 from coil.shards.places import find_place

@@ -29,10 +29,11 @@ from coil.hits.searcher import Searcher
 from coil.indexes.opening import create, open_index
 from coil.storage import publishing, writer
 from coil.storage.disk import Folder
+from coil.storage.holder import Holder
 from coil.storage.lock import writer_lock
 from coil.storage.manifest import Manifest, read_manifest
 from coil.storage.overlap import Background
-from coil.storage.snapshot import Holder, Snapshot
+from coil.storage.snapshot import Snapshot
 from coil.texts.values import Document
 from tests.hash_encoder import HashEncoder, answers
 

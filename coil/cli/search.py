@@ -17,7 +17,7 @@ from coil.hits.answering import SearchStats
 from coil.hits.hit import Hit
 from coil.indexes.hits import tell_unknown
 from coil.indexes.opening import open_index
-from coil.indexes.reader import check_paging
+from coil.indexes.questions import check_paging
 from coil.storage.memory import MOST_THREADS
 from coil.texts.asking import Condition
 from coil.texts.markup import skip_front_matter

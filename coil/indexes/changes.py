@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from coil.errors import DuplicateId, InputError, MissingExtra, how_many, reason_of
 from coil.indexes.claims import Claims
+from coil.storage.holder import Holder
 from coil.storage.intake import OnDuplicate
-from coil.storage.snapshot import Holder, Snapshot, living_documents
+from coil.storage.snapshot import Snapshot, living_documents
 from coil.texts.columns import Columns
 from coil.texts.corpora import read_part
 from coil.texts.files import Skipped

@@ -15,12 +15,12 @@ from coil.indexes.reader import IndexReader
 from coil.indexes.settings import open_holder
 from coil.lists.segment import MOST_ROWS
 from coil.storage.disk import Folder
+from coil.storage.holder import Holder, newer_state
 from coil.storage.intake import Consumed, OnDuplicate
 from coil.storage.lock import LOCK_FILE, writer_lock
 from coil.storage.manifest import MANIFEST_FILE, SEGMENTS_FOLDER, is_segment_file, read_manifest
 from coil.storage.memory import MOST_THREADS, MemoryPlan, default_budget, plan_memory, resident_bytes
 from coil.storage.numbered import Numbered
-from coil.storage.snapshot import Holder, newer_state
 from coil.storage.writer import IndexWriter, Listener
 from coil.texts.columns import name_columns
 from coil.texts.given import GivenDocuments, Texts

@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coil.arrays import is_among
-from coil.errors import InputError, MissingSegment, SearchTimeout, how_many
+from coil.errors import InputError, MissingSegment, how_many
 from coil.explanations.explainer import Explainer, explain_hit
 from coil.explanations.explanation import Explanation
 from coil.hits.answering import FIRST_PAGE, Answer
@@ -22,16 +21,16 @@ from coil.hits.searcher import Searcher
 from coil.hits.spelling import CollectionWords, Suggestion, suggest_words
 from coil.indexes.hits import Hits, warn_of_unknown
 from coil.indexes.model import IndexModel
+from coil.indexes.questions import answer_questions, check_paging, name_unknown, narrow, read_query
 from coil.indexes.settings import ShardLabel, read_build_state, read_shard
-from coil.storage.conditions import Ordinals, documents_with
 from coil.storage.disk import Folder
 from coil.storage.facts import IndexFacts, gather_facts
-from coil.storage.filters import parse_filter
+from coil.storage.holder import Holder, newer_state
 from coil.storage.intake import Consumed
 from coil.storage.manifest import read_manifest
-from coil.storage.snapshot import Holder, Snapshot, living_documents, newer_state
+from coil.storage.snapshot import Snapshot, living_documents
 from coil.storage.stored_segment import check_sizes, check_stored
-from coil.texts.asking import Condition, Question, plain_question, read_question
+from coil.texts.asking import Question, plain_question, read_question
 from coil.texts.questions import (
     check_count,
     check_filter,
@@ -258,7 +257,7 @@ class IndexReader:
         With `plain`, operators in the query are plain text, as in `rerank`.
         """
         with self._holder.held() as snapshot:
-            asked = _read_query(snapshot, query, plain).text
+            asked = read_query(snapshot, query, plain).text
             return replace(explain_hit(self._searcher(snapshot), asked, doc_id, by=by), query=query)
 
     def explainer(
@@ -278,7 +277,7 @@ class IndexReader:
         Raises SearchTimeout after `deadline`, a time of `time.monotonic`.
         """
         with self._holder.held() as snapshot:
-            return _read_query(snapshot, query, plain, deadline)
+            return read_query(snapshot, query, plain, deadline)
 
     def suggest(
         self, query: str, plain: bool = False, go_on: Callable[[], object] | None = None
@@ -289,7 +288,7 @@ class IndexReader:
         """
         with self._holder.held() as snapshot:
             words = CollectionWords(self.encoder, snapshot)
-            return suggest_words(self.encoder, words, _read_query(snapshot, query, plain).text, go_on)
+            return suggest_words(self.encoder, words, read_query(snapshot, query, plain).text, go_on)
 
     def has(self, doc_id: str) -> bool:
         """Whether a document has this id; also as `doc_id in index`."""
@@ -406,66 +405,6 @@ class IndexReader:
         longest = check_count("longest", longest, "write it as inspect(longest=10)")
         with self.pinned() as still, still._holder.held() as snapshot:  # one state, which remembers them
             return gather_facts(snapshot, still.is_unfinished, longest, check_timeout(timeout))
-
-
-def narrow(
-    snapshot: Snapshot,
-    encoder: Encoder,
-    conditions: Sequence[Condition],
-    allowed: Ordinals | None,
-    deadline: float | None,
-) -> Ordinals:
-    """The documents that meet the conditions of a query, among those that a filter allows."""
-    found = documents_with(snapshot, encoder, conditions, deadline)
-    return found if allowed is None else found[is_among(found, allowed)]
-
-
-def answer_questions(
-    questions: Sequence[Question],
-    answer: Callable[[Sequence[Question], int | None], list[Answer]],
-    most_text: int | None,
-) -> list[Answer]:
-    """Answer questions without conditions together and each of the others alone; answers are in order.
-
-    `answer` is passed the number of characters of text that are still allowed.
-    """
-
-    def answered(some: Sequence[Question]) -> list[Answer]:
-        nonlocal most_text
-        found = answer(some, most_text)
-        if most_text is not None:
-            most_text = max(0, most_text - sum(len(hit.text) for one in found for hit in one.hits))
-        return found
-
-    together = iter(answered([question for question in questions if not question.conditions]))
-    return [answered([question])[0] if question.conditions else next(together) for question in questions]
-
-
-def name_unknown(answers: list[Answer], filter: str | None, is_field: Callable[[str], bool]) -> list[Answer]:
-    """Answers without hits name the fields in their filter that no document has."""
-    if filter is None or all(answer.hits for answer in answers):
-        return answers
-    try:
-        unknown = tuple(name for name in parse_filter(filter).names if not is_field(name))
-    except SearchTimeout:
-        return answers  # that there are no hits is known in time
-    return [answer if answer.hits else replace(answer, unknown_fields=unknown) for answer in answers]
-
-
-def check_paging(offset: object = 0, sort: object = None, fold_duplicates: object = False) -> Paging:
-    """Validate the arguments for paging."""
-    if sort is not None and not isinstance(sort, str):
-        raise InputError("the field to sort by is not a string", 'write it as sort="year" or sort="-year"')
-    return Paging(check_count("offset", offset, "write it as offset=10"), sort, bool(fold_duplicates))
-
-
-def _read_query(
-    snapshot: Snapshot, query: str, plain: bool = False, deadline: float | None = None
-) -> Question:
-    """A query as this state reads it: which names are fields depends on its documents."""
-    if plain:
-        return plain_question(check_query(query))
-    return read_question(check_query(query), partial(snapshot.has_field, deadline=deadline))
 
 
 def _ordinals_of(snapshot: Snapshot, doc_ids: Sequence[str]) -> list[int]:

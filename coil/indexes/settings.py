@@ -11,9 +11,10 @@ from typing import Any, get_args
 from coil.errors import DamagedManifest
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
+from coil.storage.holder import Holder
 from coil.storage.intake import Consumed
 from coil.storage.manifest import MANIFEST_FILE, Manifest
-from coil.storage.snapshot import Holder, open_snapshot
+from coil.storage.snapshot import open_snapshot
 
 _CHOICES = {"precision": get_args(Precision), "long": get_args(Long)}
 _SETTINGS = {

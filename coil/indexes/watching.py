@@ -18,8 +18,8 @@ import numpy as np
 from coil.indexes.changes import ChangedDocuments, ids_of, is_own, living
 from coil.indexes.claims import Claims
 from coil.indexes.index import Encoded, Index
+from coil.storage.holder import Holder
 from coil.storage.intake import OnDuplicate
-from coil.storage.snapshot import Holder
 from coil.storage.writer import IndexWriter, Listener
 from coil.texts.columns import USUAL, Columns
 from coil.texts.files import KINDS, Skipped, kind_of, walk

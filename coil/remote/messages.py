@@ -23,7 +23,7 @@ from coil.hits.hit import Hit, read_hit
 from coil.hits.spelling import Suggestion
 from coil.indexes.hits import Hits, warn_of_unknown
 from coil.indexes.index import LeftOut, warn_of_empty
-from coil.indexes.reader import check_paging
+from coil.indexes.questions import check_paging
 from coil.storage.filters import parse_filter
 from coil.texts.columns import name_columns
 from coil.texts.given import GivenDocuments, Texts

@@ -14,7 +14,7 @@ from coil.explanations.snippet import Span, piece_text
 from coil.hits.answering import Answer, SearchStats
 from coil.hits.hit import Hit
 from coil.hits.paging import SORTED
-from coil.indexes.reader import check_paging
+from coil.indexes.questions import check_paging
 from coil.service.readable import Readable
 from coil.tokens.profile import By
 from coil.vectors.token_vectors import TokenVectors

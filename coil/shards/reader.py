@@ -15,7 +15,7 @@ from coil.hits.answering import FIRST_PAGE, Answer, check_parts
 from coil.hits.paging import Paging
 from coil.hits.spelling import LOOKED_AT, Suggestion, suggest_words
 from coil.indexes.hits import Hits, warn_of_unknown
-from coil.indexes.reader import answer_questions, check_paging, name_unknown
+from coil.indexes.questions import answer_questions, check_paging, name_unknown
 from coil.shards.calls import ShardCalls
 from coil.shards.collection import ShardedCollection, State, Vector, WholeStatistics, unknown_id
 from coil.shards.exchange import ExplainAsk, Narrowing, ShardFacts, seconds_left

@@ -25,7 +25,7 @@ from coil.hits.ranking import Ranking
 from coil.hits.searcher import Searcher
 from coil.hits.spelling import CollectionWords
 from coil.indexes.index import Index
-from coil.indexes.reader import narrow
+from coil.indexes.questions import narrow
 from coil.scores.statistics import Totals
 from coil.shards.exchange import (
     ExplainAsk,

@@ -8,6 +8,7 @@ from typing import Any
 from coil.arrays import distinct, is_among
 from coil.errors import IndexProblem
 from coil.storage.disk import Folder
+from coil.storage.holder import Holder
 from coil.storage.manifest import (
     SEGMENTS_FOLDER,
     Manifest,
@@ -17,7 +18,7 @@ from coil.storage.manifest import (
     is_segment_file,
     publish,
 )
-from coil.storage.snapshot import Holder, Snapshot
+from coil.storage.snapshot import Snapshot
 
 
 class Publisher:

@@ -1,4 +1,4 @@
-"""Snapshot: an index as it was at one moment, immutable; and the holder of the current snapshot.
+"""Snapshot: an index as it was at one moment, immutable.
 
 A snapshot owns its segments, its searcher and what these have computed. Readers hold it, and the last one to
 release it closes the files: readers never block a writer, nor the other way round.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +19,10 @@ from numpy.typing import NDArray
 from coil.arrays import distinct, is_among
 from coil.compiled import compiled_code
 from coil.errors import (
-    CoilError,
     DamagedManifest,
     DamagedSegment,
     IndexProblem,
-    InputError,
     MissingSegment,
-    ReplacedIndex,
     UnknownId,
 )
 from coil.forks import cached, make_lock
@@ -369,75 +365,6 @@ class Snapshot:
         return np.array(firsts, dtype=np.int64)
 
 
-def open_snapshot(path: Path) -> Snapshot:
-    """The current state of the index at a path; its opener releases it."""
-    with Folder.open(path) as folder:
-        return Snapshot.open(folder)
-
-
-class Holder:
-    """The current snapshot of an open index, swapped in one step. A newer one never gives way to an older."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._current: Snapshot | None = snapshot
-        self._lock = make_lock()
-        self._in_doubt = False
-
-    @contextmanager
-    def held(self) -> Iterator[Snapshot]:
-        """The snapshot of this moment, for as long as one reads it."""
-        if self._in_doubt:
-            self._look_again()
-        snapshot = self._take()
-        try:
-            snapshot.check_files()
-            yield snapshot
-        finally:
-            snapshot.release()
-
-    def _take(self) -> Snapshot:
-        with self._lock:  # or the last holder could let go between our look at it and our hold on it
-            snapshot = self._current
-            if snapshot is None or not snapshot.retain():
-                raise InputError("the index is closed", "reopen it with coil.open")
-            return snapshot
-
-    def doubt(self) -> None:
-        """A change failed, perhaps after it was on the disk: whoever reads next looks there first."""
-        self._in_doubt = True
-
-    def _look_again(self) -> None:
-        """Take over what is on the disk. Where that is not possible yet, the state before is read."""
-        self._in_doubt = False
-        current = self._take()
-        try:
-            with Folder.open(current.path) as folder:
-                newer = newer_state(folder, current)
-            if newer is not None:
-                self.offer(newer)
-        except (CoilError, OSError):
-            self._in_doubt = True
-        finally:
-            current.release()
-
-    def offer(self, newer: Snapshot) -> bool:
-        """Make this the current one, unless a newer one is; whichever is not, is let go of."""
-        with self._lock:
-            older = self._current
-            taken = older is not None and newer.version > older.version
-            if taken:
-                self._current = newer
-        (older if taken and older is not None else newer).release()
-        return taken
-
-    def close(self) -> None:
-        """Let go of the current snapshot; whoever still reads it does so in peace."""
-        with self._lock:
-            snapshot, self._current = self._current, None
-        if snapshot is not None:
-            snapshot.release()
-
-
 def stamp_of(folder: Folder) -> Stamp | None:
     """What changes when the manifest is replaced, without reading it; None where it cannot be looked at."""
     try:
@@ -447,34 +374,10 @@ def stamp_of(folder: Folder) -> Stamp | None:
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def newer_state(folder: Folder, current: Snapshot) -> Snapshot | None:
-    """A newer state than `current`, which must be held; None where there is none.
-
-    A ReplacedIndex says that this is another folder than the one that was read, or has an earlier state.
-    """
-    newer = None
-    if folder.identity == current.identity:
-        stamp = stamp_of(folder)
-        if stamp is not None and stamp == current.stamp:
-            return None
-        newer = Snapshot.open(folder, earlier=current)
-        if not _is_another(newer.manifest, current.manifest):
-            if newer.version > current.version:
-                return newer
-            current.stamp = newer.stamp  # the same manifest, now with its stamp
-            newer.release()
-            return None
-        newer.release()
-    raise ReplacedIndex(
-        f"{folder.path} was replaced by another index or an earlier state",
-        "reopen it; until then, searches use the previous state and nothing can be written",
-    )
-
-
-def _is_another(found: Manifest, known: Manifest) -> bool:
-    if (found.index_id, found.settings) != (known.index_id, known.settings) or found.version < known.version:
-        return True
-    return found.version == known.version and found.digest != known.digest
+def open_snapshot(path: Path) -> Snapshot:
+    """The current state of the index at a path; its opener releases it."""
+    with Folder.open(path) as folder:
+        return Snapshot.open(folder)
 
 
 def living_documents(live: LiveSegment) -> NDArray[np.int64]:

@@ -26,6 +26,7 @@ from coil.lists.rows import Long, Rows, Span, encode_spans, row_spans
 from coil.lists.segment import MOST_ROWS, Segment
 from coil.storage.disk import Folder
 from coil.storage.documents import stored
+from coil.storage.holder import Holder
 from coil.storage.intake import Arrival, Consumed, Intake, OnDuplicate, PlacedDocuments, Refused
 from coil.storage.manifest import SegmentEntry
 from coil.storage.memory import MemoryPlan, show_size
@@ -33,7 +34,7 @@ from coil.storage.merging import compact_segments, merge_small_segments, merge_t
 from coil.storage.numbered import Numbered, NumberedDocuments
 from coil.storage.overlap import Background, read_ahead
 from coil.storage.publishing import Publisher
-from coil.storage.snapshot import Holder, Snapshot, living_documents
+from coil.storage.snapshot import Snapshot, living_documents
 from coil.storage.stored_segment import write_stored_segment
 from coil.texts.values import Document
 from coil.tokens.contexts import ContextRule
