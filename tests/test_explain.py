@@ -417,6 +417,8 @@ def test_a_contrast_says_in_words_what_decides() -> None:
     assert "-1.00*" in str(first.versus(floored))
     assert "* below 0, so floored: it adds nothing" in str(first.versus(floored))
     assert first.versus(floored).gap == 6.0
+    with pytest.raises(InputError, match="a value of type str; expected the explanation"):
+        first.versus("z")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="different queries"):
         first.versus(replace(second, query="other"))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,36 @@ def test_another_model_is_refused(moved: tuple[str, str], capsys: Output) -> Non
     [served] = open_all([Path(index)], 1, models=[model]).values()
     assert served.index.search("river")[0].doc_id == "a"
     served.close()
+
+
+def test_the_working_directory_may_change_before_the_model_is_loaded(
+    moved: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, model = moved
+    monkeypatch.chdir(tmp_path)
+    with coil.open(index, model=Path(model).name) as opened:
+        monkeypatch.chdir("/")
+        assert opened.search("river")[0].doc_id == "a"
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            assert pool.apply(_find, (opened,)) == "a"
+
+
+def _find(index: coil.Index) -> str:
+    return index.search("river")[0].doc_id
+
+
+def test_the_working_directory_may_change_after_the_model_is_loaded(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with coil.create("a.coil", model=copy.name) as index:
+        index.add([{"id": "a", "text": "river bank"}])
+        monkeypatch.chdir("/")
+        assert index.explain("river", "a").sentence is not None  # reads another file of the model
+        child = os.fork()  # as programs do that become a daemon; it loads the model again
+        if child == 0:
+            try:
+                os._exit(0 if _find(index) == "a" else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -143,6 +143,11 @@ class Explanation:
         with importing():
             from coil.explanations.contrast import make_contrast
 
+        if not isinstance(other, Explanation):
+            raise InputError(
+                f"got a value of type {type(other).__name__}; expected the explanation of another document",
+                "pass the result of index.explain for the same query",
+            )
         if (self.query, self.by) != (other.query, other.by):
             raise InputError(
                 "the two explanations are for different queries", "explain both documents for the same query"

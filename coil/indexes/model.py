@@ -9,7 +9,7 @@ from typing import Any
 from coil.errors import MissingModelFile, ModelError, OptionMismatch
 from coil.forks import make_lock
 from coil.vectors.encoder import Encoder
-from coil.vectors.model_files import BACKBONE_FILE, ModelFiles, resolve_weights
+from coil.vectors.model_files import BACKBONE_FILE, ModelFiles, name_lastingly, resolve_weights
 from coil.vectors.onnx_encoder import OnnxEncoder
 
 
@@ -38,7 +38,7 @@ class IndexModel:
         self, folder: Path, settings: Mapping[str, Any], encoder: Encoder | None, found_at: str | Path | None
     ) -> None:
         """`found_at`: where the model is, if that is no longer where it was."""
-        self._folder, self._settings, self._found_at = folder, settings, found_at
+        self._folder, self._settings, self._found_at = folder, settings, name_lastingly(found_at)
         self._encoder = encoder
         self._loading = make_lock()
 

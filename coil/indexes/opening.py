@@ -20,6 +20,7 @@ from coil.storage.manifest import MANIFEST_FILE, Manifest, is_partial, publish
 from coil.texts.columns import USUAL, Columns
 from coil.tokens.contexts import USUAL_CONTEXT, ContextRule
 from coil.vectors.encoder import Encoder
+from coil.vectors.model_files import name_lastingly
 from coil.vectors.onnx_encoder import OnnxEncoder
 
 
@@ -51,7 +52,7 @@ def create(
     encoder = encoder if encoder is not None else OnnxEncoder(model)
     make_folders(folder)
     settings: dict[str, Any] = {
-        "model": str(Path(model).resolve()) if model is not None and Path(model).is_dir() else model,
+        "model": name_lastingly(model),
         "fingerprint": encoder.fingerprint,
         "config": encoder.config.to_json(),
         "precision": precision,

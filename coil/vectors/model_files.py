@@ -195,6 +195,15 @@ def resolve_folder(model: str | Path | None) -> Path:
     )
 
 
+def name_lastingly(model: str | Path | None) -> str | Path | None:
+    """The name of a model for later: a folder by its absolute path, since the working directory may change,
+    or be another one in another process."""
+    with suppress(OSError, ValueError, TypeError):  # no path
+        if model is not None and Path(model).is_dir():
+            return str(Path(model).resolve())
+    return model
+
+
 def resolve_weights(model: str | Path | None) -> Path:
     """The same for PyTorch: the bundled model is then the one of the repository."""
     folder = resolve_folder(model)

@@ -40,7 +40,7 @@ class OnnxEncoder(BatchEncoder):
         bucketed: bool = True,
     ) -> None:
         """`precision` None uses int8 if the folder has it; `threads` 0 uses every core."""
-        folder = resolve_folder(model)
+        folder = resolve_folder(model).absolute()  # for files read later: the working directory may change
         super().__init__(ModelFiles.load(folder), batch_tokens, bucketed)
         self._path = _onnx_file(folder, precision)
         self._threads = min(threads or usable_cores(), MOST_ENCODING)
