@@ -166,6 +166,25 @@ def test_the_end_of_an_address_takes_time_in_its_length(visit: Opener) -> None:
     assert written == list(ends.values())
 
 
+def test_the_links_of_a_text_with_an_emoji_take_time_in_its_length(visit: Opener) -> None:
+    """JavaScript counts an emoji twice, the server once."""
+    page = visit("/")
+    links, milliseconds = page.evaluate(
+        """async () => {
+          const { Text } = await import("./page/text.js");
+          const line = (_, n) => `- 🦊 [a tool](https://example.org/project/${n}) to search`;
+          const lines = Array.from({ length: 3000 }, line);
+          const text = new Text(lines.join("\\n"));
+          const began = performance.now();
+          const links = text.links.map(({ span, href }) => [text.slice(...span), href]);
+          return [links, performance.now() - began];
+        }"""
+    )
+    expected = [f"https://example.org/project/{number}" for number in range(3000)]
+    assert links == [[address, address] for address in expected]
+    assert milliseconds < 2000
+
+
 def test_line_breaks_and_links_of_a_text(visit: Opener) -> None:
     page = visit()
     ask(page, "manual of the pump and its valve")

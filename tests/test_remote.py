@@ -353,7 +353,7 @@ def test_many_ids_and_long_queries_are_sent_in_parts(server: Running, there: Rem
 
 def test_a_server_with_lower_limits_gets_smaller_requests(tmp_path: Path) -> None:
     create(tmp_path / "small.coil", encoder=HashEncoder()).close()
-    limits = ServiceLimits(upload_bytes=2000, batch_queries=3)
+    limits = ServiceLimits(upload_bytes=2000, batch_queries=3, body_bytes=400)
     options = ServiceOptions(token=TOKEN, limits=limits)
     documents = [{"id": f"d{n}", "text": f"river {n} " + "bank " * (n % 7)} for n in range(100)]
     with running([tmp_path / "small.coil"], options, HashEncoder()) as server:
@@ -372,8 +372,12 @@ def test_a_server_with_lower_limits_gets_smaller_requests(tmp_path: Path) -> Non
             async with coil.connect_async(server.url, token=TOKEN) as there:
                 assert await there.update(documents) == 100
                 assert await there.search_many(queries, k=3) == expected
+                assert await there.delete([f"d{n}" for n in range(10, 100)]) == 90
 
         asyncio.run(ask())
+        with coil.connect(server.url, token=TOKEN) as index:
+            assert index.delete([f"d{n}" for n in range(100)]) == 10
+            assert len(index) == 0
 
 
 def test_documents_are_counted_and_told_as_by_the_library(

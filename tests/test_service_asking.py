@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import coil
+from coil.errors import SearchTimeout
 from coil.indexes.opening import create
+from coil.service.answers import suggest_one
 from coil.service.limits import ServiceOptions
 from tests.hash_encoder import HashEncoder
 from tests.serving import Running, running
@@ -92,6 +95,17 @@ def test_suggestions(server: Running) -> None:
     got = server.client.get(f"{ONE}/search", params={"q": "rivr -bank", "suggest": True}).json()
     assert got["suggestions"] == [{"word": "rivr", "span": [0, 4], "suggestion": "river"}]
     assert "suggestions" not in server.client.get(f"{ONE}/search", params={"q": "rivr"}).json()
+    for query, plain in (("rivr -bank", False), ("kind:rivr", False), ("kind:rivr bnak", True)):
+        answer = server.client.get(f"{ONE}/suggest", params={"q": query, "plain": plain}).json()
+        with server.service.served["notes"].reading() as index:
+            expected = [asdict(found) for found in index.suggest(query, plain)]
+        assert [{**of, "span": tuple(of["span"])} for of in answer["suggestions"]] == expected != []
+
+
+def test_suggestions_end_at_the_time_limit(server: Running) -> None:
+    """For each name before a colon, all documents are read; a query has hundreds of names."""
+    with server.service.served["notes"].reading() as index, pytest.raises(SearchTimeout):
+        suggest_one(index, "bank:river", plain=False, seconds=-1.0)
 
 
 @pytest.mark.parametrize(

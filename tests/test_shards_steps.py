@@ -6,17 +6,20 @@ import json
 import os
 import sys
 import threading
+import time
 import warnings
 from collections.abc import ItemsView, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from coil.errors import IndexLocked, PartlyChanged
 from coil.service.limits import ServiceOptions
+from coil.shards import shard as shard_module
 from coil.shards.collection import WholeStatistics
 from coil.shards.exchange import ShardState
 from coil.shards.ledger import Ledger
@@ -92,6 +95,32 @@ def test_a_reader_sees_all_of_a_change_or_nothing_of_it(many: LocalShards) -> No
     ledger._note(Read(later))
     assert seen == [before] * 3
     assert ledger.versions() == tuple(state.version for state in later.values())
+
+
+@pytest.mark.parametrize("before", ["a long read", "a quiet minute"])
+def test_a_search_between_two_shards_of_a_change_sees_nothing_of_it(
+    many: LocalShards, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    """The first shard has made the change, the last one has not."""
+    with ExitStack() as reads:
+        if before == "a long read":
+            reads.enter_context(many.pinned())
+            many.update(DOCS)
+        else:
+            clock = time.monotonic
+            monkeypatch.setattr(shard_module, "time", SimpleNamespace(monotonic=lambda: clock() + 3600))
+        last, found = many._shards[-1], list[Any]()
+        put = last.put
+
+        def search_and_put(*how: Any) -> Any:
+            with many.pinned() as still:
+                found.append({hit.doc_id: hit.text for hit in still.search("river water", k=20)})
+            return put(*how)
+
+        monkeypatch.setattr(last, "put", search_and_put)
+        many.update(NEW)
+    assert found == [{document["id"]: document["text"] for document in DOCS}]
+    assert all(many[document["id"]].text == "water" for document in NEW)
 
 
 def test_a_fork_during_a_change_can_make_changes(many: LocalShards) -> None:

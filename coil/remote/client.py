@@ -187,7 +187,8 @@ class RemoteIndex:
 
     def delete(self, doc_ids: Iterable[str]) -> int:
         """Delete documents. Returns how many existed. A large number is sent in several requests."""
-        return sum(read_deleted(send(self._link, ask)) for ask in self._say.delete(doc_ids))
+        asks = self._say.delete(doc_ids)
+        return sum(read_deleted(answer) for ask in asks for answer in send_all(self._link, ask))
 
 
 class AsyncRemoteIndex:
@@ -255,5 +256,5 @@ class AsyncRemoteIndex:
         """Delete documents. Returns how many existed."""
         deleted = 0
         for ask in self._say.delete(doc_ids):
-            deleted += read_deleted(await send_async(self._link, ask))
+            deleted += sum(map(read_deleted, await send_all_async(self._link, ask)))
         return deleted

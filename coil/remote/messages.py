@@ -130,7 +130,11 @@ class Messages:
         """Ids in as many requests as it takes; each of them is one change."""
         wanted = [doc_id for doc_id in dict.fromkeys(check_ids(doc_ids)) if id_size(doc_id) <= MOST_ID_BYTES]
         for some in _split(wanted, lambda doc_id: len(_json(doc_id)), QUESTION_BYTES):
-            yield Ask("DELETE", f"{self._path}/documents", content=_json({"doc_ids": some}), changes=True)
+            yield self._deletion(some)
+
+    def _deletion(self, doc_ids: Sequence[str]) -> Ask:
+        content, halves = _json({"doc_ids": doc_ids}), _halves(doc_ids, self._deletion)
+        return Ask("DELETE", f"{self._path}/documents", content=content, changes=True, halves=halves)
 
 
 class Upload:

@@ -125,7 +125,8 @@ def describe(index: Readable, name: str, writable: bool, seconds: float) -> dict
 def suggest_one(index: Readable, query: str, plain: bool, seconds: float) -> list[dict[str, Any]]:
     """Similar words for those that no document has."""
     deadline = time.monotonic() + seconds
-    return [asdict(found) for found in index.suggest(query, plain, partial(_check_time, deadline))]
+    text = index.read_query(query, plain, deadline).text  # which names are fields may take long to find out
+    return [asdict(found) for found in index.suggest(text, True, partial(_check_time, deadline))]
 
 
 def _search_json(

@@ -70,7 +70,8 @@ class Shard:
     ) -> None:
         self.index, self.number, self._most_kept = index, number, most_kept
         self._follow, self._commit = follow, commit
-        self._kept: OrderedDict[int, tuple[Snapshot, float]] = OrderedDict()  # with the time of its last use
+        # With the time of their last use, or when a newer one came, whichever is later.
+        self._kept: OrderedDict[int, tuple[Snapshot, float]] = OrderedDict()
         self._open: WeakValueDictionary[int, Snapshot] = WeakValueDictionary()  # also those that others hold
         self._keeping: Counter[int] = Counter()  # versions that are read for longer than one question
         self._lock, self._looking = make_lock(), make_lock()
@@ -127,13 +128,18 @@ class Shard:
         """Keep a state that is held, and let go of those that nobody can still be asking about."""
         now, let_go = time.monotonic(), []
         with self._lock:
+            before = max(self._kept, default=0)
             if snapshot.version not in self._kept and snapshot.retain():
                 self._kept[snapshot.version] = snapshot, now
                 self._open[snapshot.version] = snapshot
+                if before:  # others go on reading it while the change is made in further shards
+                    self._kept[before] = self._kept[before][0], now
             newest = max(self._kept, default=0)
-            for version in list(self._kept):
-                old = now - self._kept[version][1] > KEPT_SECONDS or len(self._kept) > self._most_kept
-                if old and version < newest and version not in self._keeping:
+            unasked = [version for version in self._kept if version not in self._keeping]
+            surplus = len(unasked) - self._most_kept
+            for place, version in enumerate(unasked):
+                old = now - self._kept[version][1] > KEPT_SECONDS or place < surplus
+                if old and version < newest:
                     let_go.append(self._kept.pop(version)[0])
         for of in let_go:
             of.release()

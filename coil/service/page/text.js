@@ -21,12 +21,18 @@ export class Text {
     return typeof cut === "string" ? cut : cut.join("");
   }
 
-  /** The addresses in the text, `{ span, href }`. */
+  /** The addresses in the text, `{ span, href }`, found once. */
   get links() {
-    if (typeof this.points === "string") return (this.found ??= findLinks(this.points));
-    const text = this.points.join("");
-    const count = (units) => Array.from(text.slice(0, units)).length;
-    return (this.found ??= findLinks(text).map(({ span, href }) => ({ span: span.map(count), href })));
+    return (this.found ??= typeof this.points === "string" ? findLinks(this.points) : this.#findLinks());
+  }
+
+  #findLinks() {
+    let [units, points] = [0, 0]; // read so far; the links come in order
+    const count = (until) => {
+      for (; units < until; points += 1) units += this.points[points].length;
+      return points;
+    };
+    return findLinks(this.points.join("")).map(({ span, href }) => ({ span: span.map(count), href }));
   }
 
   /** The characters on both sides of a place. */
