@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 from coil.errors import MissingShard, ReplacedIndex
+from coil.forks import make_lock
 from coil.shards.calls import Arguments, missing_shards
 from coil.shards.collection import Vector
 from coil.shards.exchange import Refusal, ShardState
@@ -46,6 +47,11 @@ def away_from_loops(do: Callable[[], _T]) -> _T:
         return pool.submit(do).result()
 
 
+# While Ray Serve makes or reads a configuration, it registers a module for the whole process.
+# Two threads that do so at the same time would take it away from each other.
+serving = make_lock()
+
+
 class Outcome(NamedTuple):
     """What a replica answers: a value, or an error of this library."""
 
@@ -57,6 +63,15 @@ class Outcome(NamedTuple):
         if self.refusal is not None:
             raise self.refusal.error()
         return self.value
+
+
+def applications() -> dict[str, Any]:
+    """The status of each application of Ray Serve, by name."""
+    from ray import serve
+
+    with serving:
+        found: dict[str, Any] = serve.status().applications
+    return found
 
 
 def handle_of(deployment: str, app: str) -> Any:
@@ -208,9 +223,7 @@ class RayChanges:
 
     def _check_served(self) -> None:
         """An application that was deleted will not come back."""
-        from ray import serve
-
-        if self._app not in serve.status().applications:
+        if self._app not in applications():
             raise ReplacedIndex("the index is no longer served by this application", "connect again")
 
     def update(self, documents: Iterable[Document], go_on: Callable[[], object] | None = None) -> Updated:

@@ -12,7 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from coil.cluster.calls import LEDGER, PATIENCE, RayCalls, RayChanges, away_from_loops, shard_name
+from coil.cluster.calls import (
+    LEDGER,
+    PATIENCE,
+    RayCalls,
+    RayChanges,
+    applications,
+    away_from_loops,
+    serving,
+    shard_name,
+)
 from coil.cluster.replicas import LedgerReplica, Served, ShardReplica
 from coil.errors import CoilError, InputError, MissingIndex, MissingShard, OptionMismatch, RemoteProblem
 from coil.indexes.model import load_encoder
@@ -53,10 +62,9 @@ class AppName:
 
 def deployed(index: str | None = None) -> list[AppName]:
     """The applications that have begun to answer, of one index or of all; the newest first."""
-    from ray import serve
 
     found = []
-    for text, status in serve.status().applications.items():
+    for text, status in applications().items():
         name = AppName.parse(text)
         if name is not None and index in (None, name.index) and status.status in _ANSWERING:
             found.append(name)
@@ -84,6 +92,22 @@ def deploy(
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     serve.start(http_options={"location": "NoServer"}, logging_config=_LOGS)
     logging.getLogger("ray.serve").setLevel(logging.ERROR)  # which starting it has changed
+    target = _describe(str(app), served, replicas)
+    try:
+        with serving:
+            serve.run_many([target], wait_for_applications_running=False)
+        _wait_until_running(str(app))
+    except CoilError:
+        if there is None:
+            serve.delete(str(app))
+        raise
+    return app, there is None
+
+
+def _describe(app: str, served: Served, replicas: int) -> Any:
+    """The application for Ray Serve: the shards and the ledger, with so many copies of each shard."""
+    from ray import serve
+
     how: dict[str, Any] = {
         "max_ongoing_requests": _ONGOING,
         "health_check_period_s": 2,
@@ -92,21 +116,15 @@ def deploy(
         "graceful_shutdown_wait_loop_s": 0.1,
         "ray_actor_options": {"num_cpus": 0},
     }
-    shard = serve.deployment(num_replicas=replicas, **how)(ShardReplica)
-    shards = [
-        shard.options(name=shard_name(number)).bind(served, number) for number in range(len(manifest.shards))
-    ]
-    ledger = serve.deployment(name=LEDGER, num_replicas=1, **how)(_Ledger)
-    root = ledger.bind(served, str(app), *shards)
-    try:
-        target = serve.RunTarget(root, name=str(app), route_prefix=None, logging_config=_LOGS)
-        serve.run_many([target], wait_for_applications_running=False)
-        _wait_until_running(str(app))
-    except CoilError:
-        if there is None:
-            serve.delete(str(app))
-        raise
-    return app, there is None
+    with serving:
+        shard = serve.deployment(num_replicas=replicas, **how)(ShardReplica)
+        shards = [
+            shard.options(name=shard_name(number)).bind(served, number)
+            for number in range(len(served.manifest.shards))
+        ]
+        ledger = serve.deployment(name=LEDGER, num_replicas=1, **how)(_Ledger)
+        root = ledger.bind(served, app, *shards)
+        return serve.RunTarget(root, name=app, route_prefix=None, logging_config=_LOGS)
 
 
 class _Ledger(LedgerReplica):
@@ -117,11 +135,10 @@ class _Ledger(LedgerReplica):
 
 
 def _wait_until_running(app: str) -> None:
-    from ray import serve
 
     until = time.monotonic() + _START_SECONDS
     while True:
-        found = serve.status().applications.get(app)
+        found = applications().get(app)
         if found is not None and found.status == "RUNNING":
             return
         if found is not None and found.status in ("DEPLOY_FAILED", "UNHEALTHY"):
@@ -137,9 +154,8 @@ def _wait_until_running(app: str) -> None:
 
 def is_deployed(app: AppName) -> bool:
     """Whether an application is there and not being deleted, healthy or not."""
-    from ray import serve
 
-    found = serve.status().applications.get(str(app))
+    found = applications().get(str(app))
     return found is not None and found.status != "DELETING"
 
 
