@@ -176,6 +176,26 @@ def test_colour_on_a_terminal(index: str, variables: dict[str, str], more: list[
     assert (b"\x1b[" in shown) == coloured
 
 
+def test_a_search_shows_the_field_that_it_sorts_by(tmp_path: Path, capsys: Output) -> None:
+    rows = [
+        {"id": "a", "text": "river", "price": 9},
+        {"id": "b", "text": "river", "price": 4},
+        {"id": "c", "text": "river"},
+    ]
+    rows += [{"id": "d", "text": "river", "price": 30, "seller": {"name": "Otter"}}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out = str(tmp_path / "a.coil")
+    assert run(["index", str(tmp_path / "a.jsonl"), "--out", out]) == 0
+    capsys.readouterr()
+    assert run(["search", out, "+river", "--sort", "price"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.partition("price: ")[2].split()[0] for line in shown] == ["4", "9", "30", "–"]
+    assert run(["search", out, "+river", "--sort", "seller.name", "-k", "1"]) == 0
+    assert "d  seller.name: Otter  river" in capsys.readouterr().out
+    assert run(["search", out, "+river", "-k", "1"]) == 0
+    assert "price" not in capsys.readouterr().out
+
+
 def test_what_a_search_cannot_tell_by_its_hits(index: str, capsys: Output) -> None:
     assert run(["search", index, " "]) == 0
     assert capsys.readouterr().err == "coil: no hits: the query is empty\n"

@@ -148,10 +148,12 @@ def command(
         )
         return
     if before.documents:
-        click.echo(f"resuming after {how_many(before.documents, 'document')}", err=True)
+        click.echo(
+            f"resuming after {how_many(before.documents, 'document')}, which are read again first", err=True
+        )
     empty: list[str] = []
     try:
-        with document_bar(documents, "indexing") as encoded:
+        with document_bar(documents, "indexing", before.documents) as encoded:
             added = index.build(documents, before.on_duplicate, encoded, COMMIT_EVERY, empty.extend)
         if not len(index):
             what = f"only {how_many(len(empty), 'empty document')}" if empty else "no documents"

@@ -12,9 +12,10 @@ from coil.texts.corpora import Documents
 
 
 @contextmanager
-def document_bar(documents: Documents, what: str) -> Iterator[Encoded]:
-    """Yields a callback for encoded documents. The total is estimated from the bytes read so far."""
-    with tqdm(unit=" documents", disable=None, desc=what, smoothing=0.05) as bar:
+def document_bar(documents: Documents, what: str, before: int = 0) -> Iterator[Encoded]:
+    """Yields a callback for encoded documents. The total is estimated from the bytes read so far; they include
+    those of the documents that were indexed `before`."""
+    with tqdm(unit=" documents", disable=None, desc=what, smoothing=0.05, initial=before) as bar:
         total = None if bar.disable else documents.total_bytes()
 
         def encoded(count: int, position: int) -> None:

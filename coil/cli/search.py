@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
@@ -118,7 +118,9 @@ def command(
         )
         if opened.is_unfinished:
             click.echo(
-                f"coil: {index} is unfinished; continue building it with `coil index --resume`", err=True
+                f"coil: {index} is unfinished: it is still being built, or its build was interrupted; "
+                "then continue it with `coil index --resume`",
+                err=True,
             )
         if not answer.hits and k:
             least = min_score is not None or min_share is not None
@@ -144,7 +146,9 @@ def command(
                 f"coil: the query is too long for the model: the last {dropped} were ignored", err=True
             )
         for hit in answer.hits:
-            click.echo(json.dumps(_object(hit, by), ensure_ascii=False) if as_json else _line(hit))
+            click.echo(
+                json.dumps(_object(hit, by), ensure_ascii=False) if as_json else _line(hit, paging.field)
+            )
         if stats:
             click.echo(json.dumps(asdict(answer.stats)) if as_json else _told(answer.stats), err=True)
         return
@@ -222,7 +226,7 @@ def _object(hit: Hit, by: By) -> dict[str, Any]:
     }
 
 
-def _line(hit: Hit) -> str:
+def _line(hit: Hit, sorted_by: str | None) -> str:
     start, end = skip_front_matter(hit.doc_id, hit.text, hit.chunk)
     text = printable(" ".join(hit.text[start:end].split()))
     if hit.chunk[0] > 0 and (context := hit.context):  # the first chunk says itself where it is
@@ -230,7 +234,19 @@ def _line(hit: Hit) -> str:
     shown = f"{text[:100]}{'…' if len(text) > 100 else ''}"
     share = f"{show_share(hit.share):>5} {bar(hit.share or 0.0, BAR_WIDTH)}"
     folded = f" (+{how_many(len(hit.duplicates), 'duplicate')})" if hit.duplicates else ""
-    return f"{hit.rank:>3}  {hit.score:8.3f}  {share}  {printable(hit.doc_id)}{folded}  {shown}"
+    value = (
+        "" if sorted_by is None else f"  {sorted_by}: {printable(str(_value(hit.fields, sorted_by)))[:40]}"
+    )
+    return f"{hit.rank:>3}  {hit.score:8.3f}  {share}  {printable(hit.doc_id)}{folded}{value}  {shown}"
+
+
+def _value(fields: Mapping[str, Any], name: str) -> Any:
+    """A field, which may be nested: `author.name`."""
+    if name in fields:
+        return fields[name]
+    first, _, rest = name.partition(".")
+    inner = fields.get(first)
+    return _value(inner, rest) if rest and isinstance(inner, Mapping) else "–"
 
 
 def show_share(share: float | None) -> str:

@@ -116,7 +116,8 @@ def build_sharded(
         if state.reached.documents:
             click.echo(f"resuming after {how_many(state.reached.documents, 'document')}", err=True)
         try:
-            with document_bar(documents, f"indexing ({how_many(len(manifest.shards), 'shard')})") as added:
+            what = f"indexing ({how_many(len(manifest.shards), 'shard')})"
+            with document_bar(documents, what, state.reached.documents) as added:
                 report = BuildReport(added, lambda text: tqdm.write(f"coil: {text}", file=sys.stderr), empty)
                 manifest = ClusterBuild(ray, place, manifest, state, files, workers, report).run()
         except KeyboardInterrupt:
