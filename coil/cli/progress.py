@@ -13,7 +13,7 @@ from coil.texts.corpora import Documents
 
 @contextmanager
 def document_bar(documents: Documents, what: str, before: int = 0) -> Iterator[Encoded]:
-    """Yields a callback for encoded documents. The total is estimated from the bytes read so far; they include
+    """Yields a callback for encoded documents. The total is estimated from the bytes read so far, including
     those of the documents that were indexed `before`."""
     with tqdm(unit=" documents", disable=None, desc=what, smoothing=0.05, initial=before) as bar:
         total = None if bar.disable else documents.total_bytes()
