@@ -26,7 +26,7 @@ def check_build(
     resume: bool = False,
     columns: Columns = USUAL,
 ) -> Consumed:
-    """Refuse what `open_build` would refuse, without making anything; returns how far the build is."""
+    """Reject what `open_build` would reject, without creating anything; return the progress of the build."""
     folder = check_path(path)
     if is_index(folder):
         opened, state = open_build(folder, model, precision, long, on_duplicate, resume, columns=columns)
@@ -52,11 +52,11 @@ def open_build(
     memory: int | None = None,
     columns: Columns = USUAL,
 ) -> tuple[Index, Consumed]:
-    """A new index to `build`, or with `resume` the one whose building was interrupted; and how far that is.
+    """Create an index to `build` or, with `resume`, open an interrupted build; also return its progress.
 
-    Options that are None, and columns that are not named, are the usual ones, or those that the interrupted
-    build was started with; others than those are an error. Only a build that duplicates stop may go on with
-    updating or skipping them: so far there was none.
+    Options that are None, and columns that are not named, take their defaults, or the values of the
+    interrupted build; any other values are an error. Only a build that stops at duplicates may continue by
+    updating or skipping them: so far there were none.
     """
     folder = check_path(path)
     if not is_index(folder):

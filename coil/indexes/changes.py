@@ -21,7 +21,7 @@ from coil.texts.looking import Signature, SourceFile, signature_of
 from coil.texts.opening import Gauge, name_of
 from coil.texts.values import Document
 
-_AT_ONCE = 256  # documents that are compared together, and their characters at most
+_AT_ONCE = 256  # documents compared together, and their maximum of characters
 _CHARACTERS = 1 << 20
 _SHOWN = 3  # ids in a warning
 
@@ -29,9 +29,9 @@ _log = logging.getLogger("coil.index")
 
 
 class ChangedDocuments:
-    """Reads files of one source, and hands on what is new. It counts what that does to the index.
+    """Reads files of one source, passes on new documents, and counts the changes to the index.
 
-    A file of records is read twice: if it cannot be read to its end, none of it is taken.
+    A file of records is read twice: if it cannot be read to its end, none of it is used.
     """
 
     def __init__(
@@ -45,15 +45,15 @@ class ChangedDocuments:
         gauge: Gauge,
         skipped: Skipped,
     ) -> None:
-        """`names`: all sources that are watched; `claims` has released the files."""
+        """`names`: all watched sources; `claims` has released the files."""
         self._files, self._claims, self._holder, self._names = files, claims, holder, names
         self._columns, self._on_duplicate = columns, on_duplicate
         self._gauge, self._skipped = gauge, skipped
         self._paths: list[str] = []
         self.added: set[str] = set()
         self.updated: set[str] = set()
-        self.emptied: set[str] = set()  # their files have no text any more
-        self.taken: list[int] = []  # ordinals that are as the files have them, but came from elsewhere
+        self.emptied: set[str] = set()  # their files no longer have text
+        self.taken: list[int] = []  # ordinals of documents that match the files, but came from elsewhere
         self.in_motion = False  # a file changed while it was read
         self._twice: list[str] = []
         self._from_elsewhere: list[str] = []
@@ -79,13 +79,13 @@ class ChangedDocuments:
         return self._gauge.bytes_read
 
     def refuse(self, document: Document, error: InputError) -> None:
-        """The index does not take a document; what it has of its id stays."""
+        """Note that the index rejects a document; an existing one with its id stays."""
         self.added.discard(document.doc_id)
         self.updated.discard(document.doc_id)
         _log.warning("skipped %s", error.reason)
 
     def warn(self) -> None:
-        """Name ids that were left out, if there are any."""
+        """Log a warning with the ids that were skipped, if any."""
         if self._twice:
             ids = how_many(len(self._twice), "id")
             _log.warning(
@@ -124,7 +124,7 @@ class ChangedDocuments:
         while True:
             try:
                 some = next(batches, None)
-            except InputError:  # it was read before, so it has changed meanwhile
+            except InputError:  # it could be read before, so it has changed since
                 self._claims.release(file)
                 self._claims.keep(file, before)
                 self.in_motion = True
@@ -199,7 +199,7 @@ def ids_of(current: Snapshot, name: str) -> Iterator[str]:
 
 
 def _is_same(stored: Document | None, document: Document) -> bool:
-    """Whether nothing has changed. For Python, 1, 1.0 and True are equal, but not as values of a field."""
+    """Whether nothing has changed. In Python, 1, 1.0 and True are equal, but not as field values."""
     if stored is None or stored != document:
         return False
     return _fields_of(stored) == _fields_of(document)

@@ -9,17 +9,17 @@ from coil.texts.looking import Signature, SourceFile
 
 
 class Claims:
-    """What was found in the files that were read."""
+    """The ids found in the files that were read."""
 
     def __init__(self) -> None:
         self.signatures: dict[SourceFile, Signature | None] = {}  # None: to be read again
         self._ids: dict[SourceFile, Sequence[str]] = {}
-        self._unknown: set[SourceFile] = set()  # files of records that could never be read
+        self._unknown: set[SourceFile] = set()  # files of records that have never been readable
         self._owners: dict[str, SourceFile] = {}
         self._others: dict[str, set[SourceFile]] = {}  # the files with an id that another one owns
 
     def take(self, file: SourceFile, doc_ids: Sequence[str], signature: Signature | None) -> set[str]:
-        """A file has these ids, each once; returns those that another file owns."""
+        """Record the ids of a file, each once; return those that another file owns."""
         self._ids[file], self.signatures[file] = doc_ids, signature
         self._unknown.discard(file)
         lost = {doc_id for doc_id in doc_ids if self._owners.setdefault(doc_id, file) != file}
@@ -28,7 +28,7 @@ class Claims:
         return lost
 
     def keep(self, file: SourceFile, signature: Signature | None) -> None:
-        """A file cannot be read: it has what it had. It is read again when its signature is another one."""
+        """Keep the ids of a file that cannot be read, until its signature changes and it is read again."""
         if file in self._ids and file not in self._unknown:
             self.take(file, self._ids[file], signature)
         elif file.doc_id is not None:
@@ -38,7 +38,7 @@ class Claims:
             self._unknown.add(file)
 
     def release(self, file: SourceFile) -> Sequence[str]:
-        """A file is gone or will be read again; returns the ids that it had."""
+        """Release the ids of a file that is gone or will be read again; return them."""
         ids = self._ids.get(file, ())
         for doc_id in ids:
             if self._owners.get(doc_id) == file:
@@ -50,7 +50,7 @@ class Claims:
         return ids
 
     def forget(self, file: SourceFile) -> None:
-        """A file is gone, and was released."""
+        """Forget a file that is gone, after its release."""
         self._unknown.discard(file)
         self.signatures.pop(file, None)
         self._ids.pop(file, None)
@@ -58,8 +58,8 @@ class Claims:
     def unclaimed(self, doc_ids: Iterable[str]) -> tuple[set[str], bool]:
         """Those of the ids that no file has.
 
-        One that only its former owner's rivals have is left to them: they are to be read again, and the
-        second value says that there are such.
+        An id that other files share with its former owner is left to them: they will be read again, and the
+        second value says whether there are any.
         """
         free = {doc_id for doc_id in doc_ids if doc_id not in self._owners}
         left = free & self._others.keys()
@@ -68,5 +68,5 @@ class Claims:
         return free - left, bool(left)
 
     def has_unknown(self, source: Path) -> bool:
-        """Whether a file of the source may have ids that nobody knows."""
+        """Whether a file of the source may have unknown ids."""
         return any(file.source == source for file in self._unknown)

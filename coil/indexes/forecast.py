@@ -34,12 +34,12 @@ class Forecast:
     """An estimate of size and time, and what it is based on."""
 
     documents: int
-    empty: int  # documents without text, which are left out and not among `documents`
+    empty: int  # documents without text, which are skipped and not among `documents`
     mentions: int
     bytes_lists: int
     bytes_documents: int
     seconds: float
-    sampled: int  # documents encoded to judge from
+    sampled: int  # documents encoded for the estimate
     sampled_share: float  # of all characters
 
 
@@ -68,11 +68,11 @@ def forecast(
         raise InputError(f"the corpus contains {what}", "check the path and the format")
     with tempfile.TemporaryDirectory(prefix="coil-forecast-") as scratch:
         index = create(Path(scratch) / "sample.coil", precision=precision, long=long, encoder=encoder)
-        for _ in encoder.encode_documents([sample[0].text]):  # the first text pays for the start
+        for _ in encoder.encode_documents([sample[0].text]):  # the first text includes the startup time
             pass
         began = time.monotonic()
         taken = 0
-        # An id that is in the corpus twice may be in the sample twice: it is encoded twice as well.
+        # A duplicate id may be in the sample twice: it is encoded twice as well.
         while taken < len(sample) and (not taken or time.monotonic() - began < most_seconds):
             index.update(sample[taken : taken + AT_ONCE])
             taken += AT_ONCE
@@ -95,9 +95,9 @@ def forecast(
 
 
 def _unique(documents: GivenDocuments, path: Path) -> Iterator[Document]:
-    """The same documents; the second one of an id is a DuplicateId with both places, as in a build.
+    """Yield the same documents; a second one with the same id raises DuplicateId, as in a build.
 
-    The ids are kept in a file, for they may be more than memory holds.
+    The error names both places. The ids are kept in a file, because they may exceed memory.
     """
     places, number = SourcePositions(), 0
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:

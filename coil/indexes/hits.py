@@ -46,7 +46,7 @@ class Hits(list[Hit]):
         return hits_html(self, self._words())
 
     def _words(self) -> list[list[Span]]:
-        """The words of each text that are in a list of the query's."""
+        """The words of each text that are in one of the query's lists."""
         if self._encoder is None:
             return []
         keys, profile = self._encoder.keys, self._encoder.config.profile
@@ -67,15 +67,16 @@ class Hits(list[Hit]):
 
 
 def tell_unknown(names: Iterable[str]) -> str:
-    """What to say about fields in a filter that no document has: most likely typos."""
+    """A message about fields in a filter that no document has: most likely typos."""
     shown = " or ".join(map(repr, names))
     return f"no document has the field {shown}" if shown else ""
 
 
 def warn_of_unknown(found: Iterable[Hits], level: int = 3) -> None:
-    """Warn of fields in a filter that no document has. It is not an error: documents with them may follow.
+    """Warn about fields in a filter that no document has.
 
-    The warning names the line of the caller at this level; 3 is that of the function that calls this one.
+    It is not an error: documents with them may follow. The warning names the line of the caller at this
+    level; 3 is that of the function that calls this one.
     """
     names = dict.fromkeys(name for hits in found for name in hits.unknown_fields)
     if names:

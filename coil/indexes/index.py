@@ -64,8 +64,10 @@ class Index(IndexReader):
         self._plan: MemoryPlan | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For another process, which opens the index by its path in its current state, and loads the model
-        by its name or folder."""
+        """Pickle it for another process.
+
+        That opens the index by its path in its current state, and loads the model by its name or folder.
+        """
         return Index, (self.folder, None, self._memory, self._threads, self._device, self._model.found_at)
 
     def add(
@@ -115,8 +117,10 @@ class Index(IndexReader):
                 raise
 
     def put(self, numbered: Numbered, left_out: LeftOut | None = None, go_on: GoOn | None = None) -> int:
-        """Add documents to a shard under the ordinals that the whole gives them, or replace
-        those with the same ids; returns how many. A second try adds only what the first did not."""
+        """Add documents to a shard with ordinals of the whole index, replacing those with the same ids.
+
+        Returns how many. A second attempt adds only what the first did not.
+        """
         listener = Listener(None, None, left_out or warn_of_empty, go_on)
         with self._writer(self.encoder) as writer:
             return writer.put(numbered, listener)
@@ -201,7 +205,7 @@ class Index(IndexReader):
         self.close()
         try:
             with writer_lock(self.folder) as folder:
-                found = read_manifest(folder)  # others may have added documents since we looked
+                found = read_manifest(folder)  # others may have added documents in the meantime
                 if folder.identity != mine or found.index_id != index_id or found.n_documents:
                     return False
                 for name in filter(is_segment_file, folder.names(SEGMENTS_FOLDER)):
@@ -214,7 +218,7 @@ class Index(IndexReader):
         except OSError:
             pass  # there was no such folder yet
         try:
-            self.folder.rmdir()  # only where nothing else is in it
+            self.folder.rmdir()  # only if it is empty
         except OSError:
             return False
         return True
@@ -234,11 +238,11 @@ class Index(IndexReader):
 
     @contextmanager
     def _writer(self, encoder: Encoder | None = None) -> Iterator[IndexWriter]:
-        """`encoder`: for documents that come in; deleting and merging need no model."""
+        """`encoder`: for incoming documents; deleting and merging need no model."""
         plan = self._plan
         if plan is None:
             plan = _plan(encoder, self._memory, int(self._settings["config"]["n_t"]))
-        if encoder is not None:  # a plan without a model in memory would be too bold for one with it
+        if encoder is not None:  # a plan made before the model is in memory would allow too much
             self._plan = plan
         with writer_lock(self.folder) as folder:
             self._catch_up(folder)
@@ -286,13 +290,13 @@ def check_number(name: str, value: object, most: int) -> None:
 
 
 def check_memory(memory: object) -> None:
-    """The bytes that a process may use, or none."""
+    """Validate the number of bytes that a process may use; None is valid."""
     if memory is not None:
         check_number("memory", memory, 1 << 62)
 
 
 def _plan(encoder: Encoder | None, memory: int | None, n_t: int) -> MemoryPlan:
-    if memory is None:  # a program that is large already has its reasons
+    if memory is None:  # no limit given: a large process is assumed to be intended
         memory = max(default_budget(), resident_bytes() + (default_budget() // 2))
     elif encoder is not None:  # the runtime's own memory grows with the first long text on each core
         longest = "a " * encoder.config.profile.document_length

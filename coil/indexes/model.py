@@ -37,14 +37,14 @@ class IndexModel:
     def __init__(
         self, folder: Path, settings: Mapping[str, Any], encoder: Encoder | None, found_at: str | Path | None
     ) -> None:
-        """`found_at`: where the model is, if that is no longer where it was."""
+        """`found_at`: the location of the model, if it has moved."""
         self._folder, self._settings, self._found_at = folder, settings, name_lastingly(found_at)
         self._encoder = encoder
         self._loading = make_lock()
 
     @property
     def encoder(self) -> Encoder:
-        """The model that the index was made with; another one is an OptionMismatch."""
+        """The model that the index was built with; raises OptionMismatch for any other."""
         with self._loading:
             if self._encoder is None:
                 self._encoder = self._load()
@@ -59,14 +59,14 @@ class IndexModel:
         return encoder
 
     def use(self, encoder: Encoder) -> None:
-        """Take this model, which must be the one that the index was made with."""
+        """Use this model, which must be the one that the index was built with."""
         with self._loading:
             self._encoder = encoder
         assert self.encoder is encoder
 
     @property
     def found_at(self) -> str | Path | None:
-        """Where the model is, if that is no longer where it was."""
+        """The location of the model, if it has moved."""
         return self._found_at
 
     def _load(self) -> Encoder:

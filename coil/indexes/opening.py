@@ -133,5 +133,5 @@ def check_free(folder: Path) -> None:
 
 
 def _is_left_over(name: str) -> bool:
-    """Of a process that was killed before it had made an index."""
+    """Whether a file was left by a process that was killed before it had created an index."""
     return name == LOCK_FILE or is_partial(name)

@@ -1,4 +1,4 @@
-"""Questions to an index: how they are read, what they allow, and in which order they are answered."""
+"""Queries to an index: how they are parsed, which documents they allow, and in which order they run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def answer_questions(
     answer: Callable[[Sequence[Question], int | None], list[Answer]],
     most_text: int | None,
 ) -> list[Answer]:
-    """Answer questions without conditions together and each of the others alone; answers are in order.
+    """Answer queries without conditions together and each of the others alone; answers are in order.
 
     `answer` is passed the number of characters of text that are still allowed.
     """
@@ -52,7 +52,7 @@ def answer_questions(
 
 
 def name_unknown(answers: list[Answer], filter: str | None, is_field: Callable[[str], bool]) -> list[Answer]:
-    """Answers without hits name the fields in their filter that no document has."""
+    """In answers without hits, name the fields in the filter that no document has."""
     if filter is None or all(answer.hits for answer in answers):
         return answers
     try:
@@ -72,7 +72,7 @@ def check_paging(offset: object = 0, sort: object = None, fold_duplicates: objec
 def read_query(
     snapshot: Snapshot, query: str, plain: bool = False, deadline: float | None = None
 ) -> Question:
-    """A query as this state reads it: which names are fields depends on its documents."""
+    """Parse a query for this state: which names are fields depends on its documents."""
     if plain:
         return plain_question(check_query(query))
     return read_question(check_query(query), partial(snapshot.has_field, deadline=deadline))

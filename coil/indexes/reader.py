@@ -111,7 +111,7 @@ class IndexReader:
 
     @property
     def shard(self) -> ShardLabel | None:
-        """Which part of a sharded index this is, None where it is whole."""
+        """Which part of a sharded index this is, None if it is whole."""
         return read_shard(self._settings)
 
     def build_state(self) -> Consumed | None:
@@ -263,12 +263,14 @@ class IndexReader:
     def explainer(
         self, query: str, by: By = "coil", vectors: TokenVectors | None = None, deadline: float | None = None
     ) -> Explainer:
-        """What explains any number of documents for one query; of a pinned index. The deadline is that of
-        other kinds of indexes: here, `go_on` of the explainer ends it."""
+        """An explainer of any number of documents for one query; needs a pinned index.
+
+        The deadline is for other kinds of indexes: here, `go_on` of the explainer ends it.
+        """
         return Explainer(self.searcher, query, by, vectors)
 
     def tell_state(self) -> dict[str, Any]:
-        """What an answer says about the state that it is of: nothing, where there is one index."""
+        """What an answer says about the state that it used: nothing for a single index."""
         return {}
 
     def read_query(self, query: str, plain: bool = False, deadline: float | None = None) -> Question:
@@ -349,12 +351,12 @@ class IndexReader:
 
     @contextmanager
     def held(self) -> Iterator[Snapshot]:
-        """The state that is current now, for as long as one reads it."""
+        """Hold the current state while reading it."""
         with self._holder.held() as snapshot:
             yield snapshot
 
     def searcher_of(self, snapshot: Snapshot) -> Searcher:
-        """What answers the queries of a state that is held."""
+        """The searcher of a state that is held."""
         return self._searcher(snapshot)
 
     def _searcher(self, snapshot: Snapshot) -> Searcher:
@@ -381,7 +383,7 @@ class IndexReader:
                                 progress(entry.lists.bytes + entry.texts.bytes)
                     snapshot.check_ids()
                     return
-                except MissingSegment:  # a writer may have merged it away: what is in its place is checked
+                except MissingSegment:  # a writer may have merged it away: its replacement is checked
                     if read_manifest(folder).version == snapshot.version:
                         raise
                 finally:
@@ -403,7 +405,7 @@ class IndexReader:
         """Sizes and settings, including the keys of the `longest` lists. All lists are counted, once for each
         state of the index. SearchTimeout if that takes more than `timeout` seconds."""
         longest = check_count("longest", longest, "write it as inspect(longest=10)")
-        with self.pinned() as still, still._holder.held() as snapshot:  # one state, which remembers them
+        with self.pinned() as still, still._holder.held() as snapshot:  # one state, which caches them
             return gather_facts(snapshot, still.is_unfinished, longest, check_timeout(timeout))
 
 

@@ -1,4 +1,4 @@
-"""The settings of an index as its manifest keeps them: checked when it is opened."""
+"""The settings of an index as stored in its manifest: checked when it is opened."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MOST_SHARDS = 4096
 
 @dataclass(frozen=True)
 class ShardLabel:
-    """Which part of a sharded index an index is: the whole's id, its own number, and how many there are."""
+    """Which part of a sharded index this is: the id of the whole, its own number, and the number of parts."""
 
     whole: str
     number: int
@@ -51,17 +51,17 @@ class ShardLabel:
         return f"shard {self.number} of {self.count}"
 
     def to_json(self) -> dict[str, Any]:
-        """As the settings keep it."""
+        """As stored in the settings."""
         return asdict(self)
 
 
 def read_shard(settings: Mapping[str, Any]) -> ShardLabel | None:
-    """Which part of a sharded index has these settings; a ValueError or TypeError where it cannot be."""
+    """The part of a sharded index with these settings; raises ValueError or TypeError if malformed."""
     return ShardLabel(**settings["shard"]) if "shard" in settings else None
 
 
 def open_holder(folder: Path) -> Holder:
-    """The current state of the index at a path."""
+    """Open the current state of the index at a path."""
     snapshot = open_snapshot(folder)
     try:
         _check_settings(snapshot.manifest, folder)
@@ -73,7 +73,7 @@ def open_holder(folder: Path) -> Holder:
 
 
 def _check_settings(manifest: Manifest, folder: Path) -> None:
-    settings = {"context": 0, "front_matter": False, **manifest.settings}  # what older indexes have
+    settings = {"context": 0, "front_matter": False, **manifest.settings}  # defaults of older indexes
     for name, kind in _SETTINGS.items():
         usable = name in settings and isinstance(settings[name], kind)
         if usable and name in _CHOICES:
@@ -96,7 +96,7 @@ def _check_settings(manifest: Manifest, folder: Path) -> None:
 
 
 def read_build_state(manifest: Manifest, folder: Path) -> Consumed | None:
-    """How far `coil index` has come, None if the index was made otherwise."""
+    """The progress of `coil index`, None if the index was created in another way."""
     if manifest.build is None:
         return None
     try:

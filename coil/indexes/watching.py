@@ -26,14 +26,14 @@ from coil.texts.files import KINDS, Skipped, kind_of, walk
 from coil.texts.looking import Changes, Look, find_changes, look_at
 from coil.texts.opening import LONGEST, Gauge, name_of
 
-_MOST_RUNS = 1_000  # of ordinals, before they are gathered
+_MOST_RUNS = 1_000  # of ordinals, before they are consolidated
 
 _log = logging.getLogger("coil.index")
 
 
 @dataclass(frozen=True)
 class Round:
-    """What a round has done; `is_due` says that another one should follow soon."""
+    """The result of a round; `is_due` says that another one should follow soon."""
 
     added: int = 0
     updated: int = 0
@@ -42,12 +42,12 @@ class Round:
 
     @property
     def has_changed(self) -> bool:
-        """Whether the index is another one now."""
+        """Whether the round has changed the index."""
         return bool(self.added or self.updated or self.removed)
 
 
 class Watch:
-    """An index and the sources that it is kept in step with."""
+    """An index and the sources that it is kept in sync with."""
 
     def __init__(
         self,
@@ -57,8 +57,10 @@ class Watch:
         on_duplicate: OnDuplicate | None = None,
         longest: int = LONGEST,
     ) -> None:
-        """`on_duplicate` says what becomes of a document from elsewhere with the id of a file: "update"
-        replaces it, "error" ends the round, and otherwise it stays, with a warning unless that is "skip".
+        """`on_duplicate`: what to do with a document from elsewhere that has the id of a file.
+
+        "update" replaces it, and "error" ends the round; otherwise it stays, with a warning unless it is
+        "skip".
         """
         self._index, self._columns, self._on_duplicate = index, columns, on_duplicate
         self.sources = list(dict.fromkeys(Path(os.path.abspath(source)) for source in sources))
@@ -66,15 +68,15 @@ class Watch:
         self._longest = longest
         self._claims = Claims()
         self._before: Look | None = None
-        self._strays: dict[Path, set[str]] = {}  # ids of a source that no file was seen to have yet
+        self._strays: dict[Path, set[str]] = {}  # ids of a source that have not been found in a file yet
         self._roots: dict[Path, tuple[int, int]] = {}
-        self._told: set[Path] = set()  # what was said to be out of reach
+        self._told: set[Path] = set()  # sources already reported as unreachable
         self._is_first = True
 
     def round(self, encoded: Encoded | None = None) -> Round:
-        """Bring the index in step with the files that have settled.
+        """Sync the index with the files that have settled.
 
-        IndexLocked says that another process is writing; the next round does what this one could not.
+        Raises IndexLocked if another process is writing; the next round does what this one could not.
         """
         now = self._look()
         changes = find_changes(self._before, now, self._claims.signatures, self._is_first)
@@ -90,7 +92,7 @@ class Watch:
 
     @property
     def total_bytes(self) -> int:
-        """The size of all files at the last look."""
+        """The size of all files at the last check."""
         return sum(signature[2] for signature in self._before.files.values()) if self._before else 0
 
     def _look(self) -> Look:
@@ -101,14 +103,14 @@ class Watch:
             if source in filled:
                 self._roots[source] = root
             elif self._roots.get(source, root) != root and source not in now.blocked:
-                now.blocked.append(source)  # an empty folder where a disk was mounted
+                now.blocked.append(source)  # an empty folder where a disk used to be mounted
         for path in sorted(set(now.blocked) - self._told):
             _log.warning("%s is unavailable; its documents are kept", name_of(path))
         self._told = set(now.blocked)
         return now
 
     def _begin(self, writer: IndexWriter, holder: Holder) -> None:
-        """Take over what a build of the same sources has added, and find what the index has of each."""
+        """Take over what a build of the same sources has added, and look up the stored ids of each source."""
         state = self._index.build_state()
         if state is not None and set(state.sources) == set(self._names):
             with holder.held() as current:
@@ -167,12 +169,12 @@ class Watch:
         return Round(added, updated, removed, is_due or waiting)
 
     def _is_known(self, source: Path, now: Look) -> bool:
-        """Whether it is known which ids all files of a source have."""
+        """Whether the ids of all files of a source are known."""
         return not self._claims.has_unknown(source) and not now.has_blocked(source)
 
 
 def root_of(source: Path) -> tuple[int, int]:
-    """Identifies a folder, so that a replacement at the same path is noticed."""
+    """Identifies a folder, so that a replacement at the same path is detected."""
     try:
         found = os.stat(source)
     except OSError:

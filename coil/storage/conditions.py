@@ -29,22 +29,22 @@ _WORDS = re.compile(r"[^\W_]+")
 _WORDS_AND_MARKS = re.compile(r"[^\W_]+|[^\w\s]|_")
 _MARKS = re.compile(r"[^\w\s]|_")
 _SPACE = re.compile(r"\s")
-_BETWEEN = re.compile(r"[\W_]")  # what is between words
-_PIECE = 1 << 15  # characters of a long text; up to twice as many are read between two looks at the clock
+_BETWEEN = re.compile(r"[\W_]")  # separates words
+_PIECE = 1 << 15  # characters of a long text; at most twice as many between two checks of the deadline
 Ordinals = NDArray[np.int64]
 
 
 def documents_with(
     snapshot: Snapshot, encoder: Encoder, conditions: Sequence[Condition], deadline: float | None = None
 ) -> Ordinals:
-    """The ordinals, ascending, of the documents that fulfil all conditions; SearchTimeout after the deadline.
+    """The ordinals, ascending, of the documents that meet all conditions; SearchTimeout after the deadline.
 
-    Lists are looked at first, fields and texts only of what they leave.
+    Lists are checked first; fields and texts are read only for the remaining documents.
     """
     with_lists = encoder.config.profile.list_key == "word"
     of_texts = [condition for condition in conditions if condition.field is None]
-    maybe_with: dict[Condition, Ordinals] = {}  # what the lists tell
-    words: set[Condition] = set()  # of which that is all there is to know
+    maybe_with: dict[Condition, Ordinals] = {}  # candidates from the lists
+    words: set[Condition] = set()  # conditions that the lists decide
     everyone = _living(snapshot)
     for condition in of_texts:
         if not with_lists:
@@ -71,8 +71,11 @@ def documents_with(
 
 
 class Phrase:
-    """Words in a row, to be looked for in texts. A long text is read in pieces, with a look at the clock
-    between them: the tokenizer lets no other thread run while it normalises one."""
+    """Consecutive words to search for in texts.
+
+    A long text is read in pieces, and the deadline is checked between them: the tokenizer blocks all other
+    threads while it normalises a piece.
+    """
 
     def __init__(self, tokenizer: Tokenizer, said: str, deadline: float | None = None) -> None:
         self._tokenizer, self._deadline = tokenizer, deadline
@@ -81,18 +84,18 @@ class Phrase:
         self._words = self._pattern.findall(normal)
 
     def is_in(self, text: str) -> bool:
-        """Whether a text has these words in a row; what is between them does not matter."""
+        """Whether a text contains these words consecutively; what separates them does not matter."""
         wanted, before = f" {' '.join(self._words)} ", list[str]()
         for piece in _pieces(text):
             self.check_time()
             words = before + self._pattern.findall(self._normal(piece))
             if wanted in f" {' '.join(words)} ":
                 return True
-            before = words[-len(self._words) :]  # a phrase may go on in the next piece
+            before = words[-len(self._words) :]  # a phrase may continue in the next piece
         return False
 
     def check_time(self) -> None:
-        """Stop where the time is over."""
+        """Raise SearchTimeout after the deadline."""
         if self._deadline is not None and time.monotonic() > self._deadline:
             raise SearchTimeout(
                 "the phrase search exceeded its time limit", "simplify the query, or allow more time"
@@ -103,7 +106,7 @@ class Phrase:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """A text in parts, cut between words if there is any such place in reach."""
+    """Split a long text into pieces, between words if possible."""
     begin = 0
     while len(text) - begin > 2 * _PIECE:
         reach = begin + _PIECE, begin + 2 * _PIECE
@@ -115,7 +118,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _keys_of(encoder: Encoder, condition: Condition) -> tuple[str | None, ...]:
-    """The list of each word, None for stop words and marks."""
+    """The list key of each word, None for stop words and marks."""
     [keyed] = encoder.keys.of_texts([condition.text], 2**31)
     if not any(keyed.keys):
         raise InputError(
@@ -126,7 +129,7 @@ def _keys_of(encoder: Encoder, condition: Condition) -> tuple[str | None, ...]:
 
 
 def _with_all(snapshot: Snapshot, keys: Sequence[str | None]) -> Ordinals:
-    """The documents with all of these words, each in any of its chunks."""
+    """The documents that contain all of these words, each in any of their chunks."""
     listed = [key for key in dict.fromkeys(keys) if key is not None]
     return reduce(_intersect, [_with_key(snapshot, key) for key in listed])
 
@@ -170,7 +173,7 @@ def _with_field(
 
 
 def _texts_of(value: Any) -> Iterator[str]:
-    """What words are looked for in: texts and numbers, and those of a list."""
+    """The texts to search in a value: strings, numbers and booleans, and those in a list."""
     if isinstance(value, bool):
         yield "true" if value else "false"
     elif isinstance(value, str | int | float):

@@ -26,14 +26,14 @@ _HAS_HANDLES = os.open in os.supports_dir_fd and os.rename in os.supports_dir_fd
 
 
 def remedy_for(error: OSError, usual: str) -> str:
-    """What to do about an error of the system: the usual, unless it has run out of handles."""
+    """The remedy for a system error: the usual one, unless the system has run out of file handles."""
     out_of_files = error.errno in (errno.EMFILE, errno.ENFILE)
     return "close other files, or raise the limit on open files (`ulimit -n`)" if out_of_files else usual
 
 
 @dataclass(frozen=True)
 class FileFacts:
-    """Size and digest of a file: enough to notice any change."""
+    """Size and digest of a file: enough to detect any change."""
 
     bytes: int
     sha256: str
@@ -42,8 +42,9 @@ class FileFacts:
 class Handle:
     """An open file or folder, closed once, at the latest with this object.
 
-    Ctrl-C may come between any two steps of Python. So a number goes from the system to its owner, and back,
-    within one: `map` asks for it and `extend` keeps it. Otherwise it would be lost, and a lock on it kept.
+    Ctrl-C may arrive between any two steps of Python. So a descriptor passes from the system to its owner,
+    and back, in a single step: `map` requests it and `extend` stores it. Otherwise it would leak, and a lock
+    on it would stay held.
     """
 
     def __init__(self, name: str | Path, flags: int, folder: int | None = None) -> None:
@@ -53,14 +54,14 @@ class Handle:
 
     @property
     def number(self) -> int:
-        """As the system knows it."""
+        """The file descriptor."""
         if not self._numbers:
             raise OSError(errno.EBADF, "the file is closed")
         return self._numbers[0]
 
     def close(self) -> None:
-        """Let go of it."""
-        numbers: list[int] = self.__dict__.get("_numbers", [])  # none where `__init__` was interrupted
+        """Close it."""
+        numbers: list[int] = self.__dict__.get("_numbers", [])  # none if `__init__` was interrupted
         for _ in map(os.close, map(numbers.pop, (-1,) * len(numbers))):
             pass
 
@@ -83,7 +84,7 @@ class Folder:
 
     @classmethod
     def open(cls, path: Path) -> Folder:
-        """Open the directory that is at this path now."""
+        """Open the directory that is currently at this path."""
         try:
             handle = Handle(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)) if _HAS_HANDLES else None
             if handle is None and not path.is_dir():
@@ -102,7 +103,7 @@ class Folder:
         self.close()
 
     def close(self) -> None:
-        """Let go of the handle."""
+        """Close the handle."""
         self._closed = True
         if self._handle is not None:
             self._handle.close()
@@ -111,7 +112,7 @@ class Folder:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """The device and number of the directory, whatever its name is."""
+        """The device and inode of the directory, whatever its name is."""
         self._check_open()
         found = os.stat(self.path) if self._number is None else os.fstat(self._number)
         return found.st_dev, found.st_ino
@@ -126,7 +127,7 @@ class Folder:
         return (found.st_dev, found.st_ino) == self.identity
 
     def path_of(self, name: str) -> str:
-        """A path for libraries that take no handle; on Linux it leads through the handle."""
+        """A path for libraries that do not accept a handle; on Linux it leads through the handle."""
         self._check_open()
         through = f"/proc/self/fd/{self._number}"
         if self._number is not None and sys.platform == "linux" and os.path.exists(through):
@@ -136,28 +137,28 @@ class Folder:
     # ---- reading
 
     def open_file(self, name: str) -> Handle:
-        """A file to read."""
-        # A pipe in the place of a file must not hold us up.
+        """Open a file for reading."""
+        # Opening a pipe in place of a file must not block.
         return self._open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
 
     def open_to_lock(self, name: str) -> Handle:
-        """A file that is only there to be locked; not what a link leads to."""
+        """Open a file that only serves as a lock, without following links."""
         return self._open(name, os.O_RDWR | os.O_CREAT | _NO_LINK)
 
     def read(self, name: str, most: int) -> bytes:
-        """A file's bytes, at most so many."""
+        """Read a file, up to a maximum number of bytes."""
         with self.open_file(name) as handle, open(handle, "rb", closefd=False) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
-            return file.read(min(most, found.st_size + 1))  # or memory for the most would be asked for
+            return file.read(min(most, found.st_size + 1))  # or memory for the maximum is allocated
 
     def stat(self, name: str) -> os.stat_result:
-        """A file's size and dates."""
+        """A file's size and timestamps."""
         return os.stat(self._name(name), dir_fd=self._number)
 
     def is_link(self, name: str) -> bool:
-        """Whether a name is that of a symbolic link."""
+        """Whether a name is a symbolic link."""
         try:
             found = os.stat(self._name(name), dir_fd=self._number, follow_symlinks=False)
         except FileNotFoundError:
@@ -165,7 +166,7 @@ class Folder:
         return stat.S_ISLNK(found.st_mode)
 
     def names(self, subfolder: str) -> list[str]:
-        """The files of a subfolder; none where there is no such folder."""
+        """The files of a subfolder; none if there is no such folder."""
         try:
             handle = self._open(subfolder, os.O_RDONLY | _NO_LINK) if _HAS_HANDLES else None
         except FileNotFoundError:
@@ -187,7 +188,7 @@ class Folder:
     # ---- writing: each of these is one step that can fail
 
     def make(self, subfolder: str) -> None:
-        """Make a subfolder, if it is not there, and make sure that its name is on the disk."""
+        """Create a subfolder if it does not exist, and sync its name to disk."""
         try:
             os.mkdir(self._name(subfolder), 0o755, dir_fd=self._number)
         except FileExistsError:
@@ -195,11 +196,11 @@ class Folder:
         self.sync()
 
     def reserve(self, name: str) -> None:
-        """Make an empty file; one that is there already is an error, for it is never overwritten."""
+        """Create an empty file; an existing file is an error, because files are never overwritten."""
         self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL).close()
 
     def write(self, name: str, parts: Iterable[bytes | memoryview]) -> FileFacts:
-        """Write a new file and make sure that its bytes are on the disk."""
+        """Write a new file and sync it to disk."""
         digest, size = sha256(), 0
         file = self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
@@ -223,7 +224,7 @@ class Folder:
         return len(block)
 
     def sync_file(self, name: str) -> None:
-        """Make sure that the bytes of a file, which another library has written, are on the disk."""
+        """Sync a file that another library has written."""
         with self._open(name, os.O_RDWR) as handle:
             self._sync_handle(handle)
 
@@ -231,24 +232,24 @@ class Folder:
         os.fsync(handle)
 
     def sync(self, subfolder: str = ".") -> None:
-        """Make sure that the names in a folder are on the disk, where the system can."""
+        """Sync the names in a folder, if the system supports it."""
         if not _HAS_HANDLES:
             return
         with self._open(subfolder, os.O_RDONLY | _NO_LINK) as handle:
             os.fsync(handle)
 
     def replace(self, old: str, new: str) -> None:
-        """Give a file another's name in one step; the other is gone."""
+        """Rename a file atomically, replacing the file of that name."""
         os.replace(self._name(old), self._name(new), src_dir_fd=self._number, dst_dir_fd=self._number)
 
     def discard(self, name: str) -> None:
-        """Remove a file, if it is there and the system lets us; what stays is a stray for the next writer."""
+        """Remove a file if it exists and the system permits; else the next writer removes it as a stray."""
         try:
             os.unlink(self._name(name), dir_fd=self._number)
         except OSError:
             return
 
-    # ---- inside
+    # ---- internal
 
     def _open(self, name: str, flags: int) -> Handle:
         return Handle(self._name(name), flags, self._number)
@@ -258,7 +259,7 @@ class Folder:
         return None if self._handle is None else self._handle.number
 
     def _check_open(self) -> None:
-        if self._closed:  # never by path: that may lead elsewhere by now, and the lock is gone
+        if self._closed:  # never by path: it may lead elsewhere by now, and the lock is released
             raise OSError(errno.EBADF, "the folder is closed")
 
     def _name(self, name: str) -> str:
@@ -267,7 +268,7 @@ class Folder:
 
 
 def make_folders(path: Path) -> None:
-    """Make a folder and its parents; every new name is on the disk when this returns."""
+    """Create a folder and its parents; every new name is on disk when this returns."""
     missing = [path]
     while not missing[-1].parent.exists():
         missing.append(missing[-1].parent)

@@ -37,11 +37,11 @@ StoredDocument = tuple[int, str, str, str, int]
 
 _AT_ONCE = 500  # documents fetched with one statement
 _BATCH_CHARACTERS = 1 << 20  # of texts and fields written with one call
-_STEPS = 20_000  # of SQLite's machine between two looks at the clock
-_LEAST_BYTES = 8  # that a document takes
-_LONGEST_PATH = 504  # bytes that SQLite takes, after all links; it keeps 8 of 512 for itself
-_LARGE = 1 << 16  # characters of all fields of a document, beyond which one is read by itself
-MOST_KNOWN = 10_000  # names of fields that are remembered, whether they exist or not
+_STEPS = 20_000  # of SQLite's virtual machine between two checks of the deadline
+_LEAST_BYTES = 8  # minimum size of a document
+_LONGEST_PATH = 504  # bytes that SQLite accepts, with links resolved; it reserves 8 of 512
+_LARGE = 1 << 16  # characters of all fields of a document; larger ones are read individually
+MOST_KNOWN = 10_000  # cached field names, whether or not they exist
 _DECODER = json.JSONDecoder()
 SCHEMA = """
 CREATE TABLE documents (
@@ -56,19 +56,19 @@ _WRITTEN = {
     ("index", "sqlite_autoindex_documents_1", None),
     ("table", "documents", SCHEMA.strip().removesuffix(";")),
 }
-_TYPES = (int, str, str, str, int)  # of a StoredDocument: a column of SQLite may hold anything
+_TYPES = (int, str, str, str, int)  # of a StoredDocument: a column of SQLite may contain any type
 
 
 def stored(ordinal: int, document: Document, dropped: int) -> StoredDocument:
-    """A document as its file holds it."""
+    """A document as stored in the file."""
     fields = json.dumps(document.fields, ensure_ascii=False)
     return ordinal, document.doc_id, document.text, fields, dropped
 
 
 def write_documents(folder: Folder, name: str, documents: Iterable[StoredDocument]) -> tuple[FileFacts, int]:
-    """Write a new file and make sure that it is on the disk; returns its facts and how many documents it has.
+    """Write a new file and sync it to disk; return its facts and the number of documents.
 
-    An OSError says that it cannot be written.
+    Raises OSError if it cannot be written.
     """
     folder.reserve(name)
     count = 0
@@ -94,16 +94,16 @@ def write_documents(folder: Folder, name: str, documents: Iterable[StoredDocumen
 
 @contextmanager
 def _creating(folder: Folder, name: str) -> Iterator[sqlite3.Connection]:
-    """A connection to a new file, in the middle of its one transaction.
+    """A connection to a new file, inside its only transaction.
 
-    It stays open between calls. Where the documents come from, other calls are made, and a fork that waits
-    for this one would wait for those as well.
+    It stays open between calls. The source of the documents makes other calls, and a fork that waits for this
+    one would wait for those as well.
     """
     with compiled_code():
         connection = _connect(folder, name, "rw")
     try:
         with compiled_code():
-            connection.execute("PRAGMA journal_mode = OFF")  # it is synced afterwards, or thrown away
+            connection.execute("PRAGMA journal_mode = OFF")  # the file is synced afterwards, or discarded
             connection.execute("PRAGMA synchronous = OFF")
             connection.execute("BEGIN")
             connection.execute(SCHEMA)
@@ -113,7 +113,7 @@ def _creating(folder: Folder, name: str) -> Iterator[sqlite3.Connection]:
 
 
 def _batches(documents: Iterable[StoredDocument]) -> Iterator[list[StoredDocument]]:
-    """Some at a time: few where their texts are long."""
+    """Batches of documents: smaller ones if the texts are long."""
     some: list[StoredDocument] = []
     size = 0
     for document in documents:
@@ -127,7 +127,7 @@ def _batches(documents: Iterable[StoredDocument]) -> Iterator[list[StoredDocumen
 
 
 class _Watch:
-    """Ends a statement at its deadline, at Ctrl-C, or after more steps than any file that we write takes."""
+    """Stops a statement at its deadline, on Ctrl-C, or after more steps than any file that we write takes."""
 
     def __init__(self, deadline: float | None, most_steps: int) -> None:
         self._deadline, self._left = deadline, most_steps
@@ -145,15 +145,15 @@ class _Watch:
         try:
             self._left -= _STEPS
             return self.is_late or self.is_endless
-        except BaseException as error:  # of a signal handler; SQLite would only be told that something failed
+        except BaseException as error:  # from a signal handler; SQLite would only report a failure
             self.interruption = error
             return True
 
 
 class DocumentReader:
-    """The documents of one segment. Threads may read at the same time; a filter holds up no other read.
+    """The documents of one segment. Threads may read concurrently; a filter does not block other reads.
 
-    It has two connections, opened at once: the file may be gone by the time that a second one is wanted.
+    Both connections are opened up front: the file may be gone by the time that a second one is needed.
     """
 
     def __init__(self, folder: Folder, name: str) -> None:
@@ -176,8 +176,8 @@ class DocumentReader:
                 connection = _connect(folder, name, "ro&immutable=1")
                 try:
                     connection.execute("PRAGMA trusted_schema = OFF")
-                    connection.execute("PRAGMA mmap_size = 0")  # a file that is cut short is then an error
-                    # Not a view, which could give anything, for ever: the table and its index of ids.
+                    connection.execute("PRAGMA mmap_size = 0")  # then a truncated file raises an error
+                    # Require the table and its index of ids: a view could return anything, endlessly.
                     found = connection.execute("SELECT type, name, sql FROM sqlite_master LIMIT 3").fetchall()
                     if len(found) != 2 or set(found) != _WRITTEN:
                         raise self._damaged("it has an unexpected schema")
@@ -189,17 +189,17 @@ class DocumentReader:
             raise DamagedSegment(f"{self._where} cannot be opened: {error}", REMEDY) from error
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._close()
 
     def fetch(self, ordinals: Sequence[int], texts: bool = True) -> dict[int, Document]:
-        """Documents by their ordinals; without texts and fields it is quicker."""
+        """Documents by their ordinals; faster without texts and fields."""
         found: dict[int, Document] = {}
         self.fetch_into(found, ordinals, texts)
         return found
 
     def fetch_into(self, found: dict[int, Document], ordinals: Sequence[int], texts: bool = True) -> None:
-        """Put documents by their ordinals into `found`."""
+        """Add documents to `found` by their ordinals."""
         columns = "text, fields" if texts else "'', '{}'"
         for begin in range(0, len(ordinals), _AT_ONCE):
             some = ordinals[begin : begin + _AT_ONCE]
@@ -210,7 +210,7 @@ class DocumentReader:
                 found[ordinal] = Document(doc_id, text, {} if fields == "{}" else self._fields(fields))
 
     def ordinals_of(self, doc_ids: Sequence[str]) -> dict[str, int]:
-        """The ordinals of those ids that the file holds."""
+        """The ordinals of those ids that the file contains."""
         found: dict[str, int] = {}
         for begin in range(0, len(doc_ids), _AT_ONCE):
             some = doc_ids[begin : begin + _AT_ONCE]
@@ -220,7 +220,7 @@ class DocumentReader:
         return found
 
     def ids(self) -> Iterator[tuple[int, str]]:
-        """The ordinal and the id of every document, some at a time."""
+        """The ordinal and the id of every document, in batches."""
         after = -1
         sql = f"SELECT ordinal, doc_id FROM documents WHERE ordinal > ? ORDER BY ordinal LIMIT {_AT_ONCE}"
         while some := self._read(sql, [after]):
@@ -246,7 +246,7 @@ class DocumentReader:
         return size
 
     def stored(self, ordinals: NDArray[np.int64]) -> Iterator[StoredDocument]:
-        """The documents of these ordinals, ascending, as the file holds them; some at a time."""
+        """The documents of these ordinals, ascending, as stored in the file; in batches."""
         for begin in range(0, len(ordinals), _AT_ONCE):
             some = ordinals[begin : begin + _AT_ONCE].tolist()
             rows = self._read(
@@ -266,7 +266,7 @@ class DocumentReader:
         return len(found) if alive is None else int(is_among(found, alive).sum())
 
     def select(self, wanted: Filter, deadline: float | None) -> NDArray[np.int64]:
-        """The ordinals of the documents that a filter keeps, ascending; SearchTimeout after the deadline."""
+        """The ordinals of the documents that match a filter, ascending; SearchTimeout after the deadline."""
         return self._scan(wanted.where, wanted.parameters, deadline, wanted.source)
 
     def has_field(self, name: str, alive: NDArray[np.int64] | None, deadline: float | None) -> bool:
@@ -290,8 +290,10 @@ class DocumentReader:
     def field_values(
         self, name: str, ordinals: Sequence[int], deadline: float | None = None
     ) -> Iterator[tuple[int, Any]]:
-        """The field of those of these documents that have it; some at a time, so that nobody waits meanwhile,
-        and large ones one by one. SearchTimeout after the deadline."""
+        """The values of a field for those of these documents that have it; SearchTimeout after the deadline.
+
+        They are read in batches, so that no other read is blocked for long, and large ones one by one.
+        """
         path, values = path_of(name)
         kind_of, value = f"json_type(fields, {path})", f"json_extract(fields, {path})"
         columns = f"ordinal, {kind_of}, CASE WHEN length(fields) <= {_LARGE} THEN {value} END, length(fields)"
@@ -313,7 +315,7 @@ class DocumentReader:
     def _scan(
         self, where: str, parameters: Sequence[Any], deadline: float | None, source: str = "documents"
     ) -> NDArray[np.int64]:
-        """The ordinals of all documents for which something is true, ascending."""
+        """The ordinals of all documents that meet a condition, ascending."""
         found = array("q", [-1])
         with self._watched("ordinal", f"{where} ORDER BY ordinal", parameters, deadline, source) as rows:
             for (ordinal,) in rows:
@@ -331,7 +333,7 @@ class DocumentReader:
         deadline: float | None,
         source: str = "documents",
     ) -> Iterator[Iterator[Any]]:
-        """The rows of a statement that reads all documents; it is ended at the deadline."""
+        """The rows of a statement that reads all documents; it is interrupted at the deadline."""
         with self._call(self._filtering):
             size = len(where) + len(source)
             watch = _Watch(deadline, (self._most_documents + 1_000) * (200 + 10 * size))
@@ -347,13 +349,13 @@ class DocumentReader:
                     raise _late() from error
                 if watch.is_endless or "malformed JSON" in str(error):
                     raise self._damaged(str(error)) from error
-                if str(error) == "interrupted":  # by a signal before the watch could note it
+                if str(error) == "interrupted":  # by a signal before the watch could record it
                     raise KeyboardInterrupt from None
                 # Too many parts or values for one statement.
                 raise InputError(f"the filter cannot be used: {error}", "shorten it") from error
 
     def check(self, ordinals: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Read everything: SQLite's pages, every text, every field. These are all the documents there are.
+        """Read everything: SQLite's pages, every text, every field. The ordinals must be all that exist.
 
         Returns how many characters each text has, and whether it was truncated.
         """
@@ -378,7 +380,7 @@ class DocumentReader:
                 raise self._damaged(str(error)) from error
 
     def _fields(self, written: str) -> dict[str, Any]:
-        """What `stored` wrote. It has no blanks around it, so the quicker of json's ways does."""
+        """Parse what `stored` wrote. It has no surrounding whitespace, so json's faster decoder suffices."""
         try:
             fields, end = _DECODER.raw_decode(written)
         except (ValueError, TypeError, RecursionError) as error:
@@ -388,7 +390,7 @@ class DocumentReader:
         return fields
 
     def _field_value(self, kind: str, value: Any) -> Any:
-        """A field's value as JSON had it."""
+        """A field's value as it was in JSON."""
         if kind in ("array", "object"):
             try:
                 return json.loads(value)
@@ -398,22 +400,22 @@ class DocumentReader:
 
     @contextmanager
     def _call(self, connection: threading.Lock) -> Iterator[None]:
-        """Around the use of a connection: the call begins first, then the connection's lock is taken.
+        """Guards the use of a connection: the call begins first, then the connection's lock is acquired.
 
-        A call waits for a fork, and a fork for the calls under way. If a thread that waits for a fork had the
-        lock already, a call that needs it would wait for that thread, and the fork for that call.
+        A call waits for a fork, and a fork for the calls in progress. If a thread that waits for a fork
+        already held the lock, a call that needs it would wait for that thread, and the fork for that call.
         """
         with self._damage_told(), compiled_code(), connection:
             yield
 
     @contextmanager
     def _damage_told(self) -> Iterator[None]:
-        """What SQLite says of a file that it cannot make sense of."""
+        """Translates SQLite's errors about a file that it cannot interpret."""
         try:
             yield
         except (sqlite3.OperationalError, sqlite3.ProgrammingError):
             raise
-        except UnicodeDecodeError as error:  # of SQLite's own message about a name that is no text
+        except UnicodeDecodeError as error:  # in SQLite's own message about a name that is not valid text
             raise self._damaged("it contains bytes that are not UTF-8") from error
         except sqlite3.DatabaseError as error:
             raise self._damaged(str(error)) from error
@@ -437,7 +439,7 @@ def _marks(values: Sequence[Any]) -> str:
 
 
 def _connect(folder: Folder, name: str, mode: str) -> sqlite3.Connection:
-    """An OSError says that the system does not open the file; what is in it is not looked at yet."""
+    """Open the file without reading its contents; raises OSError if the system cannot open it."""
     uri = f"file:{quote(str(Path(folder.path_of(name)).absolute()))}?mode={mode}"
     try:
         return sqlite3.connect(
@@ -450,5 +452,5 @@ def _connect(folder: Folder, name: str, mode: str) -> sqlite3.Connection:
                 f"the path {folder.path / name} has {length:,} bytes; the limit of SQLite is {_LONGEST_PATH}",
                 "move the index to a shorter path; it is not damaged",
             ) from error
-        folder.open_file(name).close()  # an error that knows its reason, if it is still there
+        folder.open_file(name).close()  # raises an error with the reason, if it persists
         raise OSError(None, f"{name}: {error}") from error

@@ -30,22 +30,22 @@ class IndexFacts:
     long: Long
     documents: int
     rows: int
-    deleted_rows: int  # beside these; `coil compact` gives their space back
+    deleted_rows: int  # in addition; `coil compact` reclaims their space
     mentions: int
     lists: int
-    longest_lists: tuple[tuple[str, int], ...]  # their keys and how many mentions they have
+    longest_lists: tuple[tuple[str, int], ...]  # their keys and numbers of mentions
     truncated_documents: int
     segments: int
-    version: int  # grows with every change
-    unfinished: bool  # `coil index` was interrupted, and --resume can go on
+    version: int  # increases with every change
+    unfinished: bool  # `coil index` was interrupted; --resume continues it
     bytes_lists: int
     bytes_documents: int
-    bytes_a_mention: float  # all of the lists, dictionary and bounds included, without sentence vectors
+    bytes_a_mention: float  # of the lists, including dictionary and bounds, without sentence vectors
     token_error: float
     sentence_error: float
 
 
-_AT_ONCE = 1_000  # lists that are counted between two checks of the time
+_AT_ONCE = 1_000  # lists counted between two checks of the deadline
 
 
 def gather_facts(
@@ -72,7 +72,7 @@ def _count(snapshot: Snapshot, unfinished: bool, longest: int, deadline: float |
 
     try:
         truncated = snapshot.count_truncated(deadline)
-    except SearchTimeout as error:  # it speaks of a filter
+    except SearchTimeout as error:  # its message refers to a filter
         raise _late() from error
     top = nsmallest(max(longest, 1), counted(), key=lambda item: (-item[1], item[0]))[:longest]
     stored = sum(live.segment.n_mentions for live in segments)
@@ -114,7 +114,7 @@ def _late() -> SearchTimeout:
 
 
 def list_lengths(segments: Sequence[LiveSegment], deadline: float | None = None) -> Iterator[tuple[str, int]]:
-    """Every list with its living mentions, key by key: all keys at once may be more than memory holds."""
+    """Every list with its living mentions, key by key: all keys at once may exceed memory."""
     of_segments = [
         zip(live.segment.dictionary, memoryview(count_living(live).data), strict=True) for live in segments
     ]
@@ -136,7 +136,7 @@ def count_living(live: LiveSegment) -> NDArray[np.int64]:
 
 
 def _bytes_beside(live: LiveSegment) -> int:
-    """What a lists file holds besides mentions: sentence vectors and precise forms."""
+    """The size of a lists file besides mentions: sentence vectors and precise forms."""
     segment = live.segment
     head, tail = segment.sentences.parts
     arrays = [part.values for part in (head, tail)] + [part.scales for part in (head, tail)]

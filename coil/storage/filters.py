@@ -30,15 +30,15 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _SPACE = re.compile(r"\s*")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")  # as JSON writes it
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")  # in JSON notation
 _REMEDY = 'write for example: year >= 2020 and lang = "en"'
-_DEEPEST = 10  # the stack of SQLite's parser has room for a hundred words, of which a level takes up to six
-_MOST_COMPARISONS = 500  # SQLite nests as many expressions as are joined, and takes at most a thousand
+_DEEPEST = 10  # SQLite's parser stack has room for a hundred tokens; a level takes up to six
+_MOST_COMPARISONS = 500  # SQLite nests joined expressions, at most a thousand deep
 _MOST_VALUES = 10_000
 _LONGEST = 1 << 20  # characters
 _SHOWN = 200
 Value = str | float | bool
-_LONGEST_NUMBER = 400  # characters of a text that may be a number
+_LONGEST_NUMBER = 400  # characters of a string that may be a number
 # A field's value {v}, of the JSON type {t}, as one of a kind; else it is NULL, which fails every comparison.
 _AS = {
     "text": "WHEN 'text' THEN {v}",
@@ -52,17 +52,19 @@ _AS = {
 
 @dataclass(frozen=True)
 class Filter:
-    """A condition in SQL over `source`, which is the table `documents` and its fields, and the values that
-    belong into both. Each field is read once for a document, however often it is compared."""
+    """A condition in SQL over `source`, the table `documents` with its fields, and the parameters of both.
+
+    Each field is read once per document, however often it is compared.
+    """
 
     where: str
     parameters: tuple[Any, ...]
     source: str = "documents"
-    names: tuple[str, ...] = ()  # of the fields
+    names: tuple[str, ...] = ()  # of fields
 
 
 def parse_filter(expression: str) -> Filter:
-    """Read a filter; what cannot be read is an InputError that says where."""
+    """Parse a filter; raises InputError with the position if it is malformed."""
     return _Parser(expression).parse()
 
 
@@ -179,7 +181,7 @@ class _Parser:
         return "(" + " OR ".join(f"coalesce({part}, 0)" for part in parts) + ")"
 
     def _compared(self, name: str, kind: str, mark: str, to: str, values: list[Value]) -> str:
-        """A comparison of the field, as far as it is of this kind, or of the elements of a list."""
+        """A comparison of the field if it is of this kind, or of the elements of a list."""
         self._parameters += values
         if name == "id":
             return f"(CASE 'text' {_AS[kind].format(v='doc_id')} END {mark} {to})"
@@ -193,7 +195,7 @@ class _Parser:
         return f"(CASE t{number} WHEN 'array' THEN {found} ELSE {plain} END)"
 
     def _number(self, name: str) -> int:
-        """Which column a field is."""
+        """The column of a field."""
         return self._names.setdefault(name, len(self._names))
 
     def _values(self) -> list[Value]:
@@ -248,7 +250,7 @@ class _Parser:
 
 
 def _text(value: str, place: int) -> str:
-    """A text that SQLite can compare, with the characters that ids and fields are stored with."""
+    """A string that SQLite can compare, cleaned like stored ids and fields."""
     if "\0" in value:
         raise InputError(
             f"the string at character {place} of the filter contains a NUL character", "remove it"
@@ -257,7 +259,7 @@ def _text(value: str, place: int) -> str:
 
 
 def _number(value: str, place: int) -> float:
-    """A number as JSON writes it, in SQLite's range."""
+    """A number in JSON notation, within SQLite's range."""
     shown = value if len(value) <= 40 else value[:37] + "..."
     if not _NUMBER.fullmatch(value):
         raise InputError(
@@ -278,8 +280,10 @@ def _kind(value: Value) -> str:
 
 
 def path_of(name: str) -> tuple[str, list[str]]:
-    """Where SQLite finds a field, as an expression and its values: under its whole name, or else, where that
-    has dots, inside of other fields."""
+    """The JSON path of a field as an SQL expression, with its parameters.
+
+    A field is looked up under its full name first and then, if that contains dots, inside other fields.
+    """
     whole = f'$."{name}"'
     if "." not in name:
         return "?", [whole]

@@ -13,7 +13,7 @@ from coil.storage.snapshot import Snapshot, stamp_of
 
 
 class Holder:
-    """The current snapshot of an open index, swapped in one step. A newer one never gives way to an older."""
+    """The current snapshot of an open index, swapped atomically. An older one never replaces a newer one."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._current: Snapshot | None = snapshot
@@ -22,7 +22,7 @@ class Holder:
 
     @contextmanager
     def held(self) -> Iterator[Snapshot]:
-        """The snapshot of this moment, for as long as one reads it."""
+        """Hold the current snapshot while reading it."""
         if self._in_doubt:
             self._look_again()
         snapshot = self._take()
@@ -33,18 +33,18 @@ class Holder:
             snapshot.release()
 
     def _take(self) -> Snapshot:
-        with self._lock:  # or the last holder could let go between our look at it and our hold on it
+        with self._lock:  # otherwise, the last holder could release it before we retain it
             snapshot = self._current
             if snapshot is None or not snapshot.retain():
                 raise InputError("the index is closed", "reopen it with coil.open")
             return snapshot
 
     def doubt(self) -> None:
-        """A change failed, perhaps after it was on the disk: whoever reads next looks there first."""
+        """Note that a change failed, perhaps after it reached the disk: the next read checks there first."""
         self._in_doubt = True
 
     def _look_again(self) -> None:
-        """Take over what is on the disk. Where that is not possible yet, the state before is read."""
+        """Load the state on disk. If that is not possible yet, the previous state stays current."""
         self._in_doubt = False
         current = self._take()
         try:
@@ -58,7 +58,7 @@ class Holder:
             current.release()
 
     def offer(self, newer: Snapshot) -> bool:
-        """Make this the current one, unless a newer one is; whichever is not, is let go of."""
+        """Make this the current snapshot unless the current one is newer; release the other."""
         with self._lock:
             older = self._current
             taken = older is not None and newer.version > older.version
@@ -68,7 +68,7 @@ class Holder:
         return taken
 
     def close(self) -> None:
-        """Let go of the current snapshot; whoever still reads it does so in peace."""
+        """Release the current snapshot; its present readers are not affected."""
         with self._lock:
             snapshot, self._current = self._current, None
         if snapshot is not None:
@@ -76,9 +76,9 @@ class Holder:
 
 
 def newer_state(folder: Folder, current: Snapshot) -> Snapshot | None:
-    """A newer state than `current`, which must be held; None where there is none.
+    """A newer state than `current`, which must be held; None if there is none.
 
-    A ReplacedIndex says that this is another folder than the one that was read, or has an earlier state.
+    Raises ReplacedIndex if the folder is another one than the one that was read, or has an earlier state.
     """
     newer = None
     if folder.identity == current.identity:

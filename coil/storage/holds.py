@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from coil.forks import make_reentrant_lock
 
-# One for all, and it may be taken again by the thread that has it: the garbage collector may let go of hits
-# that nobody wants any more, and thereby of a snapshot, at any step of any thread. Nothing else is waited for
-# while it is held, and it is only taken by `with`: no signal comes between taking it and being sure to give
-# it back.
+# One lock for all, and reentrant: the garbage collector may free unreferenced hits, and thereby release a
+# snapshot, at any step of any thread. No thread waits for anything else while it holds the lock, and the lock
+# is only acquired by `with`: no signal can arrive between acquiring it and the guarantee of its release.
 _LOCK = make_reentrant_lock()
 
 
 class Holds:
-    """Counts who holds something; one does from the beginning, and the last to let go closes it."""
+    """Counts the holders of a resource, initially one; the last one to release it closes it."""
 
     def __init__(self) -> None:
         self._count = 1
 
     def take(self) -> bool:
-        """Hold it as well; False where nobody held it any more."""
+        """Add a holder; False if there is none left."""
         with _LOCK:
             is_held = self._count > 0
             self._count += is_held
         return is_held
 
     def let_go(self) -> bool:
-        """Hold it no more; returns whether nobody does now, which is told once."""
+        """Remove a holder; return whether it was the last, which is reported once."""
         with _LOCK:
             left = self._count = self._count - 1
         return left == 0

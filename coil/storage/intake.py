@@ -20,14 +20,14 @@ Span = tuple[int, int]
 Refused = Callable[[Document, InputError], object]
 
 NOTHING_READ = bytes(16)
-MOST_BYTES = 999_000_000  # of a document: SQLite takes a row of a thousand million, its own bytes included
+MOST_BYTES = 999_000_000  # of a document: SQLite allows a row of 1,000,000,000 bytes, overhead included
 _MOST_RUNS = 1 << 20
 _AT_ONCE = 256  # documents whose ids are looked up together, and their characters at most
 _CHARACTERS = 1 << 20
 
 
 class PlacedDocuments(Protocol):
-    """Documents that can say where the last one stands."""
+    """Documents that can report the place of the last one."""
 
     def __iter__(self) -> Iterator[Document]:
         """The documents."""
@@ -44,17 +44,17 @@ class PlacedDocuments(Protocol):
 
     @property
     def position(self) -> int:
-        """Bytes read so far, 0 where nobody counts."""
+        """Bytes read so far, 0 if they are not counted."""
         ...
 
 
 @dataclass(frozen=True)
 class Consumed:
-    """How far a build has come in its corpus: what the manifest keeps, so that `--resume` can go on.
+    """The progress of a build through its corpus: stored in the manifest, so that `--resume` can continue.
 
-    `digest` is over everything read. `starts` has (number, ordinal) of the first document of each run; unless
-    duplicates are skipped, those that follow are counted on from there. The number leaves out the `empty`
-    documents, which get no ordinal; `documents` counts all.
+    `digest` covers everything read. `starts` has (number, ordinal) of the first document of each run; unless
+    duplicates are skipped, the following documents are numbered consecutively from there. The number excludes
+    the `empty` documents, which get no ordinal; `documents` counts all.
     """
 
     documents: int = 0
@@ -63,11 +63,11 @@ class Consumed:
     on_duplicate: OnDuplicate = "error"
     finished: bool = False
     empty: int = 0
-    columns: Columns = USUAL  # that were named for the corpus
-    sources: tuple[str, ...] = ()  # its files and folders, as absolute paths; none where it is something else
+    columns: Columns = USUAL  # specified for the corpus
+    sources: tuple[str, ...] = ()  # its files and folders, as absolute paths; none if it is something else
 
     def to_json(self) -> dict[str, Any]:
-        """As the manifest keeps it; columns and sources only where there are some."""
+        """As stored in the manifest; columns and sources only if there are any."""
         columns = {"columns": self.columns.to_json()} if self.columns.named else {}
         sources = {"sources": self.sources} if self.sources else {}
         return {
@@ -83,7 +83,7 @@ class Consumed:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Consumed:
-        """Back from the manifest; a ValueError, KeyError or TypeError where it cannot be."""
+        """Parse it from the manifest; raises ValueError, KeyError or TypeError if malformed."""
         value = dict(value)
         columns = Columns.from_json(value.pop("columns", {}))
         sources = value.pop("sources", [])
@@ -116,7 +116,7 @@ class Consumed:
         )
 
     def added(self, ordinal: int) -> bool:
-        """Whether this build has added the document of an ordinal; False where that cannot be told."""
+        """Whether this build has added the document with this ordinal; False if that is unknown."""
         if self.on_duplicate == "skip":
             return False
         number = _number_of(self.starts, ordinal)
@@ -128,19 +128,19 @@ class Arrival:
     """A document that goes into the index."""
 
     number: int  # among all that were read, from 1
-    mark: int  # where it stands, as a number
-    empty: int  # of these are empty
+    mark: int  # its place, as a number
+    empty: int  # how many of these are empty
     document: Document
-    spans: list[Span]  # characters of each row; none: the document is empty and will be left out
+    spans: list[Span]  # characters of each row; none: the document is empty and will be skipped
     digest: bytes  # of this document and all before it
     position: int  # bytes of the corpus read so far
     fields_size: int
 
 
 class SourcePositions:
-    """Where each document stood, by its number, in little memory: runs of neighbouring lines.
+    """The place of each document, by its number, in little memory: runs of adjacent lines.
 
-    Of a corpus with more than a million runs some are forgotten; then a place is only known to be at or after
+    If a corpus has more than a million runs, some are dropped; then a place is only known to be at or after
     another.
     """
 
@@ -150,7 +150,7 @@ class SourcePositions:
         self._exact = True
 
     def note(self, number: int, mark: int) -> None:
-        """The document of this number, one more than the last, stands at this mark."""
+        """Record the mark of a document, whose number is one more than the last."""
         if self._numbers:
             first, start, step = self._numbers[-1], self._marks[-1], self._steps[-1]
             if number == first + 1 and mark - start in (0, 1):
@@ -166,7 +166,7 @@ class SourcePositions:
                 del kept[1::2]
 
     def of(self, number: int) -> tuple[int, bool]:
-        """The mark of a document, and whether it is its own or that of one before it."""
+        """The mark of a document, and whether it is exact or that of an earlier document."""
         run = bisect_right(self._numbers, number) - 1
         first, start = self._numbers[run], self._marks[run]
         if self._exact:
@@ -175,14 +175,14 @@ class SourcePositions:
 
 
 class KnownDocuments(Protocol):
-    """What is in the index already. Threads may ask while another commits."""
+    """The documents already in the index. Threads may query them while another commits."""
 
     def ordinals_of(self, doc_ids: Sequence[str]) -> dict[str, int]:
-        """The ordinals of those ids that are there."""
+        """The ordinals of those ids that exist."""
         ...
 
     def find(self, ordinal: int) -> Document | None:
-        """A document by its ordinal, None where there is none."""
+        """A document by its ordinal, None if there is none."""
         ...
 
 
@@ -196,11 +196,11 @@ class _Read:
 
 
 class Intake:
-    """Reads documents, keeps a digest of all, and hands on those that go into the index.
+    """Reads documents, keeps a digest of all, and passes on those that go into the index.
 
-    With `before`, the first documents are only compared with what an interrupted run has read of them. Some
-    documents are read at a time, so that the index is asked for all of their ids at once. `forget` may be
-    called from another thread.
+    With `before`, the first documents are only compared with what an interrupted run has read of them.
+    Documents are read in batches, so that all of their ids are looked up in the index at once. `forget` may
+    be called from another thread.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class Intake:
         before: Consumed,
         refused: Refused | None = None,
     ) -> None:
-        """`refused` hears of a document with too many rows, which is then passed over."""
+        """`refused` is called for a document with too many rows, which is then skipped."""
         self._documents, self._known, self._cut, self._before = documents, known, cut, before
         self._refused = refused
         self._positions = SourcePositions()
@@ -232,7 +232,7 @@ class Intake:
             )
 
     def _batches(self) -> Iterator[list[_Read]]:
-        """Documents as they come, some at a time. Those before a bad one are handed on before it is told."""
+        """Documents in order, in batches. Those before an invalid one are yielded before its error."""
         stream = iter(self._documents)
         while True:
             batch: list[_Read] = []
@@ -259,7 +259,7 @@ class Intake:
         ] = {}  # id → its number in the corpus, None: it was in the index before
         if mode != "update":
             ids = list(dict.fromkeys(read.document.doc_id for read in batch))
-            # What is under way first: an id that a commit has moved from here to the index since is in both.
+            # Pending ids take precedence: an id that a commit has since moved to the index is in both.
             waiting = {doc_id: self._under_way[doc_id] for doc_id in ids if doc_id in self._under_way}
             there = self._known.ordinals_of(ids)
             first_of = {doc_id: self._number_in_index(ordinal) for doc_id, ordinal in there.items()}
@@ -330,11 +330,11 @@ class Intake:
         return self.number - self.n_empty
 
     def here(self, document: Document) -> str:
-        """Where the last document stands."""
+        """The place of the last document."""
         return self._documents.place_of(self._mark, document.doc_id)
 
     def forget(self, doc_ids: Iterable[str]) -> None:
-        """These are in the index now."""
+        """Forget ids that are in the index now."""
         for doc_id in doc_ids:
             self._under_way.pop(doc_id, None)
 
@@ -343,7 +343,7 @@ class Intake:
         return _number_of(self._before.starts, ordinal)
 
     def _place_of(self, number: int | None, doc_id: str) -> str:
-        """Where a document of this id stood first."""
+        """Where a document with this id first occurred."""
         if number is None or number > self._kept:
             return "the index"
         mark, exact = self._positions.of(number)

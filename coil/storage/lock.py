@@ -24,12 +24,10 @@ _HOLDER = re.compile(rb"(process [0-9\n]+)?")  # the rest of a longer line may f
 
 @contextmanager
 def writer_lock(path: Path, new: bool = False) -> Iterator[Folder]:
-    """Hold the index at a path for writing; a second writer gets a clear error, not a wait.
+    """Lock the index at a path for writing; a second writer gets a clear error instead of waiting.
 
-    Unless it is a `new` one, it must be there: nothing is left in a folder that is none.
-
-    What is written goes through the folder that this gives, which is the one that is locked, whatever is done
-    to its path meanwhile.
+    Unless it is `new`, it must exist: nothing is left behind in a folder that is not an index. All writes go
+    through the folder that this yields, which is the locked one, whatever happens to its path meanwhile.
     """
     with Folder.open(path) as folder:
         if not new:
@@ -52,17 +50,17 @@ def writer_lock(path: Path, new: bool = False) -> Iterator[Folder]:
             try:
                 if not _try_lock(handle):
                     raise _locked(path, handle)
-                with suppress(OSError):  # a full disk: the line only tells others who holds the lock
+                with suppress(OSError):  # a full disk: the line only informs others who holds the lock
                     _tell_holder(handle)
                 yield folder
             finally:
-                if os.getpid() == owner:  # a process that was forked meanwhile has the handle, too
+                if os.getpid() == owner:  # a process forked meanwhile also has the handle
                     _unlock(handle)
 
 
 @contextmanager
 def file_lock(path: Path, what: str) -> Iterator[None]:
-    """Hold a file that is there only for that; where another process holds it, `what` is being done by it."""
+    """Lock a file that serves only as a lock; `what` says what another process that holds it is doing."""
     try:
         file = Handle(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
@@ -90,10 +88,10 @@ def _locked(path: Path, handle: int) -> IndexLocked:
 
 def _tell_holder(handle: int) -> None:
     if not _HOLDER.fullmatch(os.pread(handle, 64, 0) if hasattr(os, "pread") else b""):
-        return  # it is somebody's file, perhaps by a hard link: it can be locked, but not overwritten
+        return  # it is a user's file, perhaps through a hard link: lock it, but do not overwrite it
     line = f"process {os.getpid()}\n".encode()
     os.write(handle, line)
-    if os.fstat(handle).st_size > len(line):  # cutting costs milliseconds on some file systems
+    if os.fstat(handle).st_size > len(line):  # truncating takes milliseconds on some file systems
         os.ftruncate(handle, len(line))
 
 

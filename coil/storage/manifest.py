@@ -42,7 +42,7 @@ _FILE = re.compile(rf"{_NAME.pattern}\.(lists|documents)")
 _PARTIAL = re.compile(r"manifest-[0-9a-f]{8}-[0-9]+\.partial")
 _HEX = re.compile(r"[0-9a-f]{64}")
 _INDEX_ID = re.compile(r"[0-9a-f]{32}")
-_MOST_SEGMENTS = 10**10 - 1  # numbers of ten digits, in the names of files
+_MOST_SEGMENTS = 10**10 - 1  # ten-digit numbers in file names
 _MANIFEST = frozenset(
     ("index_id", "version", "next_ordinal", "next_segment", "settings", "build", "segments")
 )
@@ -53,17 +53,17 @@ _REMEDY = "restore the index from a backup, or rebuild it"
 
 @dataclass(frozen=True)
 class SegmentEntry:
-    """A segment as the manifest knows it."""
+    """A segment's entry in the manifest."""
 
     name: str
     rows: int
     mentions: int
-    documents: int  # in its documents file, deleted ones included
-    living: int  # documents that are there
+    documents: int  # in its documents file, including deleted ones
+    living: int  # documents not deleted
     lists: FileFacts
     header_sha256: str
     texts: FileFacts
-    deleted: bytes = b""  # a bit a row, the lowest first, 1 where it is deleted; empty: none is
+    deleted: bytes = b""  # one bit per row, lowest first, 1 if deleted; empty if none is
 
     @property
     def lists_file(self) -> str:
@@ -77,7 +77,7 @@ class SegmentEntry:
 
     @property
     def alive(self) -> NDArray[np.bool_] | None:
-        """Which rows are there, None where all are. [rows]"""
+        """Which rows are alive, None if all are. [rows]"""
         if not self.deleted:
             return None
         bits = np.unpackbits(np.frombuffer(self.deleted, np.uint8), count=self.rows, bitorder="little")
@@ -85,11 +85,11 @@ class SegmentEntry:
         return alive
 
     def with_alive(self, alive: NDArray[np.bool_], documents: int) -> SegmentEntry:
-        """The same, but only these rows are there, of so many documents."""
+        """A copy in which only these rows, of so many documents, are alive."""
         return replace(self, deleted=np.packbits(~alive, bitorder="little").tobytes(), living=documents)
 
     def to_json(self) -> dict[str, Any]:
-        """As the manifest keeps it."""
+        """As stored in the manifest."""
         value: dict[str, Any] = {
             "name": self.name,
             "rows": self.rows,
@@ -109,7 +109,7 @@ class SegmentEntry:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SegmentEntry:
-        """Back from the manifest; a ValueError where it cannot be."""
+        """Parse it from the manifest; raises ValueError if malformed."""
         _check_keys(value, _SEGMENT, "deleted")
         rows = _count(value["rows"], MOST_ROWS)
         _check(rows > 0, "a segment has no rows")
@@ -139,19 +139,19 @@ class SegmentEntry:
 class Manifest:
     """One state of an index."""
 
-    index_id: str  # of this index and no other
+    index_id: str  # unique to this index
     settings: Mapping[str, Any]  # model, fingerprint, config, precision, long
-    version: int = 1  # grows with every change
-    next_ordinal: int = 1  # ordinals below were used; they never are again
+    version: int = 1  # increases with every change
+    next_ordinal: int = 1  # ordinals below are used up and never reused
     next_segment: int = 1
-    build: Mapping[str, Any] | None = None  # how far `coil index` has come
+    build: Mapping[str, Any] | None = None  # progress of `coil index`
     segments: tuple[SegmentEntry, ...] = ()  # in order of their ordinals
     watched: Watched = Watched()  # which documents came from the sources of `coil index --watch`
     digest: str = field(default="", compare=False)  # of the file that this was read from or written to
 
     @property
     def n_documents(self) -> int:
-        """How many documents the index holds."""
+        """The number of documents in the index."""
         return sum(entry.living for entry in self.segments)
 
     def changed(self, segments: Sequence[SegmentEntry], **others: Any) -> Manifest:
@@ -177,7 +177,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, content: bytes, where: str) -> Manifest:
-        """Back from a file."""
+        """Parse the contents of a file."""
         first, _, rest = content.partition(b"\n")
         try:
             begin = json.loads(first)
@@ -211,12 +211,12 @@ class Manifest:
 
 
 def is_segment_file(name: str) -> bool:
-    """Whether a file of the folder of segments has a name that only a writer gives."""
+    """Whether a file in the segments folder has a name that only a writer uses."""
     return _FILE.fullmatch(name) is not None
 
 
 def is_partial(name: str) -> bool:
-    """Whether a file is a manifest that a writer had not finished when it was killed."""
+    """Whether a file is an unfinished manifest of a writer that was killed."""
     return _PARTIAL.fullmatch(name) is not None
 
 
@@ -253,7 +253,7 @@ def _facts(value: Any, also: str = "") -> FileFacts:
 
 
 def read_manifest(folder: Folder) -> Manifest:
-    """The manifest as it is now."""
+    """Read the current manifest."""
     where = str(folder.path / MANIFEST_FILE)
     try:
         content = folder.read(MANIFEST_FILE, LARGEST + 1)
@@ -297,16 +297,16 @@ def _no_index(folder: Folder) -> MissingIndex | OlderIndex:
 
 
 def publish(folder: Folder, manifest: Manifest, before: Manifest | None) -> Manifest:
-    """Put a manifest in the place of the one `before`, which must still be there; None: there is none yet.
+    """Replace the manifest `before`, which must still be current; None if there is none yet.
 
-    Files that it names are on the disk already. When this returns, so is the manifest. Until the step that
-    replaces the old one nothing has changed for anyone.
+    The files that it names must already be on disk. When this returns, so is the manifest. Until the step
+    that replaces the old one, nothing changes for anyone.
     """
     content = manifest.to_bytes()
     where = str(folder.path / MANIFEST_FILE)
     written = _check_next(content, where)
     partial = f"manifest-{manifest.index_id[:8]}-{manifest.version}.partial"
-    folder.discard(partial)  # of a writer that was killed
+    folder.discard(partial)  # left by a writer that was killed
     try:
         folder.write(partial, [content])
         try:
@@ -333,7 +333,7 @@ def publish(folder: Folder, manifest: Manifest, before: Manifest | None) -> Mani
 
 
 def _check_next(content: bytes, where: str) -> Manifest:
-    """Read a manifest before it is written: one that nobody could read would be the end of the index."""
+    """Parse a manifest before it is written: an unreadable one would destroy the index."""
     try:
         return _parse(content, where)
     except DamagedManifest as error:
@@ -343,7 +343,7 @@ def _check_next(content: bytes, where: str) -> Manifest:
 
 
 def check_unchanged(folder: Folder, before: Manifest | None) -> None:
-    """Neither the folder nor its manifest was swapped while we held the lock."""
+    """Check that neither the folder nor its manifest was swapped while we held the lock."""
     if not folder.is_at_its_path:
         raise ReplacedIndex(
             f"{folder.path} was moved, replaced or deleted while it was being written",

@@ -11,10 +11,10 @@ from pathlib import Path
 from coil.errors import InputError, TooLittleMemory
 
 DEFAULT = 2 << 30
-MOST_THREADS = 1024  # of a search; each takes memory, and none has so many cores
-SLACK = 32 << 20  # SQLite's cache, the allocator's holes
+MOST_THREADS = 1024  # of a search; each takes memory, and no machine has so many cores
+SLACK = 32 << 20  # SQLite's cache, heap fragmentation
 LEAST_FREE = 64 << 20  # below this, segments are so small that building crawls
-WINDOW_SHARE = 0.15  # of what is free: texts read, being encoded, and their vectors
+WINDOW_SHARE = 0.15  # of free memory: texts read, texts being encoded, and their vectors
 WINDOW_CHARACTERS = 4_000_000
 # Measured on segments of a hundred mentions a row: finishing and writing a segment takes, with what was
 # collected, 3.0 times that; merging takes 5.9 times the merged files, mapped pages included.
@@ -29,7 +29,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What follows from a budget, in bytes unless named otherwise."""
+    """How a budget is divided, in bytes unless named otherwise."""
 
     budget: int
     collected: int  # vectors and texts, before a segment is made of them
@@ -38,7 +38,7 @@ class MemoryPlan:
 
 
 def parse_size(text: str) -> int:
-    """`512M` or `4G` in bytes; K, M, G and T are powers of 1024."""
+    """Parse `512M` or `4G` into bytes; K, M, G and T are powers of 1024."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise InputError(f"{text!r:.80} is not a size", "write a number and a unit, such as 512M or 4G")
@@ -49,12 +49,12 @@ def parse_size(text: str) -> int:
 
 
 def show_size(size: int) -> str:
-    """A size as `parse_size` reads it."""
+    """Format a size for `parse_size`."""
     return f"{size / 2**30:.1f}G" if size >= 10 * 2**30 else f"{-(-size // 2**20)}M"
 
 
 def default_budget() -> int:
-    """Two gigabytes, or half of the machine's memory where that is less."""
+    """Two gigabytes, or half of the machine's memory if that is less."""
     try:
         return min(DEFAULT, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
     except (AttributeError, ValueError, OSError):
@@ -67,7 +67,7 @@ def longest_line(budget: int) -> int:
 
 
 def plan_memory(budget: int, resident: int, n_t: int) -> MemoryPlan:
-    """Share a budget out; `resident` is what the process holds already, its model above all."""
+    """Divide a budget; `resident` is what the process already uses, mainly for its model."""
     free = budget - resident - SLACK
     if free < LEAST_FREE:
         raise TooLittleMemory(
@@ -86,7 +86,7 @@ def plan_memory(budget: int, resident: int, n_t: int) -> MemoryPlan:
 
 
 def resident_bytes() -> int:
-    """What the process holds in memory now, or, where the system does not tell, the most it ever held."""
+    """The memory that the process uses now or, if the system does not report it, its peak."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
@@ -95,8 +95,8 @@ def resident_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """The most that the process ever held in memory; 0 where the system does not tell."""
-    try:  # what `getrusage` tells may be that of the process that started this one
+    """The peak memory of the process; 0 if the system does not report it."""
+    try:  # `getrusage` may report the peak of the parent process
         status = Path("/proc/self/status").read_text(encoding="utf-8")
         return int(re.findall(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)[0]) * 1024
     except (OSError, IndexError):

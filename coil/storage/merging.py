@@ -17,13 +17,13 @@ from coil.storage.snapshot import Snapshot
 from coil.storage.stored_segment import StoredSegment, check_bytes, write_stored_segment
 
 FAN = 8  # this many neighbouring segments of one size class are merged into one
-_KEY_BYTES = 25  # of a key beside its file: in memory it is a string, a number and a place in a hash table
+_KEY_BYTES = 25  # of a key in addition to its file: in memory, a string, a number and a hash table slot
 
 
 def merge_small_segments(publisher: Publisher, most_bytes: int) -> None:
     """Merge neighbours of one size class, as a counter carries.
 
-    Where a segment, or memory, has no room for FAN of them, as many are merged as there is room for.
+    If a segment or memory has no room for FAN of them, merge as many as fit.
     """
     while True:
         with publisher.holder.held() as current:
@@ -35,7 +35,7 @@ def merge_small_segments(publisher: Publisher, most_bytes: int) -> None:
 
 
 def merge_tail(publisher: Publisher, most_bytes: int) -> None:
-    """Merge the last segments that fit into one: a build commits often, and searches must not pay."""
+    """Merge the last segments that fit into one: a build commits often, and searches must not slow down."""
     with publisher.holder.held() as current:
         entries = current.manifest.segments
         count = rows = size = 0
@@ -49,7 +49,7 @@ def merge_tail(publisher: Publisher, most_bytes: int) -> None:
 
 
 def compact_segments(publisher: Publisher, most_bytes: int) -> int:
-    """Rewrite segments so that nothing deleted is left and each is as full as memory allows; their number."""
+    """Rewrite segments without deleted rows, each as full as memory allows; return their number."""
     begin = 0
     while True:
         with publisher.holder.held() as current:
@@ -67,7 +67,7 @@ def compact_segments(publisher: Publisher, most_bytes: int) -> int:
 
 
 def _sizes(current: Snapshot) -> list[int]:
-    """What each segment counts for when segments are merged in bounded memory."""
+    """The size of each segment for merging in bounded memory."""
     return [
         entry.lists.bytes + _KEY_BYTES * len(live.segment.dictionary)
         for entry, live in zip(current.manifest.segments, current.segments, strict=True)
@@ -75,8 +75,11 @@ def _sizes(current: Snapshot) -> list[int]:
 
 
 def _count_to_merge(entries: Sequence[SegmentEntry], sizes: Sequence[int], most_bytes: int) -> int:
-    """How many of the last segments to merge: FAN of one size class, or, where sizes are mixed, more of the
-    classes up to one than a counter to base FAN would have digits for. So there are never many."""
+    """How many of the last segments to merge.
+
+    That is FAN of one size class or, if sizes are mixed, all of the classes up to one if they are more than
+    the digits of a counter to base FAN would allow. So there are never many.
+    """
     if not entries:
         return 0
     last = _size_class(entries[-1].rows)
@@ -87,7 +90,7 @@ def _count_to_merge(entries: Sequence[SegmentEntry], sizes: Sequence[int], most_
             if _size_class(entry.rows) > largest:
                 break
             if rows + entry.rows > MOST_ROWS or size + taken > most_bytes:
-                crowded = True  # no other like them has room
+                crowded = True  # no further segment fits
                 break
             count, rows, size = count + 1, rows + entry.rows, size + taken
         same = len({_size_class(entry.rows) for entry in entries[len(entries) - count :]}) == 1
@@ -99,12 +102,12 @@ def _count_to_merge(entries: Sequence[SegmentEntry], sizes: Sequence[int], most_
 
 
 def merge_run(publisher: Publisher, current: Snapshot, begin: int, end: int) -> int:
-    """Merge segments begin to end into as few as hold their living rows; returns how many these are."""
+    """Merge a run of segments into as few as hold their living rows; return how many these are."""
     entries, stored = current.manifest.segments[begin:end], current.stored[begin:end]
     live = current.segments[begin:end]
     if len(entries) == 1 and live[0].alive is None:
         return 1
-    for entry, of in zip(entries, stored, strict=True):  # or damage would be copied into a file that counts
+    for entry, of in zip(entries, stored, strict=True):  # or damage would be copied into a valid file
         check_bytes(publisher.folder, entry, of)
     alive = [of.alive if of.alive is not None else np.ones(of.segment.n_rows, dtype=bool) for of in live]
     merged = merge_segments([of.segment for of in live], alive)

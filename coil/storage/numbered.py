@@ -1,4 +1,4 @@
-"""Documents that come with the ordinals that they are to have: those of a shard, numbered over the whole."""
+"""Documents with given ordinals: those of a shard, numbered over the whole index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Numbered = Sequence[tuple[int, Document]]
 class NumberedDocuments(Iterator[Document]):
     """Documents on their way into an index; the mark of each is its ordinal."""
 
-    position = 0  # nobody counts bytes
+    position = 0  # bytes are not counted
 
     def __init__(self, numbered: Numbered) -> None:
         assert all(one < other for (one, _), (other, _) in pairwise(numbered))

@@ -9,13 +9,13 @@ from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-_PATIENCE = 0.1  # seconds between looks at whether the caller has gone
+_PATIENCE = 0.1  # seconds between checks whether the caller has gone
 
 
 def read_ahead(items: Iterator[T]) -> Generator[T]:
-    """The same items and errors in the same order; one is read by a thread while the caller has another.
+    """Yield the same items and errors in order; a thread reads one ahead while the caller uses another.
 
-    Closing this iterator stops the thread, after the item it is at.
+    Closing this iterator stops the thread after its current item.
     """
     waiting: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(maxsize=1)
     gone = threading.Event()
@@ -56,26 +56,27 @@ def read_ahead(items: Iterator[T]) -> Generator[T]:
 
 
 class Background(Generic[T]):
-    """Runs one job at a time beside the caller, who hears what came of it, errors too, from `result`.
+    """Runs one job at a time in the background; `result` returns its result or raises its error.
 
-    However often the caller is interrupted, no job outlives it: a commit must end before the lock is let go.
+    However often the caller is interrupted, no job outlives it: a commit must end before the lock is
+    released.
     """
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[tuple[Callable[[], T], Future[T]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._job: Future[T] | None = None
-        self._last: Future[T] | None = None  # the last one begun, whether or not its result was asked for
+        self._last: Future[T] | None = None  # the last one started, whether or not its result was retrieved
 
     def __enter__(self) -> Background[T]:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wait for the job at hand, and hold an interruption back until it is done."""
+        """Wait for the current job, deferring interruptions until it is done."""
         interruption: KeyboardInterrupt | None = None
         while self._last is not None and not self._last.done():
             try:
-                wait([self._last])  # not for the thread: an interrupted join takes it for ended
+                wait([self._last])  # not for the thread: an interrupted join marks it as ended
             except KeyboardInterrupt as error:
                 interruption = error
         self._jobs.put(None)
@@ -85,7 +86,7 @@ class Background(Generic[T]):
             self._thread.join()
 
     def start(self, job: Callable[[], T]) -> None:
-        """Begin a job; the one before must have been asked for its result."""
+        """Start a job; the result of the previous one must have been retrieved."""
         assert self._job is None
         if self._thread is None:  # known before it runs, and it runs before it has anything to do
             self._thread = threading.Thread(target=self._work, name="coil-writing", daemon=True)
@@ -103,11 +104,11 @@ class Background(Generic[T]):
 
     @property
     def finished(self) -> bool:
-        """Whether there is a result that nobody has asked for yet."""
+        """Whether there is a result that has not been retrieved yet."""
         return self._job is not None and self._job.done()
 
     def result(self) -> T | None:
-        """What the job gave, once it is done; None if there was no job."""
+        """Wait for the job and return its result; None if there was no job."""
         if self._job is None:
             return None
         job, self._job = self._job, None

@@ -22,16 +22,16 @@ from coil.storage.snapshot import Snapshot
 
 
 class Publisher:
-    """Replaces manifests of a folder whose writer lock is held."""
+    """Replaces the manifest of a folder whose writer lock is held."""
 
     def __init__(self, folder: Folder, holder: Holder) -> None:
         self.folder, self.holder = folder, holder
 
     def publish(self, current: Snapshot, entries: Sequence[SegmentEntry], **others: Any) -> None:
-        """Make these the index's segments, and remove the files of others; who has them open keeps them.
+        """Make these the index's segments, and remove the files of others; their readers can go on.
 
-        They are opened first: what cannot be opened, such as one segment more than the system allows open
-        files for, does not become part of the index.
+        The segments are opened first: one that cannot be opened, for example because of the limit on open
+        files, does not become part of the index.
         """
         following = self._open(current, current.manifest.changed(entries, **others))
         try:
@@ -50,7 +50,7 @@ class Publisher:
         try:
             return Snapshot.open(self.folder, manifest, current)
         except IndexProblem as error:
-            check_unchanged(self.folder, current.manifest)  # or that is the reason
+            check_unchanged(self.folder, current.manifest)  # if that has changed, it is the reason
             raise IndexProblem(
                 f"nothing was changed, because the new files cannot be opened: {error.reason}",
                 error.remedy,
@@ -62,7 +62,7 @@ class Publisher:
         self.folder.discard(entry.documents_file)
 
     def without(self, current: Snapshot, doc_ids: Sequence[str]) -> list[SegmentEntry]:
-        """The segments with those documents deleted that are there; one that has no other is left out."""
+        """The segments after deleting those of these documents that exist, without segments left empty."""
         gone: dict[int, list[int]] = {}
         for place, ordinal in current.places_of(list(dict.fromkeys(doc_ids))).values():
             gone.setdefault(place, []).append(ordinal)
@@ -77,14 +77,14 @@ class Publisher:
             alive = ~is_among(documents, ordinals)
             if live.alive is not None:
                 alive &= live.alive
-            if alive.any():  # counted, not computed from what the manifest says
+            if alive.any():  # counted, not derived from the manifest
                 entries.append(entry.with_alive(alive, len(distinct(documents[alive]))))
         return entries
 
     def remove_strays(self) -> None:
-        """Files of a writer that was killed before it could name them, or before it could remove them.
+        """Remove files that a killed writer had not yet listed in a manifest, or not yet removed.
 
-        What has another name than a writer gives was put there by somebody else, and stays.
+        Files with names that a writer does not use belong to somebody else, and stay.
         """
         with self.holder.held() as current:
             named = {
@@ -94,7 +94,7 @@ class Publisher:
             }
         try:
             files, others = self.folder.names(SEGMENTS_FOLDER), self.folder.names(".")
-        except OSError:  # too few file handles, say: strays do no harm, and another writer will come
+        except OSError:  # for example, no file handles left: strays are harmless, and the next writer retries
             return
         for name in files:
             if is_segment_file(name) and f"{SEGMENTS_FOLDER}/{name}" not in named:

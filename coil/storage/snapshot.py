@@ -43,10 +43,10 @@ from coil.tokens.contexts import ContextRule
 if TYPE_CHECKING:
     from coil.storage.facts import IndexFacts
 
-_TRIES = 100  # while a writer merges segments away faster than we can open them
+_TRIES = 100  # attempts while a writer merges segments away faster than we can open them
 _CHECK_SECONDS = 1.0
-_BLOCK, _BLOCK_BYTES = 64, 1 << 20  # documents, and bytes of their texts and fields, that are read at once
-_FILTERS = 16  # filters whose documents are remembered
+_BLOCK, _BLOCK_BYTES = 64, 1 << 20  # documents, and bytes of their texts and fields, read at once
+_FILTERS = 16  # filters whose documents are cached
 
 Identity = tuple[int, int]
 Stamp = tuple[int, int, int, int]
@@ -71,7 +71,7 @@ class Snapshot:
         self._checked = time.monotonic()
         self._fields: dict[str, bool] = {}  # names, and whether a document has such a field
         self._selected: OrderedDict[str, NDArray[np.int64]] = OrderedDict()
-        self.facts: dict[int, IndexFacts] = {}  # those counted last, by how many lists they name
+        self.facts: dict[int, IndexFacts] = {}  # last counts, by how many lists they name
         try:
             self.segments = [
                 LiveSegment(of.segment, entry.alive)
@@ -85,7 +85,7 @@ class Snapshot:
 
     @property
     def context(self) -> ContextRule:
-        """What rows begin with; an index made before there were contexts has none."""
+        """The context that rows begin with; an index made before there were contexts has none."""
         settings = self.manifest.settings
         return ContextRule(int(settings.get("context", 0)), bool(settings.get("front_matter", False)))
 
@@ -93,9 +93,9 @@ class Snapshot:
     def open(
         cls, folder: Folder, manifest: Manifest | None = None, earlier: Snapshot | None = None
     ) -> Snapshot:
-        """The state of a folder: that of `manifest`, or the current one.
+        """Open the state of a folder: that of `manifest`, or the current one.
 
-        Segments that `earlier`, which must be held, has as well are not opened again.
+        Segments that are also in `earlier`, which must be held, are not opened again.
         """
         known = {} if earlier is None else {of.name: of for of in earlier._stored}
         stamp = None
@@ -103,7 +103,7 @@ class Snapshot:
             if manifest is None or attempt:
                 stamp = stamp_of(
                     folder
-                )  # before the manifest: one that is newer than its stamp is read again
+                )  # before the manifest: if that is newer than its stamp, it is read again
                 manifest = read_manifest(folder)
             opened: list[StoredSegment] = []
             try:
@@ -116,7 +116,7 @@ class Snapshot:
             except BaseException as error:
                 for of in opened:
                     of.release()
-                # A writer may have merged the segment away between our look at the manifest and at the file.
+                # A writer may have merged the segment away after we read the manifest.
                 if isinstance(error, OSError):
                     raise IndexProblem(
                         f"{folder.path} cannot be read: {error.strerror or error}",
@@ -130,11 +130,11 @@ class Snapshot:
         raise AssertionError("the last try returns or raises")
 
     def retain(self) -> bool:
-        """Hold it as well; False where the last holder is gone already."""
+        """Hold it as well; False if the last holder has already released it."""
         return self._holds.take()
 
     def release(self) -> None:
-        """Hold it no more; the last one closes the files."""
+        """Release it; the last holder closes the files."""
         if not self._holds.let_go():
             return
         # The last holder of native objects frees what they refer to, from within C++: see `compiled_code`.
@@ -148,18 +148,18 @@ class Snapshot:
             del stored
 
     def check_files(self) -> None:
-        """Notice a file that was cut short under us, at most once a second."""
+        """Detect a file that was truncated, at most once a second."""
         now = time.monotonic()
         if now > self._checked + _CHECK_SECONDS:
             for of in self._stored:
                 of.check_length()
-            self._checked = now  # what is damaged stays so: the next reader is told as well
+            self._checked = now  # not set on errors: the next reader gets them as well
 
-    # ---- what is there
+    # ---- contents
 
     @property
     def version(self) -> int:
-        """Grows with every change of the index."""
+        """Increases with every change of the index."""
         return self.manifest.version
 
     @property
@@ -169,22 +169,22 @@ class Snapshot:
 
     @cached
     def statistics(self) -> Statistics:
-        """What weights are made of: of the rows that are alive in this state."""
+        """The statistics that weights are based on: those of the living rows of this state."""
         return Statistics(self.segments)
 
     def searcher(self, make: Callable[[Snapshot], Searcher]) -> Searcher:
-        """The one searcher of this state, made when it is first needed."""
+        """The only searcher of this state, created on first use."""
         with self._lock:
             if self._searcher is None:
                 self._searcher = make(self)
             return self._searcher
 
     def document(self, ordinal: int) -> Document:
-        """A document by its inside number."""
+        """A document by its ordinal."""
         return self.fetch([ordinal])[0]
 
     def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
-        """Documents by their inside numbers, in this order; without texts and fields it is quicker."""
+        """Documents by their ordinals, in this order; faster without texts and fields."""
         found: dict[int, Document] = {}
         for place, some in self._by_segment(ordinals).items():
             self._stored[place].documents.fetch_into(found, some, texts)
@@ -194,20 +194,20 @@ class Snapshot:
             raise DamagedSegment(f"{self.path} has no document {error}", "run `coil verify`") from error
 
     def has_all(self, ordinals: Sequence[int]) -> bool:
-        """Whether the documents of these inside numbers can be fetched; deleted ones can until a merge."""
+        """Whether the documents with these ordinals can be fetched; deleted ones can until a merge."""
         places = self._places(ordinals)
         rows = (self._stored[p].rows_of(o) if p >= 0 else None for p, o in zip(places, ordinals, strict=True))
         return all(of is not None and of.start < of.stop for of in rows)
 
     def find(self, ordinal: int) -> Document | None:
-        """A document by its inside number, None where there is none, or no more."""
+        """A document by its ordinal, None if there is none, or no longer."""
         [place] = self._places([ordinal])
         if place < 0 or not self._is_alive(place, ordinal):
             return None
         return self._stored[place].documents.fetch([ordinal]).get(ordinal)
 
     def ordinal_of(self, doc_id: str) -> int:
-        """The inside number of a document; an unknown id is an InputError."""
+        """The ordinal of a document; raises InputError if the id is unknown."""
         doc_id = check_id(doc_id)
         found = self.ordinals_of([doc_id])
         if doc_id not in found:
@@ -217,11 +217,11 @@ class Snapshot:
         return found[doc_id]
 
     def ordinals_of(self, doc_ids: Sequence[str]) -> dict[str, int]:
-        """The inside numbers of those ids that are there."""
+        """The ordinals of those ids that exist."""
         return {doc_id: ordinal for doc_id, (_, ordinal) in self.places_of(doc_ids).items()}
 
     def places_of(self, doc_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """The segment and the ordinal of those ids that are there, by the ids as they are stored."""
+        """The segment and the ordinal of those ids that exist, keyed by the ids as stored."""
         found: dict[str, tuple[int, int]] = {}
         wanted = [clean(doc_id) for doc_id in doc_ids if isinstance(doc_id, str)]
         for place in range(len(self._stored) - 1, -1, -1):
@@ -235,7 +235,7 @@ class Snapshot:
         return found
 
     def select(self, expression: str, deadline: float | None = None) -> NDArray[np.int64]:
-        """The ordinals of the documents that a filter keeps, ascending; SearchTimeout after the deadline."""
+        """The ordinals of the documents that match a filter, ascending; SearchTimeout after the deadline."""
         with self._lock:
             remembered = self._selected.get(expression)
             if remembered is not None:
@@ -256,7 +256,7 @@ class Snapshot:
         return selected
 
     def check_ids(self) -> None:
-        """No two documents have the same id; one that was damaged when it was updated may be there twice."""
+        """Check that ids are unique; a document that was damaged when it was updated may exist twice."""
         digests, places = [], []
         for place, (live, of) in enumerate(zip(self.segments, self._stored, strict=True)):
             kept = None if live.alive is None else set(living_documents(live).tolist())
@@ -275,7 +275,7 @@ class Snapshot:
             )
 
     def has_field(self, name: str, deadline: float | None = None) -> bool:
-        """Whether any document has a field of this name; one that is deleted does not count."""
+        """Whether any document has a field of this name; deleted documents do not count."""
         known = self._fields.get(name)
         if known is None:
             known = any(
@@ -289,12 +289,12 @@ class Snapshot:
     def field_values(
         self, name: str, ordinals: Sequence[int], deadline: float | None = None
     ) -> Iterator[tuple[int, Any]]:
-        """The field of those of these documents that have it, segment by segment."""
+        """The values of a field for those of these documents that have it, segment by segment."""
         for place, some in self._by_segment(ordinals).items():
             yield from self._stored[place].documents.field_values(name, some, deadline)
 
     def blocks(self, ordinals: Sequence[int]) -> Iterator[list[int]]:
-        """Documents in blocks that are read at once: of few bytes, or a single document."""
+        """Documents in blocks to be read at once: of few bytes, or a single document."""
         block: list[int] = []
         size = 0
         for ordinal, more in zip(ordinals, self.sizes_of(ordinals), strict=True):
@@ -307,19 +307,19 @@ class Snapshot:
             yield block
 
     def sizes_of(self, ordinals: Sequence[int]) -> Iterator[int]:
-        """The bytes of the texts and fields of documents that are there."""
+        """The size of the texts and fields of existing documents in bytes."""
         for ordinal, place in zip(ordinals, self._places(ordinals), strict=True):
             yield self._stored[place].documents.size_of(ordinal)
 
     def count_truncated(self, deadline: float | None = None) -> int:
-        """How many documents were truncated because they are too long."""
+        """How many documents were truncated because they were too long."""
         return sum(
             of.documents.count_truncated(None if live.alive is None else living_documents(live), deadline)
             for live, of in zip(self.segments, self._stored, strict=True)
         )
 
     def _by_segment(self, ordinals: Sequence[int]) -> dict[int, list[int]]:
-        """Which of these are in which segment, as far as they are in one."""
+        """Group ordinals by segment, omitting those that are in none."""
         by_segment: dict[int, list[int]] = {}
         for ordinal, place in zip(ordinals, self._places(ordinals), strict=True):
             if place >= 0:
@@ -327,7 +327,7 @@ class Snapshot:
         return by_segment
 
     def _places(self, ordinals: Sequence[int]) -> list[int]:
-        """The segment of each ordinal that is in a segment's range; -1 before the first."""
+        """The segment whose range contains each ordinal; -1 before the first."""
         places: list[int] = (np.searchsorted(self._firsts, ordinals, side="right") - 1).tolist()
         return places
 
@@ -337,7 +337,7 @@ class Snapshot:
         return rows.start < rows.stop and (alive is None or bool(alive[rows.start]))
 
     def _check_form(self) -> None:
-        """Every segment holds vectors of the widths and the precision that the settings tell."""
+        """Check that every segment has vectors of the widths and the precision in the settings."""
         config = self.manifest.settings.get("config")
         widths = [config.get(name) for name in ("n_t", "n_c")] if isinstance(config, dict) else [None, None]
         expected = (*widths, self.manifest.settings.get("precision"))
@@ -350,7 +350,7 @@ class Snapshot:
                 )
 
     def _first_ordinals(self) -> NDArray[np.int64]:
-        """The first ordinal of each segment; segments are in order, and no two overlap."""
+        """The first ordinal of each segment; checks that segments are in order and do not overlap."""
         last = 0
         firsts = []
         for entry, of in zip(self.manifest.segments, self._stored, strict=True):
@@ -366,21 +366,21 @@ class Snapshot:
 
 
 def stamp_of(folder: Folder) -> Stamp | None:
-    """What changes when the manifest is replaced, without reading it; None where it cannot be looked at."""
+    """A value that changes when the manifest is replaced, without reading it; None if it is inaccessible."""
     try:
         found = folder.stat(MANIFEST_FILE)
-    except OSError:  # whoever reads it tells
+    except OSError:  # reading it will raise the error
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def open_snapshot(path: Path) -> Snapshot:
-    """The current state of the index at a path; its opener releases it."""
+    """Open the current state of the index at a path; the caller releases it."""
     with Folder.open(path) as folder:
         return Snapshot.open(folder)
 
 
 def living_documents(live: LiveSegment) -> NDArray[np.int64]:
-    """The ordinals of a segment's documents that are there, ascending."""
+    """The ordinals of a segment's living documents, ascending."""
     documents = live.segment.row_documents
     return distinct(documents if live.alive is None else documents[live.alive])

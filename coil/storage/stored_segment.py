@@ -26,7 +26,7 @@ _FORMS = {"int8": "int8", "float16": "fp16", "float32": "fp32"}
 class StoredSegment:
     """One mapping of the lists and two connections to the documents: three file descriptors.
 
-    The mapping is let go of by the last array that looks into it, the connections by the last `release`.
+    The last array that refers to the mapping frees it; the last `release` closes the connections.
     """
 
     def __init__(self, folder: Folder, entry: SegmentEntry) -> None:
@@ -45,18 +45,18 @@ class StoredSegment:
             raise _missing(folder, entry.documents_file) from error
 
     def retain(self) -> StoredSegment:
-        """Use it as well."""
+        """Hold it as well."""
         is_open = self._holds.take()
         assert is_open
         return self
 
     def release(self) -> None:
-        """Use it no more; the last user closes the connections."""
+        """Release it; the last holder closes the connections."""
         if self._holds.let_go():
             self.documents.close()
 
     def check_length(self) -> None:
-        """Notice a mapped file that was cut short, before a look at what is missing stops the process."""
+        """Detect a truncated mapped file before access to the missing part kills the process."""
         if self._map.size() < len(self.mapped):
             raise DamagedSegment(f"{self._where} was truncated while it was open", REMEDY)
 
@@ -70,16 +70,16 @@ class StoredSegment:
         return segment.vectors.dim, segment.sentences.dim, precision
 
     def rows_of(self, ordinal: int) -> slice:
-        """The rows of a document, none where it is not here."""
+        """The rows of a document, none if it is not in this segment."""
         begin, end = np.searchsorted(self.segment.row_documents, [ordinal, ordinal + 1])
         return slice(int(begin), int(end))
 
 
 def check_sizes(folder: Folder, entry: SegmentEntry) -> None:
-    """Both files are there and as long as they were written.
+    """Check that both files exist and have the length that was written.
 
-    A mapped file that is cut short would stop the process at the next look into it: the system allows no
-    exception there. So sizes are checked at every opening and refresh, and once a second of reading.
+    Access to the missing part of a truncated mapped file would kill the process: the system allows no
+    exception there. So sizes are checked at every opening and refresh, and once a second while reading.
     """
     for name, facts in ((entry.lists_file, entry.lists), (entry.documents_file, entry.texts)):
         try:
@@ -90,7 +90,7 @@ def check_sizes(folder: Folder, entry: SegmentEntry) -> None:
             raise DamagedSegment(
                 f"{folder.path / name} cannot be read: {error.strerror}", remedy_for(error, "check the disk")
             ) from error
-        if not stat.S_ISREG(found.st_mode):  # SQLite would wait for what a pipe says
+        if not stat.S_ISREG(found.st_mode):  # SQLite would block on a pipe
             raise DamagedSegment(f"{folder.path / name} is not a file", REMEDY)
         if found.st_size != facts.bytes:
             raise DamagedSegment(
@@ -101,8 +101,8 @@ def check_sizes(folder: Folder, entry: SegmentEntry) -> None:
 def write_stored_segment(
     folder: Folder, number: int, segment: Segment, documents: Iterable[StoredDocument]
 ) -> SegmentEntry:
-    """Write a segment and its documents; both are on the disk when this returns, but not yet named."""
-    # The name is this file's alone, also where two indexes were swapped: nothing is ever overwritten.
+    """Write a segment and its documents; both are on disk when this returns, but not yet in a manifest."""
+    # The name is unique, even if two indexes were swapped: nothing is ever overwritten.
     name = f"{number:010d}-{os.urandom(8).hex()}"
     lists_file, documents_file = (f"{SEGMENTS_FOLDER}/{name}.{kind}" for kind in ("lists", "documents"))
     try:
@@ -142,13 +142,13 @@ def check_bytes(folder: Folder, entry: SegmentEntry, stored: StoredSegment) -> N
 
 
 def check_stored(folder: Folder, entry: SegmentEntry, stored: StoredSegment) -> None:
-    """The same, and read everything that a search or an explanation would."""
+    """Like `check_bytes`, and read everything that a search or an explanation would."""
     check_bytes(folder, entry, stored)
     check_mentions(stored.segment, str(folder.path / entry.lists_file))
     ordinals, firsts = np.unique(stored.segment.row_documents, return_index=True)
     _check_counts(folder, entry, firsts)
     spans = stored.segment.row_spans
-    ends = np.maximum.reduceat(spans[:, 1], firsts)  # the rows are all of the text that was read
+    ends = np.maximum.reduceat(spans[:, 1], firsts)  # the rows cover all of the text that was read
     lasts = np.append(firsts[1:], len(spans)) - 1
     if spans[firsts, 0].any() or not np.array_equal(spans[lasts, 1], ends):
         raise DamagedSegment(f"{folder.path / entry.lists_file}: {_OTHER_TEXT}", REMEDY)
@@ -158,7 +158,7 @@ def check_stored(folder: Folder, entry: SegmentEntry, stored: StoredSegment) -> 
 
 
 def _check_counts(folder: Folder, entry: SegmentEntry, firsts: NDArray[np.int64]) -> None:
-    """The manifest tells how many documents there are, and deletes all rows of one or none."""
+    """Check the manifest's counts, and that it deletes all rows of a document or none."""
     alive = np.ones(entry.rows, dtype=bool) if entry.alive is None else entry.alive
     rows = np.diff(np.append(firsts, entry.rows))
     left = np.add.reduceat(alive, firsts, dtype=np.int64)
@@ -189,6 +189,6 @@ def _map(folder: Folder, entry: SegmentEntry) -> mmap.mmap:
         raise _missing(folder, entry.lists_file) from error
     with file as handle:
         size = os.fstat(handle).st_size
-        if size != entry.lists.bytes or not size:  # it was right a moment ago
+        if size != entry.lists.bytes or not size:  # it was correct a moment ago
             raise DamagedSegment(f"{folder.path / entry.lists_file} has {size:,} bytes", REMEDY)
         return mmap.mmap(handle, 0, access=mmap.ACCESS_READ)

@@ -28,7 +28,7 @@ class Watched:
 
     @property
     def n_runs(self) -> int:
-        """How many runs all sources have."""
+        """The number of runs of all sources."""
         return sum(map(len, self.runs.values()))
 
     def came_from(self, source: str, ordinals: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -42,14 +42,14 @@ class Watched:
         return inside
 
     def added(self, source: str, first: int, end: int) -> Watched:
-        """With new documents of a source; their ordinals are above all others."""
+        """A copy with new documents of a source; their ordinals are above all others."""
         runs = self.runs.get(source, ())
         if runs and runs[-1][1] == first:
             first, runs = runs[-1][0], runs[:-1]
         return Watched({**self.runs, source: (*runs, (first, end))})
 
     def assigned(self, living: NDArray[np.int64], taken: Mapping[str, Sequence[int]]) -> Watched:
-        """With documents that a source takes over, in as few runs as the living documents allow."""
+        """A copy with documents that a source takes over, in as few runs as the living documents allow."""
         sources = list(dict.fromkeys((*self.runs, *taken)))
         owners = np.full(len(living), -1)
         for number, source in enumerate(sources):
@@ -65,12 +65,12 @@ class Watched:
         return Watched({source: tuple(of_source) for source, of_source in sorted(runs.items())})
 
     def to_json(self) -> dict[str, Any]:
-        """As the manifest keeps it."""
+        """As stored in the manifest."""
         return {source: [list(run) for run in runs] for source, runs in self.runs.items()}
 
     @classmethod
     def from_json(cls, value: Any) -> Watched:
-        """Back from the manifest; a ValueError or TypeError where it cannot be."""
+        """Parse it from the manifest; raises ValueError or TypeError if malformed."""
         if not isinstance(value, dict):
             raise ValueError("the watched sources are not an object")
         found: dict[str, tuple[Run, ...]] = {}

@@ -43,8 +43,8 @@ from coil.vectors.encoder import Encoder
 
 WINDOW = 512  # texts encoded at a time, at most: batches are still well filled
 LEAST_WINDOW = 8  # the first ones
-WINDOW_SECONDS = 1.0  # that a window should take: between two of them progress shows, and commits fall due
-COMMIT_SECONDS = 5.0  # of a build's work that a kill costs at most, however long the documents are
+WINDOW_SECONDS = 1.0  # target for a window: progress is shown and commits happen between windows
+COMMIT_SECONDS = 5.0  # of work that a killed build loses at most, however long the documents are
 _ROW_BYTES = 800  # the Python objects around a row's vectors
 _DOCUMENT_BYTES = 500
 
@@ -53,13 +53,13 @@ _log = logging.getLogger("coil.index")
 
 @dataclass(frozen=True)
 class Listener:
-    """Who hears of progress, in the thread that called."""
+    """Callbacks for progress, called in the caller's thread."""
 
     committed: Callable[[int], object] | None = None  # so many more documents are safe on disk
     encoded: Callable[[int, int], object] | None = None  # so many more are encoded; bytes of the corpus read
     left_out: Callable[[list[str]], object] | None = None  # these, if any, were empty
-    go_on: GoOn | None = None  # is asked before each part, also within a document
-    refused: Refused | None = None  # a document with too many rows was passed over; else that is an error
+    go_on: GoOn | None = None  # called before each part, even within a document
+    refused: Refused | None = None  # a document with too many rows was skipped; otherwise an error
 
 
 @dataclass
@@ -70,19 +70,19 @@ class _Pending:
     documents: list[tuple[int, Document, int]] = field(default_factory=list)
     ordinal_of: dict[str, int] = field(default_factory=dict)
     replaced: list[int] = field(default_factory=list)  # ordinals of this segment that a later one replaces
-    emptied: list[str] = field(default_factory=list)  # ids whose document is to go: it has no text any more
-    consumed: Consumed | None = None  # how far in the corpus these documents reach
-    next_ordinal: int | None = None  # after these documents, where their ordinals were given
+    emptied: list[str] = field(default_factory=list)  # ids of documents to delete: they no longer have text
+    consumed: Consumed | None = None  # progress in the corpus after these documents
+    next_ordinal: int | None = None  # after these documents, if their ordinals were given
     other_bytes: int = 0
 
     @property
     def bytes(self) -> int:
-        """What all of it takes in memory."""
+        """Total memory in bytes."""
         return self.builder.bytes + self.other_bytes
 
 
 class _Known:
-    """What the index holds at the moment of each question."""
+    """The contents of the index at the time of each query."""
 
     def __init__(self, holder: Holder) -> None:
         self._holder = holder
@@ -97,9 +97,9 @@ class _Known:
 
 
 class IndexWriter:
-    """Changes an index. Its maker holds the writer lock of `folder`. Only adding needs an encoder.
+    """Changes an index. Its creator holds the writer lock of `folder`. Only adding needs an encoder.
 
-    Each commit is offered to `holder`, which has the current state of the folder when the writer begins.
+    Each commit is offered to `holder`, which has the current state of the folder when the writer starts.
     """
 
     def __init__(
@@ -112,10 +112,10 @@ class IndexWriter:
         plan: MemoryPlan,
         context: ContextRule,
     ) -> None:
-        """`context`: what of a document's title and headings each of its rows begins with."""
+        """`context`: which title and headings of a document each of its rows begins with."""
         self._folder, self._holder, self._given_encoder = folder, holder, encoder
         self._precision, self._long, self._plan, self._context = precision, long, plan, context
-        self._window = LEAST_WINDOW  # texts of the next one
+        self._window = LEAST_WINDOW  # texts of the next window
         self._publisher = Publisher(folder, holder)
         self._publisher.remove_strays()
 
@@ -127,19 +127,19 @@ class IndexWriter:
         commit_every: int = MOST_ROWS,
         reads_ahead: bool = False,
     ) -> int:
-        """Add documents from a stream; returns how many.
+        """Add documents from a stream; return how many.
 
-        At least every `commit_every` documents there is a commit. What is committed stays, even when a later
-        document is bad or the process is killed. With `reads_ahead` the stream is read in another thread.
+        There is a commit at least every `commit_every` documents. What is committed stays, even if a later
+        document is invalid or the process is killed. With `reads_ahead`, another thread reads the stream.
         """
         before = Consumed(starts=((1, self._next_ordinal()),), on_duplicate=on_duplicate)
         return self._take_in(documents, before, listener, commit_every, reads_ahead)
 
     def put(self, numbered: Numbered, listener: Listener) -> int:
-        """Add documents under ordinals that are given, in place of those with the same ids; returns how many.
+        """Add documents with given ordinals, replacing those with the same ids; return how many.
 
-        What an earlier try has committed is not added again. An ordinal that another document may have is
-        OrdinalsTaken.
+        What an earlier attempt has committed is not added again. Raises OrdinalsTaken for an ordinal that
+        another document may have.
         """
         with self._holder.held() as current:
             first = current.manifest.next_ordinal
@@ -162,8 +162,10 @@ class IndexWriter:
         gone: Sequence[str],
         next_ordinal: int,
     ) -> None:
-        """Take in segments that were built elsewhere: those of their rows that are alive, with these
-        documents, in place of those with the ids that are `gone`. It is one commit."""
+        """Add segments that were built elsewhere, in one commit.
+
+        Only their living rows are added, with these documents, replacing those with the ids in `gone`.
+        """
         with self._holder.held() as current:
             entries = self._publisher.without(current, gone)
             number, written = current.manifest.next_segment, list[SegmentEntry]()
@@ -176,23 +178,23 @@ class IndexWriter:
         self._merge(merge_small_segments)
 
     def finish(self) -> None:
-        """Merge what many commits have left: a build commits often, and searches must not pay."""
+        """Merge the segments of many commits: a build commits often, and searches must not slow down."""
         self._merge(merge_tail)
 
     def follow(
         self, documents: PlacedDocuments, source: str, listener: Listener, commit_every: int = MOST_ROWS
     ) -> int:
-        """Add what is new in a watched source, in place of what has the same ids; returns how many.
+        """Add new documents of a watched source, replacing those with the same ids; return how many.
 
-        It commits as often as a build does, and what was encoded before an interruption is kept.
+        It commits as often as a build does, and keeps what was encoded before an interruption.
         """
         before = Consumed(starts=((1, self._next_ordinal()),), on_duplicate="update")
         return self._take_in(documents, before, listener, commit_every, True, source=source)
 
     def settle(self, gone: Sequence[str], taken: Mapping[str, Sequence[int]], **others: Any) -> int:
-        """Take out documents of watched files, and note ordinals that a watched source takes over, at once.
+        """Delete documents of watched files, and record ordinals that a watched source takes over, together.
 
-        Returns how many documents were there.
+        Returns how many documents existed.
         """
         with self._holder.held() as current:
             there = list(current.places_of(gone))
@@ -213,7 +215,7 @@ class IndexWriter:
     ) -> int:
         """Add a whole corpus, or the rest of it after what an interrupted run had read `before`.
 
-        How far it is, is kept with every commit; at the end the build counts as finished.
+        Progress is stored with every commit; at the end the build is marked as finished.
         """
         number, ordinal = before.documents - before.empty + 1, self._next_ordinal()
         runs_on = before.starts and ordinal - number == before.starts[-1][1] - before.starts[-1][0]
@@ -224,7 +226,7 @@ class IndexWriter:
         return added
 
     def delete(self, doc_ids: Iterable[str]) -> tuple[int, list[str]]:
-        """Take documents out; returns how many were there, and the ids that were not, each once."""
+        """Delete documents; return how many existed, and the ids that did not, each once."""
         wanted = list(dict.fromkeys(doc_ids))
         with self._holder.held() as current:
             there = current.places_of(wanted)
@@ -233,9 +235,9 @@ class IndexWriter:
         return len(there), [doc_id for doc_id in wanted if doc_id not in there]
 
     def compact(self) -> int:
-        """Rewrite segments so that nothing deleted is left and each is as full as memory allows.
+        """Rewrite segments without deleted rows, each as full as memory allows.
 
-        Returns how many there are.
+        Returns the number of segments.
         """
         return compact_segments(self._publisher, self._plan.merged)
 
@@ -261,7 +263,7 @@ class IndexWriter:
         source: str | None = None,
         numbered: bool = False,
     ) -> int:
-        """`source`: the watched one that the documents come from. `numbered`: their marks are ordinals."""
+        """`source`: the watched source of the documents. `numbered`: their marks are ordinals."""
         added = 0
         commit = partial(self._commit, is_build=is_build, source=source)
         often = is_build or source is not None
@@ -280,7 +282,7 @@ class IndexWriter:
 
             pending, begun = self._fresh(), time.monotonic()
             ordinal = self._next_ordinal()
-            settled = True  # whether an interruption finds everything in its place
+            settled = True  # whether the state is consistent if interrupted now
             try:
                 for window in windows:
                     for arrival, rows in self._encode(window, listener.go_on):
@@ -331,7 +333,7 @@ class IndexWriter:
         return _Pending(SegmentBuilder(config.profile, config.n_t, config.n_c, self._precision))
 
     def _windows(self, arrivals: Iterable[Arrival]) -> Generator[list[Arrival]]:
-        """Documents to be encoded together, bounded in texts, in characters and in time."""
+        """Documents to be encoded together, bounded in texts, characters and time."""
         window: list[Arrival] = []
         texts = characters = 0
         for arrival in arrivals:
@@ -345,7 +347,7 @@ class IndexWriter:
             yield window
 
     def _encode(self, window: list[Arrival], go_on: GoOn | None) -> Iterator[tuple[Arrival, Rows]]:
-        """Each document with its rows; the time that it takes decides how many come next."""
+        """Encode each document into its rows; the time taken determines the size of the next window."""
         given = ((arrival, arrival.document, arrival.spans) for arrival in window)
         encoded = encode_spans(self._encoder, given, self._context, go_on)
         seconds = 0.0
@@ -392,9 +394,9 @@ class IndexWriter:
             pending.builder.add(ordinal, span, vectors)
 
     def _commit(self, pending: _Pending, is_build: bool, source: str | None) -> list[str]:
-        """Write a segment and publish it; returns the ids, in the order in which they were added.
+        """Write a segment and publish it; return the ids in the order in which they were added.
 
-        A merge that fails after that is a warning: what was added is safe.
+        If a merge fails after that, it is only a warning: what was added is safe.
         """
         others: dict[str, Any] = {}
         if is_build and pending.consumed is not None:
@@ -421,7 +423,7 @@ class IndexWriter:
     def _merge(self, merge: Callable[[Publisher, int], None]) -> None:
         try:
             merge(self._publisher, self._plan.merged)
-        except Exception as error:  # whatever it is: what was committed is no failure
+        except Exception as error:  # of any kind: the commit itself has succeeded
             why = reason_of(error)
             _log.warning("the documents are in the index, but its segments could not be merged: %s", why)
 
@@ -433,8 +435,8 @@ class IndexWriter:
         replaced: set[int],
     ) -> SegmentEntry:
         segment = pending.builder.finish()
-        pending.builder = self._fresh().builder  # its parts are copied: let go of them before writing
-        if replaced:  # by a later document of the same commit: it was never there
+        pending.builder = self._fresh().builder  # its parts are copied: free them before writing
+        if replaced:  # by a later document of the same commit: it was never in the index
             [segment] = merge_segments([segment], [~is_among(segment.row_documents, sorted(replaced))])
         rows = (stored(ordinal, document, dropped) for ordinal, document, dropped in living)
         return write_stored_segment(self._folder, current.manifest.next_segment, segment, rows)
