@@ -1,4 +1,4 @@
-"""BuildState: how far the build of a sharded index has come, as the manifest of the whole keeps it."""
+"""BuildState: the progress of the build of a sharded index, as stored in the manifest of the whole."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REMEDY = "resume with the original options, or remove it to start over"
 
 @dataclass(frozen=True)
 class BuildState:
-    """What was read of the corpus before anything of it was committed, and who is building."""
+    """How much of the corpus was read before any of it was committed, and who is building."""
 
     on_duplicate: OnDuplicate
     columns: Columns
@@ -28,7 +28,7 @@ class BuildState:
     beat: float = 0.0  # seconds since 1970, at the last sign of life
 
     def to_json(self) -> dict[str, Any]:
-        """As the manifest keeps it."""
+        """As stored in the manifest."""
         return {
             "on_duplicate": self.on_duplicate,
             "columns": self.columns.to_json(),
@@ -41,7 +41,7 @@ class BuildState:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], where: str) -> BuildState:
-        """Back from the manifest."""
+        """Restore from the manifest."""
         try:
             if value["on_duplicate"] not in get_args(OnDuplicate):
                 raise ValueError(f"on_duplicate is {value['on_duplicate']!r:.40}")
@@ -61,9 +61,10 @@ class BuildState:
         columns: Columns,
         where: str,
     ) -> BuildState:
-        """The state to go on with; options that contradict those of the interrupted build are an error.
+        """The state to continue from; options that contradict those of the interrupted build are an error.
 
-        Only a build that duplicates stop may go on with updating or skipping them: so far there was none.
+        Only a build that stops at duplicates may continue by updating or skipping them: so far there were
+        none.
         """
         mode = on_duplicate if on_duplicate and self.on_duplicate == "error" else self.on_duplicate
         begun = {**settings, "on_duplicate": mode}
@@ -76,7 +77,7 @@ class BuildState:
         return replace(self, on_duplicate=mode)
 
     def check_free(self, where: str) -> None:
-        """Refuse a place where another build showed signs of life a moment ago."""
+        """Refuse a place where another build gave a sign of life recently."""
         age = time.time() - self.beat
         if self.owner and age < _DEAD_SECONDS:
             raise IndexLocked(
@@ -85,9 +86,9 @@ class BuildState:
             )
 
     def beating(self, owner: str, reached: Reached | None = None) -> BuildState:
-        """The same with a sign of life."""
+        """A copy with a new sign of life."""
         return replace(self, owner=owner, beat=time.time(), reached=reached or self.reached)
 
     def let_go(self) -> BuildState:
-        """The same, built by nobody."""
+        """A copy that nobody is building."""
         return replace(self, owner="", beat=0.0)

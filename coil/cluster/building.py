@@ -1,8 +1,8 @@
 """Building a sharded index on a Ray cluster: Ray Data reads and encodes, an actor for each shard writes.
 
 A commit has three steps: the manifest of the whole says how far the corpus was read, then every shard commits
-what it took in, then the next windows may go. Whatever dies in between, the shards know what they have. So
-every failure has the same remedy: begin again with what is committed.
+what it received, then the next windows may be sent. Whatever dies in between, the shards know what they have.
+So every failure has the same remedy: start again from what is committed.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from coil.storage.intake import OnDuplicate
 from coil.texts.columns import USUAL, Columns
 from coil.vectors.encoder import Encoder
 
-_AHEAD = 4  # blocks that every writer may be behind
+_AHEAD = 4  # blocks that a writer may lag behind
 _FIRST_COMMIT_SECONDS = 1.0  # of encoding; later commits are further apart
-_FAILURES = 10  # one after another, without anything committed in between
+_FAILURES = 10  # consecutive, without a commit in between
 _PAUSE_SECONDS = 1.0  # after a failure: Ray notices what has died
 
 
 @dataclass(frozen=True)
 class Workers:
-    """Who encodes: from `least` to `most` actors, None for one a core of the cluster."""
+    """The actors that encode: from `least` to `most`; None means one per core of the cluster."""
 
     least: int = 1
     most: int | None = None
@@ -50,7 +50,7 @@ class Workers:
 
 @dataclass
 class BuildReport:
-    """What a build did, for whoever shows its progress."""
+    """What a build reports to whoever shows its progress."""
 
     added: Callable[[int, int], object]  # documents, and bytes of the corpus read so far
     say: Callable[[str], object]
@@ -98,7 +98,7 @@ def start_build(
 
 
 class ClusterBuild:
-    """A build that is under way. The process must have joined a cluster."""
+    """A running build. The process must have joined a cluster."""
 
     def __init__(
         self,
@@ -117,15 +117,15 @@ class ClusterBuild:
         self._owner = uuid.uuid4().hex
         self._writers: list[Any] = []
         self._lives: list[str] = []
-        self._reached = state.reached  # with everything that the writers took in
+        self._reached = state.reached  # including everything that the writers received
         self._committed_at = 0.0
         self._interval = _FIRST_COMMIT_SECONDS  # until the next one
 
     def run(self) -> WholeManifest:
         """Build until every document is in its shard; returns the manifest of the finished index.
 
-        What dies is replaced, and the build goes on with what is committed. Ten failures without a commit in
-        between are a RemoteProblem; what was committed is kept then, as it is after any other error.
+        What dies is replaced, and the build continues from what is committed. Ten failures without a commit
+        in between are a RemoteProblem; what was committed is kept then, as it is after any other error.
         """
         self._save(self._reached)
         make = self._ray.remote(**writer_options())(ShardWriter).remote
@@ -162,7 +162,7 @@ class ClusterBuild:
                 time.sleep(_PAUSE_SECONDS)
 
     def _attempt(self) -> list[ShardEntry]:
-        """Everything that is not committed yet."""
+        """Build everything that is not committed yet."""
         started = self._each("start")
         self._lives = [one.life for one in started]
         next_ordinals = [one.next_ordinal for one in started]
@@ -183,7 +183,7 @@ class ClusterBuild:
         return self._each("finish")
 
     def _settle(self, takes: list[Any]) -> None:
-        """Wait until a block is taken in everywhere, and commit now and then."""
+        """Wait until every writer has received a block, and commit from time to time."""
         found: list[Taken] = self._answers(takes)
         one = found[0]
         refused = one.refusal.error() if one.refusal is not None else None
@@ -225,7 +225,7 @@ class ClusterBuild:
         return found
 
     def _encoded(self, next_ordinals: Sequence[int]) -> Generator[Any]:
-        """Blocks of encoded windows, in the order of the corpus; closed early, Ray stops encoding."""
+        """Blocks of encoded windows, in the order of the corpus; if closed early, Ray stops encoding."""
         import ray.data
 
         from coil.cluster.reading import Unread, WindowSource
@@ -258,12 +258,12 @@ class ClusterBuild:
             yield from bundle.block_refs
 
     def _save(self, reached: Reached) -> None:
-        """Say how far the corpus was read, before anything of it is committed; also a sign of life."""
+        """Record how far the corpus was read, before any of it is committed; also a sign of life."""
         self._state = self._state.beating(self._owner, reached)
         self._write(self._state)
 
     def _let_go(self) -> None:
-        """Say that nobody builds any more; the build can go on at once."""
+        """Record that nobody is building any more; the build can be resumed at once."""
         self._write(self._state.let_go())
 
     def _write(self, state: BuildState) -> None:
@@ -282,4 +282,4 @@ class ClusterBuild:
 
 
 class _Interrupted(Exception):
-    """Something died whose work must be done again."""
+    """Something died, and its work must be redone."""

@@ -1,7 +1,7 @@
 """Calls to shards and to their ledger through handles of Ray Serve.
 
-Serve chooses a replica, and notices those that die. A call whose replica dies is sent again: questions change
-nothing, and a shard takes in the same change once.
+Serve chooses a replica, and notices those that die. A call whose replica dies is sent again: queries change
+nothing, and a shard applies the same change only once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 LEDGER = "ledger"
 PATIENCE = 15.0  # seconds that a shard may take to answer, or to come back
 CHANGE_PATIENCE = 120.0
-_GONE_PATIENCE = 0.3  # of a shard that did not answer the last time
+_GONE_PATIENCE = 0.3  # for a shard that did not answer last time
 _AGAIN_SECONDS = 0.05  # before a call is sent to another replica
 _LEDGER_PATIENCE = 1.0
 _WITHOUT_LEDGER = 2.0  # seconds until a ledger that did not answer is asked again
@@ -38,7 +38,7 @@ def shard_name(number: int) -> str:
 
 
 def away_from_loops(do: Callable[[], _T]) -> _T:
-    """Do something in a thread without an event loop, where Ray lets nobody wait: a notebook has one."""
+    """Run something in a thread without an event loop, as Ray requires for blocking: a notebook has one."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -48,7 +48,7 @@ def away_from_loops(do: Callable[[], _T]) -> _T:
 
 
 # While Ray Serve makes or reads a configuration, it registers a module for the whole process.
-# Two threads that do so at the same time would take it away from each other.
+# Two threads that do so at the same time would unregister it for each other.
 serving = make_lock()
 
 
@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
     refusal: Refusal | None = None
 
     def get(self) -> Any:
-        """The value; or the error is raised."""
+        """Return the value, or raise the error."""
         if self.refusal is not None:
             raise self.refusal.error()
         return self.value
@@ -75,21 +75,21 @@ def applications() -> dict[str, Any]:
 
 
 def handle_of(deployment: str, app: str) -> Any:
-    """A deployment, called from process to process.
+    """A deployment, called directly from process to process.
 
-    By default, what is sent and returned goes through Ray's object store: twice the time for messages of the
-    sizes that searches have.
+    By default, arguments and results go through Ray's object store: that takes twice as long for messages of
+    the sizes that searches have.
     """
     from ray import serve
 
-    logging.getLogger("ray.serve").setLevel(logging.ERROR)  # which importing it has changed
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)  # importing it has changed the level
     handle = serve.get_deployment_handle(deployment, app_name=app)
     how = {"request_serialization": "pickle", "response_serialization": "pickle"}
     return handle.options(_by_reference=False, **how)
 
 
 class RayCalls:
-    """The shards of an application of Ray Serve. Threads may ask at the same time."""
+    """The shards of an application of Ray Serve. Thread-safe."""
 
     is_apart = True
 
@@ -97,7 +97,7 @@ class RayCalls:
         self.count, self._patience = count, patience
         self._handles = [handle_of(shard_name(number), app) for number in range(count)]
         self._gone: set[int] = set()
-        # The first quarter of the shards shows what a hit must score, and the others need not look further
+        # The first quarter of the shards shows what a hit must score, and the others need not search further
         # down. Few shards all rank at once: waiting for one of them would cost more than it saves.
         first = count // 4
         numbers = range(count)
@@ -110,7 +110,7 @@ class RayCalls:
         arguments: Arguments,
         meanwhile: Callable[[], object] | None = None,
     ) -> Mapping[int, Any]:
-        """Call a method of `Shard` on each of these, all at once; the answers by number."""
+        """Call a method of `Shard` on each of these, all at once; returns the answers by number."""
         return away_from_loops(lambda: self._ask(numbers, method, arguments, meanwhile))
 
     def _ask(
@@ -157,7 +157,7 @@ class RayCalls:
 
 
 def _wait_for(response: Any, until: float) -> Outcome | None:
-    """What a replica answers; None where it dies before, or takes too long."""
+    """What a replica answers; None if it dies first, or takes too long."""
     from grpc.aio import AioRpcError
     from ray.exceptions import RayError
     from ray.serve.exceptions import RayServeException
@@ -178,7 +178,7 @@ def _wait_for(response: Any, until: float) -> Outcome | None:
 
 
 class RayChanges:
-    """The ledger of an application, and the shards for as long as it does not answer."""
+    """The ledger of an application, or its shards while the ledger does not answer."""
 
     def __init__(self, app: str, calls: RayCalls) -> None:
         self._handle = handle_of(LEDGER, app)
@@ -190,10 +190,10 @@ class RayChanges:
         return away_from_loops(lambda: _wait_for(self._handle.call.remote(method, arguments), until))
 
     def find_versions(self) -> Callable[[], Vector]:
-        """Begin to ask for the version of each shard after the last change that has returned before, or a
-        later one; what is returned waits for the answer.
+        """Start asking for the version of each shard after the last change that has returned, or a later one;
+        the returned function waits for the answer.
 
-        Without the ledger, the shards say it: each looks at what is committed.
+        Without the ledger, the shards are asked: each looks at what is committed.
         """
         if time.monotonic() < self._skip_until:
             return self._versions_of_shards
@@ -227,27 +227,27 @@ class RayChanges:
             raise ReplacedIndex("the index is no longer served by this application", "connect again")
 
     def update(self, documents: Iterable[Document], go_on: Callable[[], object] | None = None) -> Updated:
-        """Add documents, or put them in the place of those with the same ids."""
+        """Add documents, replacing those with the same ids."""
         added, empty, there = 0, dict[str, None](), 0
         for some in together(documents):
             if go_on is not None:
                 go_on()
             found: Updated = self._change("update", some)
             added, there = added + found.added, found.documents
-            for document in some:  # the last document of an id counts
+            for document in some:  # the last document with an id counts
                 if not document.is_empty:
                     empty.pop(document.doc_id, None)
             empty.update((doc_id, None) for doc_id in found.empty)
         return Updated(added, tuple(empty), there)
 
     def delete(self, doc_ids: Sequence[str]) -> Deleted:
-        """Take documents out."""
+        """Delete documents."""
         found: Deleted = self._change("delete", list(doc_ids))
         return found
 
     def _change(self, method: str, values: Sequence[Any]) -> Any:
-        """A change, sent again where the ledger dies: the same documents in the place of themselves are no
-        change, but how many were deleted can only be told by who deleted them."""
+        """A change, sent again if the ledger dies: replacing documents with themselves changes nothing,
+        but only the ledger that deleted documents knows how many there were."""
         until = time.monotonic() + CHANGE_PATIENCE
         while True:
             outcome = self._ask(method, values, patience=until - time.monotonic())

@@ -30,10 +30,10 @@ _T = TypeVar("_T")
 
 def connect_cluster(url: str, index: str | None = None, partial: bool = False) -> ClusterIndex:
     """An index that `coil serve --ray` serves on the cluster at an address such as ray://10.0.0.1:6379, or
-    ray://10.0.0.1:6379/NAME; `auto` in place of an address is the cluster that this machine belongs to.
+    ray://10.0.0.1:6379/NAME; `auto` instead of an address means the cluster that this machine belongs to.
 
-    Queries are encoded here, so the model of the index must be here. With `partial`, answers may do without
-    shards that do not respond.
+    Queries are encoded here, so the model of the index must be available here. With `partial`, answers may
+    omit shards that do not respond.
     """
     address, _, name = url.removeprefix(SCHEME).partition("/")
     if not address or address == LOCAL:
@@ -50,7 +50,7 @@ def connect_cluster(url: str, index: str | None = None, partial: bool = False) -
 
 
 class ClusterIndex:
-    """An index on a cluster. When another one takes its place there, it is asked instead."""
+    """An index on a cluster. When another index replaces it there, that one is used instead."""
 
     def __init__(self, name: str | None, partial: bool, close: Callable[[], object]) -> None:
         self._app = find_app(name)
@@ -74,7 +74,7 @@ class ClusterIndex:
         self._close()
 
     def _ask(self, ask: Callable[[ShardedIndex], _T]) -> _T:
-        """Ask; where the index is gone because a newer one took over, ask that."""
+        """Ask the index; if it is gone because a newer one took over, ask the newer one."""
         if self._closed:  # Ray would start a cluster here
             raise InputError(f"the connection to {self.name!r:.100} is closed", "connect again")
         index = self._index
@@ -88,7 +88,7 @@ class ClusterIndex:
 
     def _moved(self, asked: ShardedIndex) -> bool:
         with self._lock:
-            if self._index is not asked:  # another thread has noticed
+            if self._index is not asked:  # another thread has noticed it first
                 return True
             try:
                 newest = find_app(self.name)
@@ -101,7 +101,7 @@ class ClusterIndex:
 
     @contextmanager
     def pinned(self) -> Iterator[ShardedReader]:
-        """The index as it is now, to read several times."""
+        """The current state of the index, for several reads."""
         with self._ask(lambda index: index).pinned() as reader:
             yield reader
 
@@ -124,7 +124,7 @@ class ClusterIndex:
         return self._ask(lambda index: index.search_many(asked, k, **how))
 
     def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
-        """Why a document scores what it scores."""
+        """Why a document has its score."""
         return self._ask(lambda index: index.explain(query, doc_id, by, plain))
 
     def suggest(self, query: str, plain: bool = False) -> list[Suggestion]:
@@ -157,13 +157,13 @@ class ClusterIndex:
         text_column: str | Sequence[str] | None = None,
         title_column: str | None = None,
     ) -> int:
-        """Add documents, or put them in the place of those with the same ids; see `ShardedIndex.update`."""
+        """Add documents, replacing those with the same ids; see `ShardedIndex.update`."""
         self._ask(lambda index: index.version)  # documents can be read only once: find the index first
         return self._index.update(documents, left_out, None, id_column, text_column, title_column)
 
     add = update
 
     def delete(self, doc_ids: Iterable[str], missing: Callable[[list[str]], object] | None = None) -> int:
-        """Take documents out; returns how many of the ids were there, `missing` hears of the others."""
+        """Delete documents; returns how many of the ids were there, `missing` is called with the others."""
         wanted = [doc_ids] if isinstance(doc_ids, str) else list(doc_ids)
         return self._ask(lambda index: index.delete(wanted, missing))

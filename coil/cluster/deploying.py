@@ -30,18 +30,18 @@ from coil.shards.opening import check_finished
 from coil.shards.places import Place, read_whole
 from coil.vectors.encoder import Encoder
 
-PARTIAL_PATIENCE = 2.0  # seconds, where an answer may do without a shard
+PARTIAL_PATIENCE = 2.0  # seconds, if an answer may omit a shard
 _PREFIX = "coil"
 _START_SECONDS = 300.0
 _ANSWERING = ("RUNNING", "UNHEALTHY")  # an unhealthy one has lost replicas, which Serve replaces
-_LOGS = {"log_level": "WARNING", "enable_access_log": False}  # of replicas: not a line for each call
+_LOGS = {"log_level": "WARNING", "enable_access_log": False}  # for replicas: no line per call
 _LOOK_SECONDS = 0.2
 _ONGOING = 64  # calls that a replica takes at a time, running or waiting for a thread
 
 
 @dataclass(frozen=True)
 class AppName:
-    """The name of an application: that of the index, when it was deployed, and the id of the whole."""
+    """The name of an application: name of the index, time of deployment, and id of the whole."""
 
     index: str
     when: int  # milliseconds since 1970
@@ -52,7 +52,7 @@ class AppName:
 
     @classmethod
     def parse(cls, text: str) -> AppName | None:
-        """Back from a name; None where it is none of ours."""
+        """Parse a name; None if it is not one of ours."""
         prefix, _, rest = text.partition(":")
         parts = rest.rsplit(":", 2)
         if prefix != _PREFIX or len(parts) != 3 or not parts[1].isdigit():
@@ -61,7 +61,7 @@ class AppName:
 
 
 def deployed(index: str | None = None) -> list[AppName]:
-    """The applications that have begun to answer, of one index or of all; the newest first."""
+    """The applications that have started to answer, of one index or of all, newest first."""
 
     found = []
     for text, status in applications().items():
@@ -78,9 +78,9 @@ def deploy(
     encoder: Callable[[], Encoder] | None = None,
     threads: int = 1,
 ) -> tuple[AppName, bool]:
-    """Serve the index at a place with so many copies of each shard; whether it was not served before.
+    """Serve the index at a place with this many copies of each shard; returns whether this is new.
 
-    An application that already serves this index is changed to so many copies.
+    If an application already serves this index, its number of copies is changed.
     """
     from ray import serve
 
@@ -91,7 +91,7 @@ def deploy(
     app = there or AppName(name, time.time_ns() // 1_000_000, manifest.whole)
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     serve.start(http_options={"location": "NoServer"}, logging_config=_LOGS)
-    logging.getLogger("ray.serve").setLevel(logging.ERROR)  # which starting it has changed
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)  # starting it has changed the level
     target = _describe(str(app), served, replicas)
     try:
         with serving:
@@ -105,7 +105,7 @@ def deploy(
 
 
 def _describe(app: str, served: Served, replicas: int) -> Any:
-    """The application for Ray Serve: the shards and the ledger, with so many copies of each shard."""
+    """The application for Ray Serve: the shards and the ledger, with this many copies of each shard."""
     from ray import serve
 
     how: dict[str, Any] = {
@@ -153,7 +153,7 @@ def _wait_until_running(app: str) -> None:
 
 
 def is_deployed(app: AppName) -> bool:
-    """Whether an application is there and not being deleted, healthy or not."""
+    """Whether an application exists and is not being deleted, healthy or not."""
 
     found = applications().get(str(app))
     return found is not None and found.status != "DELETING"
@@ -167,7 +167,7 @@ def undeploy(app: AppName) -> None:
 
 
 def find_app(index: str | None) -> AppName:
-    """The newest application of an index; None is the only one that is served."""
+    """The newest application of an index; None means the only one that is served."""
     apps = deployed(index)
     names = sorted({app.index for app in apps})
     if not apps:
@@ -186,7 +186,7 @@ def open_deployed(
     model: str | None = None,
     close: Callable[[], object] | None = None,
 ) -> ShardedIndex:
-    """An index that is deployed, as one that is searched and changed; queries are encoded here."""
+    """A deployed index, ready to be searched and changed; queries are encoded here."""
     from ray import serve
 
     try:

@@ -1,4 +1,4 @@
-"""Encoding windows in an actor of Ray Data: a window comes in as a row, and goes out as the parts of all
+"""Encoding windows in an actor of Ray Data: the input is a window as a row, the output the parts of all
 shards."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ROW = pa.schema(
 
 @dataclass(frozen=True)
 class EncodedWindow:
-    """A window after its documents were encoded: how far the corpus was read with it, and its parts."""
+    """An encoded window: how far the corpus was read up to its end, and its parts."""
 
     reached: Reached
     is_last: bool
@@ -66,7 +66,7 @@ class EncodedWindow:
 
 @dataclass(frozen=True)
 class EncoderRecipe:
-    """How an actor on any node gets the encoder of an index; `given` makes one that has no model folder."""
+    """How an actor on any node gets the encoder of an index; `given` creates one without a model folder."""
 
     manifest: WholeManifest
     given: Callable[[], Encoder] | None = None
@@ -106,7 +106,7 @@ def encoder_on(device: str, model: str | None) -> Encoder:
 
 
 class WindowActor:
-    """What Ray Data calls with blocks of windows. A node that cannot encode says why with the first one."""
+    """Called by Ray Data with blocks of windows. A node that cannot encode says why with the first."""
 
     def __init__(self, recipe: EncoderRecipe) -> None:
         self._encoder: WindowEncoder | Refusal
@@ -139,8 +139,8 @@ class WindowActor:
 
 
 class OneCoreActor(WindowActor):
-    """As Ray Data starts it, in a process of its own that has one core. The tokenizer would use all of them,
-    and so would those of the other actors."""
+    """As Ray Data starts it, in a process of its own that has one core. The tokenizer would otherwise use
+    all cores, as would those of the other actors."""
 
     def __init__(self, recipe: EncoderRecipe) -> None:
         os.environ["RAYON_NUM_THREADS"] = "1"

@@ -1,4 +1,4 @@
-"""Following the index at a place: when another one is put there, it is deployed and takes over."""
+"""Following the index at a place: when another index replaces it, that one is deployed and takes over."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from coil.vectors.encoder import Encoder
 
 _log = logging.getLogger("coil.service")
 LOOK_SECONDS = 2.0
-DRAIN_SECONDS = 60.0  # for which requests that have begun can ask an index that was replaced
+DRAIN_SECONDS = 60.0  # during which running requests can still use an index that was replaced
 
 
 class Deployed:
     """An index that this process has deployed, and that follows its place.
 
-    `find` gives the place; it is looked up anew each time, because a link may lead elsewhere by then.
+    `find` gives the place; it is looked up again each time, because a link may have changed its target.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Deployed:
     ) -> None:
         self._name, self._find, self._replicas, self._partial = name, find, replicas, partial
         self._encoder, self._model, self._threads, self._drain = encoder, model, threads, drain
-        self._made: list[AppName] = []  # by this process, which ends them
+        self._made: list[AppName] = []  # by this process, which stops them
         self._told = ""
         self._over = threading.Event()
         self._leaving: list[tuple[float, AppName]] = []
@@ -51,7 +51,7 @@ class Deployed:
             self._made.append(app)
         try:
             index = open_deployed(app, self._partial, self._model)
-            len(index)  # every shard answers, or as many as must
+            len(index)  # every shard answers, or as many as required
         except CoilError:
             if is_new:
                 self._made.remove(app)
@@ -60,7 +60,7 @@ class Deployed:
         return app, index
 
     def follow(self, take_over: Callable[[ShardedIndex], object]) -> None:
-        """Look for another index at the place now and then, in a thread; `take_over` gets it, ready."""
+        """Periodically look for another index at the place, in a thread; `take_over` gets it when ready."""
         self._thread = threading.Thread(target=self._follow, args=(take_over,), name="follow", daemon=True)
         self._thread.start()
 
@@ -69,7 +69,7 @@ class Deployed:
             try:
                 self._look(take_over)
                 self._told = ""
-            except Exception as error:  # the older one goes on answering
+            except Exception as error:  # the older index keeps answering
                 reason = reason_of(error)
                 if reason != self._told:
                     _log.error("cannot take over", extra={"index": self._name, "reason": reason})

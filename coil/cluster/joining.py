@@ -15,7 +15,7 @@ from coil.errors import InputError, RemoteProblem, require
 LOCAL = "local"
 VERSION = importlib.metadata.version("coil-ir")  # must be the same on all nodes
 NAMESPACE = "coil"
-_SECONDS = 5.0  # until an address that does not answer is given up; Ray itself would try for minutes
+_SECONDS = 5.0  # timeout for an address that does not answer; Ray itself would try for minutes
 _REMEDY = "check the address (HOST:PORT of the head node, as `ray start --head` prints it), or use local"
 
 
@@ -23,7 +23,7 @@ _REMEDY = "check the address (HOST:PORT of the head node, as `ray start --head` 
 def joined(address: str) -> Iterator[Any]:
     """Ray, connected to the cluster at an address while the block runs; "local" starts one here.
 
-    A connection that the process has already is used and left open.
+    If the process is already connected, that connection is used and left open.
     """
     ray = load_ray()
     if ray.is_initialized():
@@ -54,7 +54,7 @@ def load_ray() -> Any:
     """The package, without its telemetry and without a copy of this environment for each worker."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # or its notes would appear among our own
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # or its messages would appear among ours
     os.environ.setdefault("RAY_worker_niceness", "0")  # of a cluster on this machine
     ray = require("ray", "ray")
     logging.getLogger("ray").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""Windows of a corpus as a source of Ray Data: one task reads, and hands out each window as a block."""
+"""Windows of a corpus as a source of Ray Data: one task reads, and yields each window as a block."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROW = pa.schema(
 
 @dataclass(frozen=True)
 class Unread:
-    """What is left to read of a corpus; a task that is killed reads the same windows again."""
+    """The rest of a corpus to read; a task that is killed reads the same windows again."""
 
     corpus: CorpusFiles
     next_ordinals: Sequence[int]
@@ -40,7 +40,7 @@ class Unread:
 
 
 class WindowSource(Datasource):  # type: ignore[misc]
-    """One task, because the order of documents is the order of the corpus."""
+    """One task, because documents must stay in the order of the corpus."""
 
     def __init__(self, unread: Unread) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class WindowSource(Datasource):  # type: ignore[misc]
         return "Windows"
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """Not known before it is read."""
+        """Unknown until the corpus is read."""
         return None
 
     def get_read_tasks(self, *_: Any, **__: Any) -> list[ReadTask]:

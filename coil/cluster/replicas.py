@@ -21,7 +21,7 @@ from coil.shards.whole import WholeManifest
 from coil.texts.values import Document
 from coil.vectors.encoder import Encoder
 
-_THREADS = 8  # of a replica: one ranks for each core, others look things up meanwhile
+_THREADS = 8  # per replica: one per core ranks, the others do lookups meanwhile
 _TRY_AGAIN_SECONDS = 1.0  # after a shard could not be opened
 
 
@@ -32,7 +32,7 @@ class Served:
     name: str
     place: Place
     manifest: WholeManifest
-    encoder: Callable[[], Encoder] | None = None  # makes one that has no model folder
+    encoder: Callable[[], Encoder] | None = None  # creates one that has no model folder
     threads: int = 1
     version: str = VERSION
 
@@ -46,7 +46,7 @@ class Served:
 
 
 class ShardReplica:
-    """One of the copies of a shard. One that cannot be opened says why to whoever asks, and tries again."""
+    """One copy of a shard. If it cannot be opened, it tells callers why, and tries again."""
 
     def __init__(self, served: Served, number: int) -> None:
         self._served, self._number = served, number
@@ -71,7 +71,7 @@ class ShardReplica:
             self._refusal = Refusal.of(error)
 
     async def call(self, method: str, arguments: Sequence[Any]) -> Outcome:
-        """Call a method of the shard in a thread; an error of this library comes back as a value."""
+        """Call a method of the shard in a thread; an error of this library is returned as a value."""
         loop = asyncio.get_running_loop()
         if self._refusal is not None:
             async with self._opening:
@@ -90,7 +90,7 @@ class ShardReplica:
 
 
 class LedgerReplica:
-    """The ledger: one for each index. Serve starts another when it dies."""
+    """The ledger: one per index. Serve starts another if it dies."""
 
     def __init__(self, served: Served, app: str) -> None:
         self._served = served

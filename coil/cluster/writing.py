@@ -1,4 +1,4 @@
-"""ShardWriter: the actor that writes one shard. It commits when the build says so."""
+"""ShardWriter: the actor that writes one shard. It commits when the build tells it to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from coil.storage.intake import OnDuplicate
 
 @dataclass(frozen=True)
 class Started:
-    """A writer that is ready: the life that it is in, and how far its shard is."""
+    """A writer that is ready: its current life, and the progress of its shard."""
 
     life: str
     next_ordinal: int
@@ -30,7 +30,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Taken:
-    """What a writer took in, and how far the corpus had been read with it. `is_full` asks for a commit."""
+    """What a writer received, and how far the corpus had been read by then. `is_full` asks for a commit."""
 
     documents: int
     empty: tuple[str, ...]
@@ -41,8 +41,8 @@ class Taken:
 
 
 class ShardWriter:
-    """One shard. Whoever talks to it names the life of it that was started: what an earlier life took in and
-    had not committed is gone, and must not be followed by what comes next."""
+    """One shard. Callers name the life that they started: what an earlier life received but did not commit
+    is lost, and later parts must not be written without it."""
 
     def __init__(self, place: Place, manifest: WholeManifest, number: int, on_duplicate: OnDuplicate) -> None:
         self._place, self._manifest, self._number = place, manifest, number
@@ -51,7 +51,7 @@ class ShardWriter:
         self._builder: ShardBuilder | None = None
 
     def start(self) -> Started | Refusal:
-        """Begin with what is committed; what is not is forgotten."""
+        """Start from what is committed; anything uncommitted is discarded."""
         try:
             self._stop()
             index = open_shard(self._place, self._manifest, self._number)
@@ -63,7 +63,7 @@ class ShardWriter:
             return Refusal.of(error)
 
     def take(self, life: str, block: pa.Table) -> Taken | Refusal | None:
-        """Take in the parts of this shard; None where that life is over."""
+        """Receive the parts of this shard; None if that life is over."""
         builder = self._builder
         if builder is None or life != self._life:
             return None
@@ -81,11 +81,11 @@ class ShardWriter:
             return Refusal.of(error)
 
     def commit(self, life: str) -> bool | Refusal:
-        """Write what was taken in; False where that life is over."""
+        """Commit what was received; False if that life is over."""
         return self._do(life, "commit")
 
     def finish(self, life: str) -> ShardEntry | Refusal | bool:
-        """Commit the rest and merge; returns the shard as the manifest is to know it."""
+        """Commit the rest and merge; returns the shard's entry for the manifest."""
         done = self._do(life, "finish")
         if done is not True:
             return done
@@ -113,5 +113,5 @@ class ShardWriter:
 
 
 def writer_options() -> dict[str, Any]:
-    """How Ray is to run a writer: on any node, again after it dies. It waits far more than it computes."""
+    """How Ray runs a writer: on any node, restarted after it dies. It waits far more than it computes."""
     return {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0, "scheduling_strategy": "SPREAD"}

@@ -22,7 +22,7 @@ from coil.vectors.token_vectors import TokenVectors
 
 @dataclass(frozen=True)
 class Asked:
-    """How queries are to be answered. Queries that are asked alike can be answered together."""
+    """How to answer queries. Queries with the same options can be answered together."""
 
     k: int = 10
     filter: str | None = None
@@ -39,18 +39,18 @@ class Asked:
 
     @property
     def is_slow(self) -> bool:
-        """Whether more is read than the hits."""
+        """Whether more than the hits is read."""
         return self.filter is not None or self.matches or self.suggest or self.fold_duplicates
 
     @property
     def hits(self) -> int:
-        """How many hits have to be found, about."""
+        """Roughly how many hits have to be found."""
         return self.k + self.offset if self.sort is None else max(self.k + self.offset, SORTED)
 
 
 @dataclass(frozen=True)
 class Explained:
-    """How documents are to be explained."""
+    """How to explain documents."""
 
     by: By = "coil"
     plain: bool = False
@@ -97,7 +97,7 @@ def answer_queries(
 def explain_one(
     index: Readable, query: str, doc_id: str, versus: str | None, how: Explained, seconds: float
 ) -> dict[str, Any]:
-    """Why a document scores what it scores, beside another one if that is named."""
+    """Why a document has its score, next to another one if that is named."""
     deadline = time.monotonic() + seconds
     go_on = partial(_check_time, deadline)
     go_on()
@@ -112,7 +112,7 @@ def explain_one(
 
 
 def describe(index: Readable, name: str, writable: bool, seconds: float) -> dict[str, Any]:
-    """Sizes and settings, without anything that tells where the index is."""
+    """Sizes and settings, without anything that reveals where the index is."""
     facts = asdict(index.inspect(timeout=seconds))
     del facts["folder"]
     model = dict(facts["model"])
@@ -123,7 +123,7 @@ def describe(index: Readable, name: str, writable: bool, seconds: float) -> dict
 
 
 def suggest_one(index: Readable, query: str, plain: bool, seconds: float) -> list[dict[str, Any]]:
-    """Similar words for those that no document has."""
+    """Similar words for words that no document contains."""
     deadline = time.monotonic() + seconds
     text = index.read_query(query, plain, deadline).text  # which names are fields may take long to find out
     return [asdict(found) for found in index.suggest(text, True, partial(_check_time, deadline))]
@@ -165,9 +165,9 @@ def _hit_json(hit: Hit) -> dict[str, Any]:
 def _explained_json(
     index: Readable, query: str, answer: Answer, asked: Asked, deadline: float
 ) -> dict[str, Any]:
-    """The answer with what every hit's score is made of.
+    """The answer with the parts of every hit's score.
 
-    Without the parts of its sentence part: for these, the text of every hit would have to be encoded.
+    The sentence part is not broken down further: for that, the text of every hit would have to be encoded.
     """
     go_on = partial(_check_time, deadline)
     go_on()

@@ -20,7 +20,7 @@ _HITS = 320  # of a slice: what is held as Python values at once
 
 
 def slice_size(asked: Asked) -> int:
-    """How many queries are answered by one job."""
+    """The number of queries answered by one job."""
     return 1 if asked.matches else max(1, min(_QUERIES, _HITS // asked.hits))
 
 
@@ -28,7 +28,7 @@ class PinnedIndex:
     """One state of an index for several jobs that run one after another.
 
     It is pinned by the first job, and released when it is closed and no job uses it: a job that is running
-    when its client goes away or its time is over still reads.
+    when its client disconnects or its time is over still reads.
     """
 
     def __init__(self, served: Served) -> None:
@@ -37,7 +37,7 @@ class PinnedIndex:
         self._index: Readable | None = None
         self._turn = threading.Lock()
         self._used = self._closed = False
-        self._damage: DamagedSegment | None = None  # what a job came upon, for whoever serves the index
+        self._damage: DamagedSegment | None = None  # what a job found, for whoever serves the index
 
     @contextmanager
     def use(self) -> Iterator[Readable]:
@@ -63,7 +63,7 @@ class PinnedIndex:
             self._release()
 
     def close(self) -> None:
-        """No further job will use it."""
+        """Declare that no further job will use it."""
         with self._turn:
             release = not self._closed and not self._used
             self._closed = True
@@ -76,7 +76,7 @@ class PinnedIndex:
 
 
 class BatchTurns:
-    """Lets as many long batches be answered at once as there are threads for them, in order of arrival.
+    """Answers only as many long batches at once as there are threads for them, in order of arrival.
 
     If all of them took turns, none would be finished in time.
     """
@@ -87,7 +87,7 @@ class BatchTurns:
 
     @asynccontextmanager
     async def turn(self, deadline: float, slices: int, gone: Callable[[], bool]) -> AsyncIterator[None]:
-        """Wait for a turn until the deadline; a batch of one slice needs none. Who is gone gets none."""
+        """Wait for a turn until the deadline; a batch of one slice needs none. Clients that left get none."""
         if slices == 1:
             yield
             return

@@ -66,7 +66,7 @@ class Connections:
 
     @property
     def crowded(self) -> bool:
-        """Whether more connections than allowed have a request under way."""
+        """Whether more connections than allowed have a request in progress."""
         return self.open - len(self.without_request) > self.limits.connections
 
     def make_room(self, newcomer: Connection) -> bool:
@@ -82,7 +82,7 @@ class Connections:
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's protocol with bounds."""
+    """uvicorn's protocol with limits."""
 
     def __init__(self, connections: Connections, **given: Any) -> None:
         super().__init__(**given)
@@ -101,13 +101,13 @@ class Connection(HttpToolsProtocol):
         self._answering: RequestResponseCycle | None = None  # whose answer is the next to be sent
         self._ahead: deque[Turn] = deque(maxlen=self._limits.pipelined + 1)  # of the last requests sent ahead
 
-    # ---- what the transport tells
+    # ---- callbacks of the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client connects.
 
-        Not as in uvicorn, which asks the system for both addresses: nobody needs them, and while searches
-        run, each question to the system costs a millisecond, in which no other client can connect.
+        Unlike here, uvicorn asks the system for both addresses: nobody needs them, and while searches run,
+        each system call costs a millisecond in which no other client can connect.
         """
         self.connections.add(self)
         self.transport, self.flow, self.scheme = transport, FlowControl(transport), "http"
@@ -127,7 +127,7 @@ class Connection(HttpToolsProtocol):
         self._held = b""
         for name in list(self._timers):
             self._disarm(name)
-        if self._answering is not None:  # uvicorn only tells the last of pipelined requests
+        if self._answering is not None:  # uvicorn only notifies the last pipelined request
             self._answering.disconnected = not self._answering.response_complete
             self._answering.message_event.set()
         self.pipeline.clear()
@@ -146,8 +146,8 @@ class Connection(HttpToolsProtocol):
     def _take(self, data: bytes) -> None:
         """Bytes go to the parser in pieces that cannot be much larger than a head may be.
 
-        What follows a request that is not answered yet waits for a turn among all that begin: thousands of
-        requests that were sent ahead would otherwise be parsed in one stretch.
+        What follows an unanswered request waits for its turn among all that start: thousands of pipelined
+        requests would otherwise be parsed in one go.
         """
         self._unset_keepalive_if_required()
         most = self._limits.header_bytes
@@ -198,7 +198,7 @@ class Connection(HttpToolsProtocol):
                 self._refuse(_large_head(f"{most:,} bytes between two parts of a body"))
 
     def pause_writing(self) -> None:
-        """The client does not read as quickly as we write; from here on its time runs."""
+        """The client reads more slowly than we write; its time starts now."""
         super().pause_writing()
         if "answer" not in self._timers:
             self._arm("answer", self._limits.answer_seconds, lambda: self.drop("slow_reader"))
@@ -210,7 +210,7 @@ class Connection(HttpToolsProtocol):
             self._disarm("answer")
 
     def shutdown(self) -> None:
-        """The server stops: what was sent ahead of the answer that is under way is not begun."""
+        """The server stops: requests pipelined behind the current answer are not started."""
         self.pipeline.clear()
         if self._answering is not None and not self._answering.response_complete:
             self._answering.keep_alive = False
@@ -221,7 +221,7 @@ class Connection(HttpToolsProtocol):
         """No further request came."""
         self._close()
 
-    # ---- what the parser tells
+    # ---- callbacks of the parser
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
@@ -284,10 +284,10 @@ class Connection(HttpToolsProtocol):
             self._all.without_request[self] = None  # until its body has arrived, which may never happen
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """A request is next on its connection: it begins when those of others that came before it have."""
+        """A request is next on its connection: it starts after earlier ones of other connections."""
 
         def start() -> None:
-            if cycle.disconnected:  # a client that has left already: nothing is done for it
+            if cycle.disconnected:  # the client has already left: nothing is done for it
                 self._all.count_error("disconnected")
             else:
                 begin(cycle, app)
@@ -312,7 +312,7 @@ class Connection(HttpToolsProtocol):
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
 
-    # ---- what the application tells
+    # ---- callbacks of the application
 
     def on_response_complete(self) -> None:
         """An answer is written, though perhaps not read."""
@@ -325,7 +325,7 @@ class Connection(HttpToolsProtocol):
             self._close()
         elif self.cycle.response_complete:
             self._all.without_request[self] = None
-            if self._in_body:  # the rest is discarded, and cannot go on for ever
+            if self._in_body:  # the rest is discarded, and cannot go on forever
                 self._arm("body", self._limits.idle_seconds, self._close)
         elif self._in_body and self._answering is self.cycle:  # the next in turn, not completely here
             self._all.without_request[self] = None
@@ -337,7 +337,7 @@ class Connection(HttpToolsProtocol):
     # ---- refusing and closing
 
     def drop(self, kind: str) -> None:
-        """Close at once, and forget what is not read yet."""
+        """Close at once, and discard what is not read yet."""
         self._all.count_error(kind)
         self._refused = True
         if self.transport.get_write_buffer_size():
@@ -347,7 +347,7 @@ class Connection(HttpToolsProtocol):
 
     def _head_is_late(self) -> None:
         self._disarm("head")
-        if self._heads == 0 and self._head_bytes == 0:  # connected and said nothing
+        if self._heads == 0 and self._head_bytes == 0:  # connected and sent nothing
             self._all.count_error("silent")
             self._close()
             return
@@ -379,7 +379,7 @@ class Connection(HttpToolsProtocol):
             self._close()
 
     def _finish(self) -> None:
-        """Close when the answer that is under way is sent."""
+        """Close when the current answer is sent."""
         self._refused = True
         if self._answering is None or self._answering.response_complete:
             self._close()
@@ -387,7 +387,7 @@ class Connection(HttpToolsProtocol):
             self._answering.keep_alive = False
 
     def _close(self) -> None:
-        """Close when what is written has been read, or after a while without it."""
+        """Close when the client has read what was written, or after a timeout."""
         self.transport.close()
         if "end" not in self._timers:
             self._arm("end", self._limits.answer_seconds, self.transport.abort)
@@ -413,7 +413,7 @@ def _large_head(limit: str) -> Problem:
 
 
 def _as_bytes(problem: Problem, more: Mapping[str, str]) -> bytes:
-    """A whole HTTP answer with more headers, for requests that never reach the application."""
+    """A complete HTTP response with additional headers, for requests that never reach the application."""
     request_id = make_request_id()
     body = json.dumps(problem.to_json(request_id)).encode()
     headers = {

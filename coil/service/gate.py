@@ -73,7 +73,7 @@ class Gate:
                     out.setdefault(name, value)
             elif method == "HEAD":
                 message = {**message, "body": b""}
-            if turn is not None:  # others need not wait until this client has read its answer
+            if turn is not None:  # others need not wait for this client to read its answer
                 turn.give_back()
             await send(message)
 
@@ -176,7 +176,7 @@ class Gate:
 
 
 class Body:
-    """Stops reading a body that exceeds its limits of bytes or time, whatever its Content-Length."""
+    """Stops reading a body that exceeds its size or time limit, whatever its Content-Length."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class Body:
         admit: Callable[[], object] | None = None,
         turn: Turn | None = None,
     ) -> None:
-        """`turn` is waited for when the body is here, unless it was before."""
+        """When the body has arrived, `turn` is awaited, unless it was before."""
         self._receive, self._most, self._bytes = receive, most, 0
         self._limits, self._admit, self._turn = limits, admit, turn
         self._began = time.monotonic()
@@ -199,7 +199,7 @@ class Body:
         return self._asked_for and not self._complete
 
     def allow_upload(self) -> None:
-        """This client may change the index: it has longer, and its connection is not closed for others."""
+        """This client may change the index: it has more time, and its connection is not closed for others."""
         self._end = self._began + self._limits.upload_seconds
         if self._admit is not None and not self._complete:
             self._admit()
@@ -238,7 +238,7 @@ async def _wait_for(turn: Turn) -> Problem | None:
 
 
 def _stopped(scope: Scope) -> Problem:
-    """The server stops and does not wait for this request any longer."""
+    """The server stops, and no longer waits for this request."""
     body: Body | None = scope["state"].get("body")
     detail, remedy = "the server stopped before it had finished", "send it again later"
     if body is not None and body.is_arriving:

@@ -50,5 +50,5 @@ class ServiceOptions:
 
     @property
     def searching_threads(self) -> int:
-        """How many threads search."""
+        """The number of search threads."""
         return self.threads or usable_cores()

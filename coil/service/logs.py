@@ -69,7 +69,7 @@ class LineWriter(logging.Handler):
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Write what waits, unless nobody reads it."""
+        """Write the waiting lines, unless nobody reads them."""
         with self._changed:
             if self._closed:  # the end of the process closes handlers, too
                 return
@@ -106,7 +106,7 @@ class LineWriter(logging.Handler):
             return line
 
     def _write(self, line: bytes) -> None:
-        """To the file itself, where there is one: the end of the process must not wait for a lock on it."""
+        """Write to the file itself, if there is one: the process must not wait for its lock on exit."""
         try:
             number = self._stream.fileno()
         except io.UnsupportedOperation:
@@ -121,8 +121,8 @@ class LineWriter(logging.Handler):
 
 
 def log_as_json(stream: TextIO | None = None) -> LineWriter:
-    """Log requests, and the warnings of everybody, to standard error, one JSON object per line; close it at
-    the end. What has no handler would be written by logging itself, and wait for whoever reads it."""
+    """Log requests, and warnings from all loggers, to standard error, one JSON object per line; close it
+    at the end. Without a handler, logging itself would write the records, and wait for the reader."""
     handler = LineWriter(stream if stream is not None else sys.stderr)
     logging.getLogger().addHandler(handler)
     logging.captureWarnings(True)

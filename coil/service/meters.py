@@ -56,16 +56,16 @@ class Meters:
         )
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """One request is done."""
+        """Count a finished request."""
         self._requests.labels(method, route, str(status)).observe(seconds)
 
     def count_batch(self, size: int, waited: float) -> None:
-        """Requests were taken from the queue together."""
+        """Count requests that were taken from the queue together."""
         self._batches.observe(size)
         self._wait.observe(waited)
 
     def count_query(self, index: str, stats: SearchStats) -> None:
-        """One query was answered."""
+        """Count an answered query."""
         self._queries.labels(index).inc()
         self._scored.labels(index).inc(stats.mentions_scored)
         self._skipped.labels(index).inc(stats.mentions_skipped)
@@ -74,11 +74,11 @@ class Meters:
             self._parts.labels(index, part).observe(ms / 1000)
 
     def count_error(self, kind: str) -> None:
-        """One request was refused or failed."""
+        """Count a request that was refused or failed."""
         self._errors.labels(kind).inc()
 
     def count_written(self, index: str, change: str, documents: int) -> None:
-        """Documents were added or deleted."""
+        """Count documents that were added or deleted."""
         self._writes.labels(index, change).inc(documents)
 
     def text(self) -> bytes:

@@ -16,7 +16,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def host_name(given: str) -> str:
-    """The name of a host without a port, as a Host header has it."""
+    """The name of a host without a port, as in a Host header."""
     if (found := _WITH_PORT.fullmatch(given)) is not None:
         raise InputError(
             f"the host {given!r} includes a port; requests are accepted on any port",
@@ -31,7 +31,7 @@ def host_name(given: str) -> str:
 
 
 def origin(given: str) -> str:
-    """The origin of pages, as an Origin header has it; `*` is any."""
+    """The origin of pages, as in an Origin header; `*` means any."""
     if given in ("*", "null"):
         return given
     try:

@@ -75,7 +75,7 @@ class Problem(HTTPException):
 
 
 def busy(detail: str, seconds: int = 1) -> Problem:
-    """The server has too much to do: try again later."""
+    """The server is overloaded: try again later."""
     return Problem(503, "busy", detail, "try again later", {"Retry-After": str(seconds)})
 
 
@@ -120,7 +120,7 @@ def unreadable_body() -> Problem:
 
 
 def check_values(body: bytes) -> None:
-    """Refuse JSON of more values than a question can have. Brackets and commas within texts do not count."""
+    """Refuse JSON with more values than a query can have. Brackets and commas within texts do not count."""
     if sum(map(body.count, (b"[", b"{", b","))) <= MOST_VALUES:
         return
     if count_separators(body.decode("latin-1"), "[{,", MOST_VALUES) > MOST_VALUES:
@@ -131,7 +131,7 @@ def check_values(body: bytes) -> None:
 def check_keys(body: bytes) -> None:
     """Refuse JSON that has a key twice, of which one would be ignored, or a number that Python cannot read.
 
-    What is not JSON at all is told later.
+    Invalid JSON is reported later.
     """
     with suppress(ValueError, RecursionError):
         json.loads(body, object_pairs_hook=_once, parse_int=_check_digits)
@@ -206,7 +206,7 @@ def _is_full(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
-        if "disk is full" in str(error):  # what SQLite says
+        if "disk is full" in str(error):  # SQLite's message
             return True
         error = error.__cause__
     return False

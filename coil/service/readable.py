@@ -1,4 +1,4 @@
-"""What the service asks of an index, whether it is one on this disk or one of many shards."""
+"""What the service asks of an index, whether it is on this disk or has many shards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Explains(Protocol):
     def explain_many(
         self, doc_ids: Sequence[str], sentence_parts: bool = True, go_on: GoOn | None = None
     ) -> Iterable[Explanation]:
-        """Why documents score what they score, in this order."""
+        """Why documents have their scores, in this order."""
         ...
 
 
@@ -42,7 +42,7 @@ class Readable(Protocol):
 
     @property
     def encoder(self) -> Encoder:
-        """The model that the index was made with."""
+        """The model that the index was built with."""
         ...
 
     @property
@@ -51,7 +51,7 @@ class Readable(Protocol):
         ...
 
     def tell_state(self) -> dict[str, Any]:
-        """What an answer says about the state that it is of."""
+        """What an answer says about the state it was read from."""
         ...
 
     def __len__(self) -> int: ...
@@ -84,13 +84,13 @@ class Readable(Protocol):
     def suggest(
         self, query: str, plain: bool = False, go_on: Callable[[], object] | None = None
     ) -> list[Suggestion]:
-        """Similar words for those that no document has."""
+        """Similar words for words that no document contains."""
         ...
 
     def explainer(
         self, query: str, by: By = "coil", vectors: TokenVectors | None = None, deadline: float | None = None
     ) -> Explains:
-        """What explains any number of documents for one query, until the deadline."""
+        """An object that explains any number of documents for one query, until the deadline."""
         ...
 
     def has(self, doc_id: str) -> bool:
@@ -102,7 +102,7 @@ class Readable(Protocol):
         ...
 
     def size_of(self, doc_id: str) -> int | None:
-        """The bytes of a document's text and fields, None where no document has this id."""
+        """The bytes of a document's text and fields, None if no document has this id."""
         ...
 
     def inspect(self, *, timeout: float | None) -> IndexFacts:
@@ -111,7 +111,7 @@ class Readable(Protocol):
 
 
 class Changeable(Protocol):
-    """An index that is changed; see `Index`."""
+    """An index that can be changed; see `Index`."""
 
     @property
     def version(self) -> int:
@@ -121,46 +121,46 @@ class Changeable(Protocol):
     def __len__(self) -> int: ...
 
     def update(self, documents: Texts, left_out: LeftOut | None = None, go_on: GoOn | None = None) -> int:
-        """Add documents, or put them in the place of those with the same ids."""
+        """Add documents, replacing those with the same ids."""
         ...
 
     def delete(self, doc_ids: Iterable[str], missing: Callable[[list[str]], object] | None = None) -> int:
-        """Take documents out; returns how many of the ids were there."""
+        """Delete documents; returns how many of the ids were there."""
         ...
 
 
 class Served(Protocol):
-    """An index by its name, read by many while one writes; see `ServedIndex`."""
+    """A named index with many readers and one writer; see `ServedIndex`."""
 
     name: str
     trouble: str
     damage: str
 
     def reading(self) -> AbstractContextManager[Readable]:
-        """The index at this moment, for as long as it is needed."""
+        """The current state of the index, for as long as it is needed."""
         ...
 
     def count_documents(self) -> int:
-        """How many documents there are, or were before it was damaged."""
+        """The number of documents, or the number before it was damaged."""
         ...
 
     def place_to_write(self) -> AbstractContextManager[None]:
-        """One of the few places for changes."""
+        """One of the limited places for changes."""
         ...
 
     def write(self, change: Callable[[Changeable], Any]) -> Future[Any]:
-        """Queue a change behind those that wait."""
+        """Queue a change behind those waiting."""
         ...
 
     @property
     def writes_waiting(self) -> int:
-        """How many changes are waiting or running."""
+        """The number of changes waiting or running."""
         ...
 
     def check(self) -> None:
-        """Look whether the index is whole: what is wrong is in `trouble` and `damage`."""
+        """Check that the index is intact: problems are recorded in `trouble` and `damage`."""
         ...
 
     def close(self) -> None:
-        """Finish what is being written, and let go of the index."""
+        """Finish pending writes, and release the index."""
         ...

@@ -65,7 +65,7 @@ class Readiness:
                     index.search("first", k=1)
             except Exception as error:
                 reason = reason_of(error)
-                if self._cold.get(served.name) != reason:  # once, however often somebody asks
+                if self._cold.get(served.name) != reason:  # once, however often clients ask
                     self._cold[served.name] = reason
                     unexpected = not isinstance(error, CoilError)
                     extra = {"index": served.name, "reason": reason}

@@ -30,13 +30,13 @@ async def tell_coil_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, CoilError)
     if not isinstance(error, InputError | SearchTimeout):  # the client only gets a general message
         extra = {"request_id": request.state.request_id, "reason": error.reason, "remedy": error.remedy}
-        # That another process is writing is nothing to repair.
+        # Another process writing is not a fault to repair.
         _log.log(logging.INFO if isinstance(error, IndexLocked) else logging.ERROR, "refused", extra=extra)
     return _tell(request, problem_of(error))
 
 
 async def tell_bad_request(request: Request, error: Exception) -> Response:
-    """Values that are not what they should be."""
+    """Invalid values."""
     assert isinstance(error, RequestValidationError)
     route: APIRoute = request.scope["route"]
     bodies = [parameter.field_info.annotation for parameter in route.dependant.body_params]
@@ -60,7 +60,7 @@ async def tell_http_error(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> set[str]:
-    """What can be done at an address."""
+    """The methods allowed at an address."""
     found: set[str] = set()
     for route in request.app.routes:
         if route.matches(request.scope)[0] != Match.NONE:

@@ -27,7 +27,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 
 class UnsentBytes:
-    """How many bytes of all replies are made and not yet sent. Replies of one piece are not counted."""
+    """The bytes of all replies that are written but not yet sent. Replies of one piece are not counted."""
 
     def __init__(self, most: int) -> None:
         self._most, self._now = most, 0
@@ -35,7 +35,7 @@ class UnsentBytes:
 
     @property
     def now(self) -> int:
-        """The bytes at this moment."""
+        """The current number of bytes."""
         return self._now
 
     def take(self, n: int) -> None:
@@ -46,13 +46,13 @@ class UnsentBytes:
             self._now += n
 
     def give_back(self, n: int) -> None:
-        """These were sent, or nobody wants them any more."""
+        """Release bytes that were sent or are no longer wanted."""
         with self._turn:
             self._now -= n
 
 
 class Reply:
-    """One answer. It is closed when it was sent, when it cannot be finished, and when nobody holds it."""
+    """One answer. It is closed when it is sent, cannot be finished, or is no longer referenced."""
 
     def __init__(self, most: int, unsent: UnsentBytes, deadline: float = math.inf) -> None:
         """`most` bytes, finished before `deadline`, a time of `time.monotonic`."""
@@ -113,12 +113,12 @@ class Reply:
             self._end_piece()
 
     def finish(self) -> Reply:
-        """Nothing more is added."""
+        """End the reply: nothing more is added."""
         self._end_piece()
         return self
 
     def close(self) -> None:
-        """Let go of what is not sent."""
+        """Discard what is not sent."""
         taken, self._taken = self._taken, 0
         self.pieces.clear()
         self._parts.clear()

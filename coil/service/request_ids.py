@@ -10,14 +10,14 @@ _random = random.Random()
 
 
 def choose_request_id(given: str) -> str:
-    """The id that a client has given, if it can be one, or a new one."""
+    """The id given by the client if it is valid, otherwise a new one."""
     return given if _ID.fullmatch(given) else make_request_id()
 
 
 def make_request_id() -> str:
     """A new id.
 
-    Not `uuid4`: that asks the system for random bytes, and whoever asks the system for anything has to wait
-    until a search thread lets the event loop run again.
+    Not `uuid4`: that asks the system for random bytes, and after any system call, the event loop waits until
+    a search thread lets it run again.
     """
     return f"{_random.getrandbits(128):032x}"

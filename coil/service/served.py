@@ -1,4 +1,4 @@
-"""ServedIndex: an index, or one of many shards, with many readers and one writer, while others commit."""
+"""ServedIndex: an index, sharded or not, with many readers and one writer, while other processes commit."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ServedIndex:
     def __init__(
         self, name: str, index: Servable, writes_waiting: int, open_again: Callable[[Encoder], Servable]
     ) -> None:
-        """`open_again` opens what is in the place of the index now, which must be of the same model."""
+        """`open_again` opens the index that is now in its place, which must use the same model."""
         self.name, self.index, self._open_again = name, index, open_again
         self._documents = len(index)
         self.trouble = ""  # why others' commits cannot be read at the moment, in words fit for a client
@@ -67,12 +67,12 @@ class ServedIndex:
 
     @contextmanager
     def reading(self) -> Iterator[Readable]:
-        """The index at this moment, others' commits included, for as long as it is needed.
+        """The current state of the index, including commits of other processes, for as long as it is needed.
 
-        Damage that its reader comes upon is remembered, so that the server is not ready.
+        Damage that its reader finds is recorded, so that the server reports that it is not ready.
         """
         with ExitStack() as stack:
-            with self._looking:  # or another thread could close the index that we have just found
+            with self._looking:  # or another thread could close the index we have just found
                 self._look()
                 index = self.index
                 pin: AbstractContextManager[Readable] = index.pinned()
@@ -87,17 +87,17 @@ class ServedIndex:
                 raise
 
     def count_documents(self) -> int:
-        """How many documents there are; those of the last state that could be read if this one is damaged."""
+        """The number of documents; those of the last state that could be read if this one is damaged."""
         with suppress(CoilError), self.reading() as index:
             self._documents = len(index)
         return self._documents
 
     def place_to_write(self) -> AbstractContextManager[None]:
-        """One of the few places for changes."""
+        """One of the limited places for changes."""
         return self._places.take()
 
     def write(self, change: Callable[[Changeable], Any]) -> Future[Any]:
-        """Queue a change behind those that wait; it is searchable when the future is done."""
+        """Queue a change behind those waiting; it is searchable when the future is done."""
         return self._writer.submit(self._change, change)
 
     def _change(self, change: Callable[[Changeable], Any]) -> Any:
@@ -125,39 +125,39 @@ class ServedIndex:
             raise
 
     def _take_over(self) -> None:
-        """Open the index that is in the place of ours now."""
+        """Open the index that has replaced ours."""
         newer = self._open_again(self.index.encoder)
         try:
             _ = newer.encoder
-            if _is_unfinished(newer) and not _is_unfinished(self.index):  # nobody misses documents meanwhile
+            if _is_unfinished(newer) and not _is_unfinished(self.index):  # until then, none are missing
                 raise UnfinishedBuild(f"{newer.folder} is being built", "wait until the build has finished")
         except CoilError:
             newer.close()
             raise
         older, self.index, self.damage = self.index, newer, ""
-        older.close()  # when those who read it are done
+        older.close()  # when its readers are done
 
     @property
     def writes_waiting(self) -> int:
-        """How many changes are waiting or running."""
+        """The number of changes waiting or running."""
         return self._places.taken
 
     def close(self) -> None:
-        """Finish what is being written, and let go of the files."""
+        """Finish pending writes, and release the files."""
         self._writer.shutdown(wait=True)
         self.index.close()
 
     def look(self) -> None:
-        """Take over what another process has committed, or an index that was put in the place of this one.
+        """Adopt what another process has committed, or an index that has replaced this one.
 
         One thread looks at a time, and the others wait for it: whoever asks after a commit sees it. A look
-        takes microseconds, a reload milliseconds; searches that are running go on with what they have.
+        takes microseconds, a reload milliseconds; running searches keep the state that they have.
         """
         with self._looking:
             self._look()
 
     def check(self) -> None:
-        """Look, and notice files that are gone or truncated: what is wrong is in `trouble` and `damage`."""
+        """Look, and detect missing or truncated files: problems are recorded in `trouble` and `damage`."""
         with self._looking:
             self._check()
 
@@ -205,7 +205,7 @@ class ServedIndex:
             if self._incomplete:
                 self.index.check_sizes()
             self.trouble, self._incomplete = "", False
-        except (CoilError, OSError) as error:  # we go on with what we have
+        except (CoilError, OSError) as error:  # keep what we have
             if isinstance(error, DamagedSegment) and _version_of(self.index) is None:
                 self._remember(error)
                 return
@@ -216,7 +216,7 @@ class ServedIndex:
 
 
 def _is_unfinished(index: Servable) -> TypeGuard[Index]:
-    """Whether the build of an index goes on; one of shards cannot be opened before its end."""
+    """Whether the build of an index is unfinished; a sharded one cannot be opened before its build ends."""
     return isinstance(index, Index) and index.is_unfinished
 
 
@@ -225,9 +225,9 @@ def _folders_of(index: Servable) -> list[Path]:
 
 
 def _version_of(index: Servable) -> int | None:
-    """The version of an index, None where its files are known to be damaged."""
+    """The version of an index, None if its files are known to be damaged."""
     try:
-        len(index)  # of shards, this asks each of them
+        len(index)  # with shards, this asks each of them
         return index.version
     except DamagedSegment:
         return None
@@ -241,7 +241,7 @@ def open_all(
 ) -> dict[str, Served]:
     """Open indexes, each under the name of its folder; those of one model share it.
 
-    `models` are where models are now that have moved; each must be the model of one of the indexes.
+    `models` are the new locations of models that were moved; each must be the model of one of the indexes.
     """
     served: dict[str, Served] = {}
     encoders: dict[str | None, Encoder] = {}
@@ -268,7 +268,7 @@ def open_all(
             index.use(moved[made_with][1])
         elif encoder is None and index.model in encoders:
             index.use(encoders[index.model])
-        encoders[index.model] = index.encoder  # one that does not fit is told now, not with the first query
+        encoders[index.model] = index.encoder  # a mismatch is reported now, not with the first query
         served[name] = ServedIndex(name, index, writes_waiting, partial(open_index, index.folder))
     if unused:
         raise OptionMismatch(

@@ -1,4 +1,4 @@
-"""ServedShards: a sharded index on a cluster, which many read while one writes."""
+"""ServedShards: a sharded index on a cluster, with many readers and one writer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger("coil.service")
 
 
 class ServedShards:
-    """One sharded index by its name. Its shards look after their files themselves."""
+    """One sharded index by its name. Its shards manage their files themselves."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class ServedShards:
         writes_waiting: int,
         close: Callable[[], object] | None = None,
     ) -> None:
-        """`close` lets go of where the shards are, after the last change."""
+        """`close` releases whatever provides the shards, after the last change."""
         self.name, self.index, self._close = name, index, close
         self.trouble = self.damage = ""
         self._documents = 0
@@ -41,30 +41,30 @@ class ServedShards:
             yield pinned
 
     def count_documents(self) -> int:
-        """How many documents there are, or were before shards were gone."""
+        """The number of documents, or the number before shards went missing."""
         with suppress(CoilError):
             self._documents = len(self.index)
         return self._documents
 
     def place_to_write(self) -> AbstractContextManager[None]:
-        """One of the few places for changes."""
+        """One of the limited places for changes."""
         return self._places.take()
 
     def write(self, change: Callable[[Changeable], Any]) -> Future[Any]:
-        """Queue a change behind those that wait; it is searchable when the future is done."""
+        """Queue a change behind those waiting; it is searchable when the future is done."""
         return self._writer.submit(lambda: change(self.index))
 
     def take_over(self, newer: ShardedIndex) -> None:
-        """From now on serve another index; requests that have begun are answered from the one before."""
+        """Serve another index from now on; running requests are answered from the previous one."""
         self.index = newer
 
     @property
     def writes_waiting(self) -> int:
-        """How many changes are waiting or running."""
+        """The number of changes waiting or running."""
         return self._places.taken
 
     def check(self) -> None:
-        """Whether the shards answer: what is wrong is in `trouble` and `damage`."""
+        """Check that the shards answer: problems are recorded in `trouble` and `damage`."""
         self.trouble = self.damage = ""
         try:
             len(self.index)
@@ -79,7 +79,7 @@ class ServedShards:
         _log.error(what, extra={"index": self.name, "reason": reason_of(error)})
 
     def close(self) -> None:
-        """Finish what is being written, and let go of the shards."""
+        """Finish pending writes, and release the shards."""
         self._writer.shutdown(wait=True)
         self.index.close()
         if self._close is not None:

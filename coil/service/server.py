@@ -27,10 +27,10 @@ if sys.platform != "win32":  # which has no such limits
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _SECONDS_TO_STOP = 30
-# After each call of the system the event loop waits until a search thread lets it go on: by default 5 ms,
+# After each system call, the event loop waits until a search thread lets it go on: by default 5 ms,
 # which hundreds of connections at once would each wait for several times.
 _SWITCH_SECONDS = 0.0005
-_FILES_IN_USE = 64  # where the system does not tell how many are open
+_FILES_IN_USE = 64  # if the system does not report how many are open
 _FILES_TO_WORK = 32  # that commits, reloads and uploads open for a moment
 
 
@@ -84,10 +84,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def fit_to_files(limits: ServiceLimits) -> ServiceLimits:
-    """The limits, with fewer connections where this process may not have as many files, even if it tries.
+    """The limits, with fewer connections if this process cannot open so many files, even if it tries.
 
-    Without a free file no connection can be accepted, not even one that asks for /health. So a process with
-    room for none is refused.
+    Without a free file descriptor no connection can be accepted, not even one that asks for /health. So a
+    process without room for any is refused.
     """
     if sys.platform == "win32":
         return limits
@@ -121,7 +121,7 @@ def address_of(listening: socket.socket) -> Address:
 def run_server(service: Service, listening: socket.socket, began: Callable[[], object] | None = None) -> None:
     """Serve until SIGTERM, SIGHUP or Ctrl-C; running requests are finished first.
 
-    `began` is called when clients can connect.
+    `began` is called once clients can connect.
     """
     server = make_server(service, began)
     # uvicorn handles the signal once it has begun, and raises it again after it has stopped: that must not
@@ -170,9 +170,9 @@ class _Server(uvicorn.Server):
         self._began, self._stopping = began, stopping
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal to stop: changes that would take longer than the wait for them are given up.
+        """A signal to stop: changes that would take longer than the server waits are abandoned.
 
-        After a second Ctrl-C nothing is waited for.
+        After a second Ctrl-C, it waits for nothing.
         """
         again = self.should_exit and sig == signal.SIGINT
         self._stopping(again)
@@ -182,7 +182,7 @@ class _Server(uvicorn.Server):
             super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening, finish or give up what is under way, and close the indexes in any case."""
+        """Stop listening, finish or abandon what is running, and close the indexes in any case."""
         await super().shutdown(sockets)
         if self.force_exit:
             tasks = list(self.server_state.tasks)

@@ -44,7 +44,7 @@ _LOOK_FOR_CLIENT = (
     0.05  # seconds between looks: a page asks again with every letter and drops the last request
 )
 CHANGES_MAY_TAKE = 20.0  # seconds after the signal to stop; the server waits for 30
-MOST_DEEP = 100_000  # hits that pages can be turned to
+MOST_DEEP = 100_000  # hits that can be paged to
 _MANY_HITS = 100  # more take so long to fetch and write that the search is not quick
 _LONG_QUERY = 300  # characters; the language model takes as long for a longer one as for several others
 _LARGE_DOCUMENT = 256 << 10  # bytes; a larger one takes longer than a search
@@ -90,7 +90,7 @@ class Service:
         return self.options.token is not None
 
     def begin_to_stop(self, at_once: bool = False) -> None:
-        """From here on the server is not ready, and uploads have some seconds to be finished, or none."""
+        """From now on the server is not ready, and uploads have some seconds to finish, or none."""
         self._stopping = True
         until = time.monotonic() + (0.0 if at_once else CHANGES_MAY_TAKE)
         self._give_up_at = min(self._give_up_at, until)
@@ -98,7 +98,7 @@ class Service:
     def stop(self) -> None:
         """Finish running requests and writes, then close the indexes.
 
-        Requests that read are over by then, or their time is; one that still runs is not waited for.
+        Requests that read are over by then, or their time is; one that is still running is not waited for.
         """
         self._stopping = True
         self._readiness.stop()
@@ -152,7 +152,7 @@ class Service:
             try:
                 found = await self._ask(partial(answer, most_each=_MUCH_TEXT), cleaned, job, gone)
                 return found
-            except AnswerTooLarge:  # it is known only now that this takes long
+            except AnswerTooLarge:  # only now is it known that this takes long
                 job = replace(job, slow=True)
         found = await self._ask(answer, cleaned, job, gone)
         return found
@@ -195,7 +195,7 @@ class Service:
     async def explain(
         self, name: str, query: str, doc_id: str, versus: str | None, how: Explained, gone: Gone
     ) -> Reply:
-        """Why a document scores what it scores."""
+        """Why a document has its score."""
         served = self._index(name)
 
         def answer(seconds: float) -> Reply:
@@ -212,7 +212,7 @@ class Service:
         return await self._ask_alone(answer, gone, slow=True)
 
     async def suggest(self, name: str, query: str, plain: bool, gone: Gone) -> bytes:
-        """Similar words for those that no document has; nothing is searched."""
+        """Similar words for words that no document contains; nothing is searched."""
         served = self._index(name)
 
         def answer(seconds: float) -> bytes:
@@ -238,7 +238,7 @@ class Service:
             return reply.finish()
 
         reply = await self._ask_alone(answer)
-        if reply is None:  # it is known only now that this takes long
+        if reply is None:  # only now is it known that this takes long
             reply = await self._ask_alone(partial(answer, slow=True), slow=True)
             assert reply is not None
         return reply
@@ -343,7 +343,7 @@ class Service:
     # ---- inside
 
     def _go_on(self) -> None:
-        """Give up a change that takes too long for a server that stops."""
+        """Abandon a change that takes too long while the server stops."""
         if time.monotonic() > self._give_up_at:
             raise _GivenUp
 
@@ -400,7 +400,7 @@ class Service:
         return Reply(self.options.limits.answer_bytes, self._unsent, deadline)
 
     def _written(self, found: Answered, deadline: float) -> Reply | Problem:
-        """The answer as JSON, or why it is refused: those answered together with it are not."""
+        """The answer as JSON, or why it is refused; the others of its group are not affected."""
         reply = self._new_reply(deadline)
         try:
             reply.add_answer(found.value)
@@ -439,7 +439,7 @@ class Service:
 
 
 class _GivenUp(Problem):
-    """A change was given up, because the server stops, before anything was written."""
+    """A change was abandoned, because the server stops, before anything was written."""
 
     def __init__(self) -> None:
         detail = "the server is stopping; nothing was changed"
@@ -452,12 +452,12 @@ def _given_up_halfway() -> Problem:
 
 
 async def _whole(change: Future[bytes]) -> bytes:
-    """Wait for a change, which a client that disconnects does not interrupt.
+    """Wait for a change, which continues if the client disconnects.
 
-    A server that stops interrupts it: a change that has not begun is not made then.
+    A server that stops interrupts it: a change that has not started is then not made.
     """
     waited = asyncio.wrap_future(change)
-    waited.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits
+    waited.add_done_callback(lambda done: done.cancelled() or done.exception())  # possibly nobody waits
     try:
         return await asyncio.shield(waited)
     except asyncio.CancelledError:

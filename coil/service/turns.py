@@ -12,10 +12,10 @@ from coil.service.problems import busy
 
 
 class Starts:
-    """Begins few requests each time that the event loop comes round.
+    """Starts a few requests in each iteration of the event loop.
 
-    Hundreds of requests that arrive at once would otherwise all begin before the loop looks at its sockets
-    again, and again at each of their steps; whoever connects meanwhile would wait for all of them.
+    Hundreds of requests that arrive at once would otherwise all start before the loop checks its sockets
+    again, and likewise at each of their steps; a client that connects meanwhile would wait for all of them.
     """
 
     def __init__(self, at_once: int) -> None:
@@ -24,7 +24,7 @@ class Starts:
         self._due = False
 
     def begin(self, start: Callable[[], object], first: bool = False) -> None:
-        """Call `start` when those before it have begun, or before all of them."""
+        """Call `start` after those before it have started, or ahead of all of them."""
         if first:
             self._waiting.appendleft(start)
         else:
@@ -44,11 +44,10 @@ class Starts:
 
 
 class Turns:
-    """Lets few of the requests be answered that were sent ahead of answers, so that the event loop gets to
-    others.
+    """Lets only a few pipelined requests be answered at once, so that the event loop gets to others.
 
-    A client can send thousands of them at once. Each that ends would otherwise start the next one, and
-    whoever connects meanwhile would wait for all of them several times.
+    A client can send thousands of them at once. Each that ends would otherwise start the next one, and a
+    client that connects meanwhile would wait for all of them several times.
     """
 
     def __init__(self, at_once: int, most_waiting: int, seconds: float) -> None:
@@ -72,7 +71,7 @@ class Turns:
                 turn.is_held = True
 
     def give_back(self) -> None:
-        """Let the next one begin."""
+        """Let the next one start."""
         self._free += 1
         self._call()
 
@@ -97,20 +96,20 @@ class Turns:
 
 
 class Turn:
-    """That of one request: from when it has arrived completely until its answer begins."""
+    """The turn of one request: from its complete arrival until its answer starts."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self._asked = self.is_held = False
 
     async def take(self) -> None:
-        """Wait for it, once; a Problem where that would take too long."""
+        """Wait for it, once; a Problem if that would take too long."""
         if not self._asked:
             self._asked = True
             await self._turns.wait(self)
 
     def give_back(self) -> None:
-        """It is over, if it was had at all."""
+        """End it, if it was taken at all."""
         if self.is_held:
             self.is_held = False
             self._turns.give_back()

@@ -41,9 +41,9 @@ async def receive(stream: AsyncIterator[bytes]) -> IO[bytes]:
 
 
 def check(file: IO[bytes], exact: bool = False, go_on: Callable[[], object] = bool) -> int:
-    """Read every document once to find bad lines before anything is written; returns how many will be there.
+    """Read every document once to find bad lines before anything is written; returns how many will be stored.
 
-    Of several documents with one id the last counts, and one without text is none.
+    Of several documents with the same id the last counts, and one without text does not count.
     """
     is_there = {document.doc_id: not document.is_empty for document in read(file, exact, go_on)}
     return sum(is_there.values())
@@ -51,7 +51,7 @@ def check(file: IO[bytes], exact: bool = False, go_on: Callable[[], object] = bo
 
 def read(file: IO[bytes], exact: bool = False, go_on: Callable[[], object] = bool) -> Iterator[Document]:
     """The documents of a body: each a record, whose keys say what is its id and text, or with `exact` a
-    document as it is stored. `go_on` is called before each line; what it raises ends the reading."""
+    document as it is stored. `go_on` is called before each line; an error that it raises stops reading."""
     file.seek(0)
     for number, raw in enumerate(file, start=1):
         go_on()
@@ -69,7 +69,7 @@ def read(file: IO[bytes], exact: bool = False, go_on: Callable[[], object] = boo
 
 
 def _take_exact(value: dict[str, Any], where: str, line: int) -> Document:
-    """`{"doc_id", "text", "fields"}`: what `GET` answers. No key but these has a meaning."""
+    """`{"doc_id", "text", "fields"}`: what `GET` answers. No other key has a meaning."""
     unknown = [key for key in value if key not in _EXACT_KEYS]
     missing = [key for key in _EXACT_KEYS[:2] if key not in value]
     if unknown or missing:

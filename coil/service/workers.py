@@ -27,7 +27,7 @@ _PATIENCE = 0.5  # seconds after which a slow job takes turns with quick ones, s
 
 @dataclass(eq=False)
 class Job:
-    """One question. Up to `together` jobs of one `kind` are answered by one call; None stays alone.
+    """One request. Up to `together` jobs of one `kind` are answered by one call; None is answered alone.
 
     `size` is the characters to be read, of which a call has at most MOST_CHARACTERS, unless one job has more.
 
@@ -50,7 +50,7 @@ class Workers:
     """A fixed number of threads. A single job is never delayed to form a group: only waiting jobs join it."""
 
     def __init__(self, threads: int, most_waiting: int, heard: Callable[[int, float], object]) -> None:
-        """`heard` is told the size of each group and how long its first job had waited."""
+        """`heard` is called with the size of each group and how long its first job had waited."""
         self._most_waiting, self._heard = most_waiting, heard
         self._most_slow_waiting = max(most_waiting * 3 // 4, 1)  # the other places are for quick jobs
         self._quick: deque[Job] = deque()
@@ -69,11 +69,11 @@ class Workers:
 
     @property
     def waiting(self) -> int:
-        """How many jobs no thread has begun."""
+        """The number of jobs that no thread has started."""
         return len(self._quick) + len(self._slow)
 
     def submit(self, job: Job, admitted: bool = False) -> Future[Any]:
-        """Queue a job; a full queue is a Problem, unless it is the next part of what was admitted before."""
+        """Queue a job; a full queue is a Problem, unless the job continues something already admitted."""
         with self._changed:
             full = self.waiting >= self._most_waiting or (
                 job.slow and len(self._slow) >= self._most_slow_waiting
@@ -85,7 +85,7 @@ class Workers:
         return job.future
 
     def stop(self, seconds: float = SECONDS_TO_END) -> int:
-        """Answer what waits, then end; returns how many threads are still at work after so many seconds."""
+        """Answer waiting jobs, then end; returns how many threads still run after this many seconds."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -108,14 +108,14 @@ class Workers:
                 else:
                     due.append(job)
             self._answer(due)
-            del jobs, due  # or what they hold would stay until the next ones
+            del jobs, due  # or what they hold would stay in memory until the next jobs
             if slow:
                 with self._changed:
                     self._slow_running -= 1
                     self._changed.notify()
 
     def _take(self) -> list[Job]:
-        """The first job of a queue and those that fit to it: this thread's share of them."""
+        """The first job of a queue and those compatible with it: this thread's share of them."""
         with self._changed:
             self._free += 1
             while (queue := self._next_queue()) is None and not (self._stopping and not self.waiting):
@@ -141,7 +141,7 @@ class Workers:
             return together
 
     def _next_queue(self) -> deque[Job] | None:
-        """Where the next job comes from, None if nothing waits that this thread may begin."""
+        """The queue of the next job; None if no waiting job may be started by this thread."""
         slow = self._slow if self._slow and self._slow_running < self.slow_places else None
         if not self._quick:
             return slow
@@ -160,7 +160,7 @@ class Workers:
             if len(jobs) == 1:
                 jobs[0].future.set_exception(error)
                 return
-            # One of them made all fail: each alone, so that only that one does.
+            # One of them made all fail: retry each alone, so that only that one fails.
             for job in jobs:
                 if isinstance(error, SearchTimeout) and job.deadline <= time.monotonic():
                     job.future.set_exception(_late())

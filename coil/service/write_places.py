@@ -1,4 +1,4 @@
-"""WritePlaces: how many changes of an index may wait at the same time."""
+"""WritePlaces: limits how many changes of an index may wait at the same time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coil.service.problems import busy
 
 
 class WritePlaces:
-    """A few places for changes, so that waiting documents do not fill the memory."""
+    """A limited number of places for changes, so that waiting documents do not fill the memory."""
 
     def __init__(self, most: int) -> None:
         self._most, self.taken = most, 0

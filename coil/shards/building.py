@@ -1,7 +1,7 @@
-"""ShardBuilder: takes in the parts of a shard that others have encoded, and commits them, each document once.
+"""ShardBuilder: receives the parts of a shard that others have encoded, and commits each document once.
 
-Parts come in order. How far a shard has come is its next ordinal, which a commit changes together with the
-documents: what came before it is there, and is not taken a second time.
+Parts come in order. The progress of a shard is its next ordinal, which a commit changes together with the
+documents: everything before it is stored, and is not added a second time.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 COMMIT_DOCUMENTS = 16_384
 COMMIT_BYTES = 64 << 20  # of lists and texts that wait for a commit
-COMMIT_SECONDS = 5.0  # of work that a kill costs at most
+COMMIT_SECONDS = 5.0  # of work lost at most if the writer is killed
 _LOCK_SECONDS = 30.0  # until the lock of a writer that was killed is free
 
 
 class ShardBuilder:
-    """The one writer of a shard while the index is built. `push` shows others what was committed.
+    """The only writer of a shard while the index is built. `push` publishes what was committed.
 
-    Unless `commits_itself`, its owner says when to commit.
+    Unless `commits_itself`, its owner decides when to commit.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ShardBuilder:
         self._since = time.monotonic()
 
     def _enter(self) -> IndexWriter:
-        """The writer; one that was killed may hold the lock a moment longer."""
+        """The writer; one that was killed may hold the lock for a moment longer."""
         until = time.monotonic() + _LOCK_SECONDS
         while True:
             try:
@@ -70,14 +70,14 @@ class ShardBuilder:
         self.close()
 
     def close(self) -> None:
-        """Let go of the shard; what is not committed is forgotten."""
+        """Release the shard; anything uncommitted is discarded."""
         self._stack.close()
         self._index.close()
 
     def _forget(self) -> None:
         self._segments: list[Segment] = []
         self._documents: list[tuple[int, Document, int]] = []
-        self._dropped: set[int] = set()  # ordinals that another document of the same id takes the place of
+        self._dropped: set[int] = set()  # ordinals replaced by another document with the same id
         self._pending: dict[str, int] = {}
         self._emptied: dict[str, None] = {}
         self._bytes = self._rows = 0
@@ -90,7 +90,7 @@ class ShardBuilder:
             return snapshot.manifest.next_ordinal
 
     def put(self, part: Part) -> bool:
-        """Take in a part, unless it is there already; returns whether something was committed."""
+        """Add a part, unless it is already stored; returns whether something was committed."""
         committed = False
         if part.last < self._reached:
             return False
@@ -114,11 +114,11 @@ class ShardBuilder:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much has come in that it should be committed."""
+        """Whether enough has been added to commit it."""
         return len(self._documents) >= COMMIT_DOCUMENTS or self._bytes >= COMMIT_BYTES
 
     def _known(self, part: Part) -> dict[str, int]:
-        """The ordinals of those ids that are in the index."""
+        """The ordinals of the ids that are in the index."""
         if self._on_duplicate == "update":
             return {}
         with self._index.held() as snapshot:
@@ -145,7 +145,7 @@ class ShardBuilder:
         self._documents.append((ordinal, document, dropped))
 
     def commit(self) -> bool:
-        """Write what has come in; returns whether that was anything."""
+        """Commit what was added; returns whether there was anything."""
         self._since = time.monotonic()
         if self._reached <= self.next_ordinal:
             return False
@@ -165,7 +165,7 @@ class ShardBuilder:
         return True
 
     def finish(self) -> None:
-        """Commit the rest, and merge what many commits have left."""
+        """Commit the rest, and merge the segments that many commits have left."""
         self.commit()
         self._writer.finish()
         if self._push is not None:

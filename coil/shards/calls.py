@@ -16,17 +16,17 @@ class ShardCalls(Protocol):
 
     @property
     def count(self) -> int:
-        """How many shards there are."""
+        """The number of shards."""
         ...
 
     @property
     def is_apart(self) -> bool:
-        """Whether the shards are in other processes."""
+        """Whether the shards run in other processes."""
         ...
 
     @property
     def waves(self) -> Sequence[Sequence[int]]:
-        """Which shards rank first: what is learned from a wave makes the work of the next one less."""
+        """Which shards rank first: the results of one wave reduce the work of the next."""
         ...
 
     def ask(
@@ -36,10 +36,10 @@ class ShardCalls(Protocol):
         arguments: Arguments,
         meanwhile: Callable[[], object] | None = None,
     ) -> Mapping[int, Any]:
-        """Call a method of `Shard` on each of these, all at once; the answers by number. `meanwhile` is done
-        while they are at work elsewhere; it may also be left undone.
+        """Call a method of `Shard` on each of these, all at once; returns the answers by shard number.
+        `meanwhile` is called while they work in other processes; it may also be skipped.
 
-        A shard that does not answer is a MissingShard, which names all that do not.
+        If shards do not answer, a MissingShard names all of them.
         """
         ...
 
@@ -61,7 +61,7 @@ class LocalCalls:
         arguments: Arguments,
         meanwhile: Callable[[], object] | None = None,
     ) -> dict[int, Any]:
-        """Call a method of each of these shards; the answers by number."""
+        """Call a method of each of these shards; returns the answers by shard number."""
         return {number: getattr(self.shards[number], method)(*arguments(number)) for number in numbers}
 
     def close(self) -> None:
@@ -71,6 +71,6 @@ class LocalCalls:
 
 
 def missing_shards(numbers: Sequence[int], count: int) -> str:
-    """Which shards do not answer, in words."""
+    """A message that names the shards that do not answer."""
     shown = ", ".join(str(number) for number in numbers[:10]) + (", …" if len(numbers) > 10 else "")
     return f"{'shard' if len(numbers) == 1 else 'shards'} {shown} of {count} cannot be reached"

@@ -1,4 +1,4 @@
-"""The documents and the statistics of all shards together, in one state of each."""
+"""The documents and the statistics of all shards together, in one state of each shard."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Vector = tuple[int | None, ...]
 
 _REMEMBERED = 1 << 16  # keys
 _BLOCK, _BLOCK_BYTES = 64, 1 << 20  # documents, and bytes of their texts, that are read at once
-_AHEAD = 1024  # documents that are read with those that are wanted
+_AHEAD = 1024  # documents that are read along with the requested ones
 _KEPT_BYTES = 32 << 20  # of documents that were read ahead
 
 
 class State:
-    """One state of each shard, and the shards that are asked about it. `versions` may be found out when they
-    are first needed: meanwhile queries are encoded."""
+    """One state of each shard, and the shards that are asked about it. `versions` may be resolved when
+    they are first needed: meanwhile queries are encoded."""
 
     def __init__(
         self, calls: ShardCalls, versions: Vector | Callable[[], Vector], partial: bool = False
@@ -39,7 +39,7 @@ class State:
 
     @property
     def versions(self) -> Vector:
-        """The version of each shard; None of one that is missing."""
+        """The version of each shard; None for a missing one."""
         with self._finding:
             if self._versions is None:
                 assert self._find is not None, "versions are known or can be found"
@@ -48,23 +48,23 @@ class State:
 
     @property
     def is_apart(self) -> bool:
-        """Whether the shards are in other processes, so that a question to them takes a while."""
+        """Whether the shards run in other processes, so that a call to them takes a while."""
         return self._calls.is_apart
 
     @property
     def numbers(self) -> list[int]:
-        """The shards that are there."""
+        """The shards that are available."""
         return [number for number, version in enumerate(self.versions) if version is not None]
 
     def check_there(self) -> None:
-        """Shards of which no version is known are missing from the start."""
+        """Shards without a known version are missing from the start."""
         gone = [number for number, version in enumerate(self.versions) if version is None]
         if gone and (not self._partial or len(gone) == len(self.versions)):
             raise MissingShard(missing_shards(gone, len(self.versions)), "try again later", gone)
 
     @property
     def waves(self) -> list[list[int]]:
-        """Which shards rank first, of those that are there."""
+        """Which of the available shards rank first."""
         self.check_there()
         there = set(self.numbers)
         waves = ([number for number in wave if number in there] for wave in self._calls.waves)
@@ -77,7 +77,7 @@ class State:
         of: Sequence[int] | None = None,
         meanwhile: Callable[[], object] | None = None,
     ) -> Mapping[int, Any]:
-        """Ask all shards that are there, or some, the same thing about this state."""
+        """Ask all available shards, or some of them, the same question about this state."""
         return self.ask_each(method, lambda _: arguments, of, meanwhile)
 
     def ask_each(
@@ -87,7 +87,7 @@ class State:
         of: Iterable[int] | None = None,
         meanwhile: Callable[[], object] | None = None,
     ) -> Mapping[int, Any]:
-        """Ask each shard something else about this state; those that are missing are left out."""
+        """Ask each shard a question of its own about this state; missing shards are left out."""
         self.check_there()
         versions = self.versions
         there = [n for n in (range(len(versions)) if of is None else of) if versions[n] is not None]
@@ -111,7 +111,7 @@ class WholeStatistics:
         self._lock = make_lock()
 
     def learn(self, keys: Iterable[str]) -> Totals:
-        """The statistics with these keys: what is not known is asked of all shards at once."""
+        """The statistics with these keys: all shards are asked at once for those not yet known."""
         wanted = list(dict.fromkeys(keys))
         known = self._totals  # read once: other threads replace it
         rows_of = {} if known is None else known.rows
@@ -130,28 +130,29 @@ class WholeStatistics:
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.learn(()).n_rows
 
     @property
     def mean_length(self) -> float:
-        """Mentions of a row on average."""
+        """The average number of mentions of a row."""
         return self.learn(()).mean_length
 
     def rows_with(self, key: str) -> int:
-        """How many rows have this key."""
+        """The number of rows with this key."""
         return self.learn([key]).rows[key]
 
     def rarity(self, key: str) -> float:
-        """How much a match of this key says."""
+        """The weight of a match of this key, by its rarity."""
         found = self.learn([key])
         return rarity(found.n_rows, found.rows[key])
 
 
 class ShardedCollection:
-    """Documents by their ordinals, wherever they are. Of those that will be needed, many are read at once.
+    """Documents by their ordinals, in any shard. Those that will be needed are read many at once.
 
-    `hold` keeps the state for longer than a question takes, where that is possible, and returns what lets go.
+    `hold` keeps the state for longer than a single call, if that is possible, and returns a function to
+    release it.
     """
 
     def __init__(
@@ -165,17 +166,17 @@ class ShardedCollection:
         self._sizes: dict[int, int] = {}
         self._documents: dict[int, Document] = {}
         self._bytes = 0  # of these documents
-        self._expected: dict[int, None] = {}  # in the order of the hits; not read yet
+        self._expected: dict[int, None] = {}  # in the order of the hits, not read yet
         self._holding: list[Callable[[], object]] = []
         self._lock = make_lock()
 
     @property
     def statistics(self) -> WholeStatistics:
-        """What weights are made of."""
+        """The statistics that weights are computed from."""
         return self._find_statistics(self.state)
 
     def retain(self) -> bool:
-        """Keep the state; False where it cannot be kept. See `Shelf`."""
+        """Keep the state; False if it cannot be kept. See `Shelf`."""
         let_go = self._hold(self.state.versions)
         if let_go is None:
             return False
@@ -187,7 +188,7 @@ class ShardedCollection:
         self._holding.pop()()
 
     def know(self, ordinals: Sequence[int], found: LookedUp) -> dict[int, Document]:
-        """Remember what a shard says about documents; returns those that came along."""
+        """Remember what a shard says about documents; returns the documents whose texts were included."""
         columns = zip(ordinals, found.doc_ids, found.texts, found.fields, strict=False)  # of the first ones
         read = {ordinal: Document(doc_id, text, fields) for ordinal, doc_id, text, fields in columns}
         with self._lock:
@@ -205,7 +206,7 @@ class ShardedCollection:
         return read
 
     def expect(self, ordinals: Sequence[int], texts: bool) -> None:
-        """Hear which documents will be fetched; those whose texts are wanted now are read at once."""
+        """Register documents that will be fetched; if `texts`, they are read now."""
         wanted = dict.fromkeys(ordinals)
         with self._lock:
             self._expected = {**self._expected, **wanted} if len(self._expected) < _REMEMBERED else wanted
@@ -223,16 +224,17 @@ class ShardedCollection:
         return known
 
     def _read(self, ordinals: Sequence[int]) -> dict[int, Document]:
-        """Read documents, as far as they come along."""
+        """Read documents, as many as the answer includes."""
         read: dict[int, Document] = {}
         for some, found in self._ask_parts("look_up", ordinals, True):
             read |= self.know(some, found)
         return read
 
     def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
-        """Documents by their ordinals, in this order; without texts and fields it is quicker.
+        """Documents by their ordinals, in this order; faster without texts and fields.
 
-        Others that are expected are read with them: who looks at some texts will look at the next ones.
+        Other expected documents are read with them: a caller who reads some texts usually reads the next
+        ones.
         """
         if not texts:
             ids = self._ids_of(ordinals)
@@ -254,14 +256,14 @@ class ShardedCollection:
     def field_values(
         self, name: str, ordinals: Sequence[int], deadline: float | None = None
     ) -> Iterator[tuple[int, Any]]:
-        """The field of those of these documents that have it."""
+        """The values of a field, for those of these documents that have it."""
         parts, seconds = self.state.routing.split(ordinals), seconds_left(deadline)
         answers = self.state.ask_each("field_values", lambda number: (name, parts[number], seconds), parts)
         for found in answers.values():
             yield from found
 
     def blocks(self, ordinals: Sequence[int]) -> Iterator[list[int]]:
-        """Documents in blocks that are read at once: of few bytes, or a single document."""
+        """Split documents into blocks to read at once: small in bytes, or a single document."""
         for begin in range(0, len(ordinals), _BLOCK):
             some = ordinals[begin : begin + _BLOCK]
             sizes = self._sizes_of(some)
@@ -282,7 +284,7 @@ class ShardedCollection:
         return known
 
     def find(self, doc_id: str) -> int | None:
-        """The ordinal of a document, None where none has this id."""
+        """The ordinal of a document, None if no document has this id."""
         wanted = clean(doc_id)
         shard = self.state.routing.shard_of(wanted)
         for found in self.state.ask("ordinals_of", [wanted], of=[shard]).values():
@@ -299,7 +301,7 @@ class ShardedCollection:
 
 
 def unknown_id(doc_id: str) -> UnknownId:
-    """No document has this id, as `Snapshot` says it."""
+    """The error for an unknown id, with the message of `Snapshot`."""
     return UnknownId(
         f"no document has the id {doc_id!r:.200}", "ids are case-sensitive; copy one from a result"
     )

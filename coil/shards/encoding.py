@@ -1,7 +1,7 @@
-"""Encoding a window of documents: the lists of those of each shard, as an index stores them.
+"""Encoding a window of documents: the lists for each shard, as an index stores them.
 
-What travels to a shard is a segment in the bytes of its file format: stored vectors are a quarter of the
-encoder's, and the shard has only to copy them.
+A shard receives a segment in the bytes of its file format: stored vectors take a quarter of the space of the
+encoder's, and the shard only has to copy them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from coil.vectors.encoder import Encoder
 
 @dataclass(frozen=True)
 class Part:
-    """What a shard gets of a window: its documents by ordinal, each with the tokens that were dropped, and
-    their lists. A document without text has no lists; it only takes the place of an earlier one of its id."""
+    """The part of a window that a shard receives: its documents by ordinal, each with the tokens that were
+    dropped, and their lists. A document without text has no lists; it only replaces an earlier one with
+    the same id."""
 
     shard: int
     documents: tuple[tuple[int, Document, int], ...]
-    segment: bytes  # b"" where no document has text
+    segment: bytes  # b"" if no document has text
     header: str  # the digest of the segment's header
 
     @property
@@ -51,7 +52,7 @@ class Part:
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Part:
-        """Back from plain values."""
+        """Restore from plain values."""
         documents = tuple(
             (ordinal, Document(doc_id, text, fields), dropped)
             for ordinal, doc_id, text, fields, dropped in json.loads(row["texts"])
@@ -73,7 +74,7 @@ class _Collected:
 
 @dataclass(frozen=True)
 class RowRules:
-    """What decides the rows of a document beside the model."""
+    """What determines the rows of a document, besides the model."""
 
     precision: Precision
     long: Long
@@ -81,13 +82,13 @@ class RowRules:
 
 
 class WindowEncoder:
-    """Encodes windows for an index of so many shards."""
+    """Encodes windows for an index with this many shards."""
 
     def __init__(self, encoder: Encoder, rules: RowRules, count: int) -> None:
         self._encoder, self._rules, self._routing = encoder, rules, Routing(count)
 
     def encode(self, window: Window) -> Iterator[Part]:
-        """The parts of all shards that have a document in it; usually one each."""
+        """The parts for all shards that have a document in the window; usually one each."""
         collected: dict[int, _Collected] = {}
         for (place, document), rows in self._rows(window):
             shard = self._routing.shard_of(document.doc_id)

@@ -1,4 +1,4 @@
-"""What a searcher and its shards say to each other. Times are seconds left, because clocks differ."""
+"""The messages between a searcher and its shards. Times are seconds left, because clocks differ."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NOTHING = TokenVectors(
 
 @dataclass(frozen=True)
 class Narrowing:
-    """Which documents may be hits: those that a filter keeps and that fulfil all conditions."""
+    """Which documents may be hits: those that pass the filter and meet all conditions."""
 
     filter: str | None = None
     conditions: tuple[Condition, ...] = ()
@@ -42,8 +42,8 @@ class Narrowing:
 
 @dataclass(frozen=True, eq=False)
 class PackedQueries:
-    """What ranking needs of queries that were prepared alike, one after another in a few arrays: a message of
-    many small ones takes longer to write and to read than the shards take to rank."""
+    """What ranking needs of queries that were prepared alike, concatenated in a few arrays: writing and
+    reading a message of many small arrays takes longer than ranking."""
 
     keys: tuple[str, ...]  # [tokens]
     lengths: NDArray[np.int32]  # [queries]: tokens
@@ -68,7 +68,7 @@ class PackedQueries:
         )
 
     def unpack(self) -> list[PreparedQuery]:
-        """The queries, without what only the searcher needs."""
+        """Unpack the queries, without what only the searcher needs."""
         found, begin = [], 0
         for number, length in enumerate(self.lengths.tolist()):
             of = slice(begin, begin + length)
@@ -91,8 +91,9 @@ class PackedQueries:
 
 @dataclass(frozen=True, eq=False)
 class RankAsk:
-    """The k best documents of each query are wanted. Below `at_least` a document is no hit; below one of the
-    `thresholds`, others have k hits already. What is `wanted` of the documents comes with their ranking."""
+    """A request for the k best documents of each query. A document below `at_least` is not a hit; for one
+    below its query's threshold, other shards already have k hits. The parts of documents that are `wanted`
+    come with the ranking."""
 
     queries: PackedQueries
     k: int
@@ -105,7 +106,7 @@ class RankAsk:
 
 @dataclass(frozen=True, eq=False)
 class PlacedRanking(Ranking):
-    """A ranking over shards: `segments` are numbers of shards, and the rows' characters are there."""
+    """A ranking over shards: `segments` are numbers of shards, with the characters of the rows."""
 
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
@@ -118,7 +119,7 @@ class PlacedRanking(Ranking):
 
 @dataclass(frozen=True, eq=False)
 class PlacedRankings:
-    """The rankings of several queries, one after another, and what each query made the scorers do."""
+    """The rankings of several queries, concatenated, and the scorers' work counts for each query."""
 
     found: PlacedRanking
     lengths: NDArray[np.int64]  # [queries]: hits
@@ -157,7 +158,7 @@ def merge_order(
 
 
 class RankReply(NamedTuple):
-    """What one shard found for all queries, and of the documents what was wanted."""
+    """What one shard found for all queries, and the parts of the documents that were wanted."""
 
     rankings: PlacedRankings
     looked_up: LookedUp | None
@@ -165,12 +166,12 @@ class RankReply(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardState:
-    """A shard at this moment."""
+    """The current state of a shard."""
 
     version: int
     next_ordinal: int
     documents: int
-    exact_in: str  # "" where it has no rows
+    exact_in: str  # "" if it has no rows
 
 
 class ShardFacts(NamedTuple):
@@ -182,8 +183,8 @@ class ShardFacts(NamedTuple):
 
 
 class LookedUp(NamedTuple):
-    """Documents of hits as columns: ids and sizes, and texts and fields of as many as come along, from the
-    first. Where no texts were wanted, there are only ids."""
+    """Documents of hits as columns: ids and sizes, and texts and fields of as many as fit, from the first.
+    If no texts were wanted, there are only ids."""
 
     doc_ids: list[str]
     sizes: list[int]
@@ -193,7 +194,7 @@ class LookedUp(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ExplainAsk:
-    """Documents to explain for a query that is encoded, with the statistics of the whole."""
+    """Documents to explain for an encoded query, with the statistics of the whole."""
 
     query: str
     by: By
@@ -213,7 +214,7 @@ class Put(NamedTuple):
 
 @dataclass(frozen=True)
 class Refusal:
-    """An error of this library on its way between processes: whatever its constructor takes, it arrives."""
+    """An error of this library to send between processes, whatever its constructor takes."""
 
     kind: str
     values: dict[str, Any]
@@ -236,7 +237,7 @@ class Refusal:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Refusal:
-        """Back from JSON."""
+        """Restore from JSON."""
         return cls(*json.loads(content))
 
 

@@ -30,31 +30,30 @@ from coil.vectors.encoder import Encoder
 if TYPE_CHECKING:
     from typing import Self
 
-_STATES = 4  # whose statistics are remembered
+_STATES = 4  # whose statistics are cached
 
 
 class Changes(Protocol):
-    """Who changes the shards, and knows their versions: see `Ledger`."""
+    """Changes the shards, and knows their versions: see `Ledger`."""
 
     def find_versions(self) -> Callable[[], Vector]:
-        """Begin to find the version of each shard after the last change that has returned before; what is
-        returned waits for them."""
+        """Start finding the version of each shard after the last change that has returned; the returned
+        function waits for them."""
         ...
 
     def update(self, documents: Iterable[Document], go_on: Callable[[], object] | None = None) -> Updated:
-        """Add documents, or put them in the place of those with the same ids."""
+        """Add documents, replacing those with the same ids."""
         ...
 
     def delete(self, doc_ids: Sequence[str]) -> Deleted:
-        """Take documents out."""
+        """Delete documents."""
         ...
 
 
 class ShardedIndex:
-    """An index of several shards. Each call sees one state of each, the newest; threads may call it at once.
+    """An index of several shards. Each call sees one state of each shard, the newest. Thread-safe.
 
-    With `partial`, questions are answered without the shards that do not answer; otherwise that is a
-    MissingShard.
+    With `partial`, shards that do not answer are left out of answers; otherwise they cause a MissingShard.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class ShardedIndex:
         self._whole = Whole(calls, encoder, settings, partial, documents, self._statistics, hold)
 
     def _statistics(self, state: State) -> WholeStatistics:
-        """Counted once for each state of the shards, whoever reads it."""
+        """Computed once for each state of the shards, for all readers."""
         versions = state.versions
         with self._lock:
             found = self._known.get(versions)
@@ -94,7 +93,7 @@ class ShardedIndex:
         self.close()
 
     def close(self) -> None:
-        """Let go of the shards."""
+        """Release the shards."""
         if self._close is not None:
             self._close()
 
@@ -103,7 +102,7 @@ class ShardedIndex:
 
     @contextmanager
     def pinned(self) -> Iterator[ShardedReader]:
-        """The index as it is now, to read several times."""
+        """The current state of the index, for several reads."""
         yield ShardedReader(self._whole, self._changes.find_versions())
 
     @property
@@ -127,7 +126,7 @@ class ShardedIndex:
             return now.search_many(queries, k, **how)
 
     def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
-        """Why a document scores what it scores."""
+        """Why a document has its score."""
         with self.pinned() as now:
             return now.explain(query, doc_id, by, plain)
 
@@ -167,8 +166,8 @@ class ShardedIndex:
         text_column: str | Sequence[str] | None = None,
         title_column: str | None = None,
     ) -> int:
-        """Add documents, or put them in the place of those with the same ids: each in the shard that its id
-        belongs to. They are found when this returns; see `Index.update`."""
+        """Add documents, replacing those with the same ids: each in the shard that its id belongs to. They
+        are searchable when this returns; see `Index.update`."""
         given = GivenDocuments(documents, name_columns(id_column, text_column, title_column))
         found = self._changes.update(given, go_on)
         if found.empty:
@@ -178,7 +177,7 @@ class ShardedIndex:
     add = update
 
     def delete(self, doc_ids: Iterable[str], missing: Callable[[list[str]], object] | None = None) -> int:
-        """Take documents out; returns how many of the ids were there, `missing` hears of the others."""
+        """Delete documents; returns how many of the ids were there, `missing` is called with the others."""
         found = self._changes.delete(check_ids(doc_ids))
         if found.missing and missing is not None:
             missing(list(found.missing))

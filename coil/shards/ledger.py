@@ -1,7 +1,7 @@
-"""Ledger: changes of a sharded index, one after another, and the versions that they led to.
+"""Ledger: changes to a sharded index, one after another, and the resulting versions.
 
-It numbers the documents over all shards, so there is one for each index. It keeps nothing that the shards do
-not have: one that takes its place asks them how far they are.
+It numbers the documents over all shards, so there is one per index. It stores nothing that the shards do not
+have: a ledger that replaces it asks them for their states.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TRIES = 5
 
 @dataclass(frozen=True)
 class Updated:
-    """What became of documents: how many were added, which have no text, and how many documents there are."""
+    """An update's result: how many documents were added, which have no text, and how many there are."""
 
     added: int
     empty: tuple[str, ...]
@@ -33,7 +33,7 @@ class Updated:
 
 @dataclass(frozen=True)
 class Deleted:
-    """How many documents were taken out, which were not there, and how many documents there are."""
+    """A deletion's result: how many documents were deleted, which were missing, and how many there are."""
 
     deleted: int
     missing: tuple[str, ...]
@@ -41,9 +41,9 @@ class Deleted:
 
 
 class Ledger:
-    """Changes the shards behind `calls`; threads may call it, and wait for each other.
+    """Changes the shards behind `calls`; threads may call it, and wait for one another.
 
-    With `looks`, it looks each time whether others have changed the shards: where they are close by.
+    With `looks`, it checks each time whether others have changed the shards, for shards in this process.
     """
 
     def __init__(self, calls: ShardCalls, looks: bool = False) -> None:
@@ -54,7 +54,7 @@ class Ledger:
         self._look()
 
     def _look(self) -> None:
-        """Ask the shards how far they are, as many as answer."""
+        """Ask the shards for their states; those that do not answer are left out."""
         try:
             found = self._calls.ask(range(self._calls.count), "state", lambda _: ())
         except MissingShard as error:
@@ -68,15 +68,15 @@ class Ledger:
             known = newest.get(number)
             if known is None or state.version >= known.version:
                 newest[number] = state
-        self._states = newest  # in one step: who reads meanwhile sees all of a change or nothing of it
+        self._states = newest  # in one step: concurrent readers see all of a change or none of it
         next_ordinals = (state.next_ordinal for state in self._states.values())
         self._next_place = max(self._next_place, self._routing.next_place(next_ordinals))
 
     def versions(self) -> tuple[int | None, ...]:
-        """The version of each shard after the last change that has returned, or a later one; None of a shard
+        """The version of each shard after the last change that has returned, or a later one; None for a shard
         that has never answered.
 
-        Shards close by are known: where one cannot be looked at, its last state is the newest there is.
+        Local shards are known: if one cannot be looked at, its last state is the newest there is.
         """
         with suppress(*((CoilError, OSError) if self._looks else ())):
             if self._looks or len(self._states) < self._calls.count:
@@ -86,12 +86,12 @@ class Ledger:
         return tuple(None if state is None else state.version for state in found)
 
     def find_versions(self) -> Callable[[], tuple[int | None, ...]]:
-        """They are close by: see `versions`."""
+        """They are local: see `versions`."""
         found = self.versions()
         return lambda: found
 
     def look(self) -> None:
-        """See what others have committed, unless a change is being made, which looks itself."""
+        """See what others have committed, unless a change is running, which looks itself."""
         if self._changing.acquire(blocking=False):
             try:
                 self._look()
@@ -99,12 +99,11 @@ class Ledger:
                 self._changing.release()
 
     def update(self, documents: Iterable[Document], go_on: Callable[[], object] | None = None) -> Updated:
-        """Add documents, or put them in the place of those with the same ids; they can be found when this
-        returns. `go_on` is called between changes, and by shards close by within them; what it raises ends
-        the call."""
+        """Add documents, replacing those with the same ids; they are searchable when this returns. `go_on`
+        is called between changes, and by shards close by within them; what it raises ends the call."""
         added, empty = 0, dict[str, None]()
         with self._changing:
-            if self._looks:  # a shard that cannot be reached is told before another one is changed
+            if self._looks:  # report an unreachable shard before another one is changed
                 self._look()
             for some in together(documents):
                 if go_on is not None:
@@ -112,7 +111,7 @@ class Ledger:
                 self._check()
                 found = self._put(some, go_on)
                 added += sum(not document.is_empty for document in some)
-                for document in some:  # the last document of an id counts
+                for document in some:  # the last document with an id counts
                     if not document.is_empty:
                         empty.pop(document.doc_id, None)
                 empty.update((doc_id, None) for put in found for doc_id in put.empty)
@@ -131,7 +130,7 @@ class Ledger:
             )
 
     def _put(self, documents: Sequence[Document], go_on: Callable[[], object] | None) -> list[Put]:
-        """One change. Of documents with one id the last counts, as in an update of a single index."""
+        """One change. Of documents with the same id the last counts, as in an update of a single index."""
         last = {document.doc_id: place for place, document in enumerate(documents)}
         for attempt in range(_TRIES):
             first, self._next_place = self._next_place, self._next_place + len(documents)
@@ -142,14 +141,14 @@ class Ledger:
                 parts.setdefault(shard, []).append((ordinal, documents[place]))
             try:
                 return self._change("put", parts, *([go_on] if self._looks else []))
-            except OrdinalsTaken:  # by a ledger before this one, whose last change has come to its end since
+            except OrdinalsTaken:  # by the previous ledger, whose last change has finished since
                 if attempt + 1 == _TRIES:
                     raise
                 self._look()
         raise AssertionError("the last try returns or raises")
 
     def delete(self, doc_ids: Sequence[str]) -> Deleted:
-        """Take documents out."""
+        """Delete documents."""
         with self._changing:
             self._check()
             wanted = list(dict.fromkeys(clean(doc_id) for doc_id in doc_ids))
@@ -168,14 +167,14 @@ class Ledger:
             return Deleted(len(known), missing, self._count())
 
     def _change(self, method: str, parts: Mapping[int, Any], *how: Any) -> list[Put]:
-        """Change some shards, all at once, and note their new states."""
+        """Change some shards, all at once, and record their new states."""
         before = {number: self._states[number].version for number in parts}
         try:
             found: Mapping[int, Put] = self._calls.ask(
                 list(parts), method, lambda number: (parts[number], *how)
             )
         except CoilError as error:
-            self._look()  # some of them may have changed all the same
+            self._look()  # some of them may have changed anyway
             made = sum(self._states[number].version > version for number, version in before.items())
             if not made or isinstance(error, OrdinalsTaken):
                 raise
@@ -192,7 +191,7 @@ class Ledger:
 
 
 def together(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """Documents in parts of bounded size."""
+    """Split documents into parts of bounded size."""
     part: list[Document] = []
     characters = 0
     for document in documents:

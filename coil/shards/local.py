@@ -22,9 +22,9 @@ _TRIES = 100
 
 
 class LocalShards(ShardedIndex):
-    """What is pinned stays as it is, however many commits follow, and although the index is closed.
+    """What is pinned does not change, however many commits follow, even if the index is closed.
 
-    Each shard has a lock of its own. `claim` holds the whole, so that who comes second is refused before the
+    Each shard has a lock of its own. `claim` locks the whole, so that a second writer is refused before the
     first shard is changed, not after.
     """
 
@@ -36,7 +36,7 @@ class LocalShards(ShardedIndex):
         claim: Callable[[], AbstractContextManager[None]],
         check_whole: Callable[[], object],
     ) -> None:
-        """`check_whole` raises an error unless the manifest of the whole is still there."""
+        """`check_whole` raises an error unless the manifest of the whole still exists."""
         self._ledger, self._shards = Ledger(calls, looks=True), calls.shards
         super().__init__(manifest, calls, self._ledger, encoder, close=calls.close, hold=self._hold)
         self._claim, self._changing, self._check_whole = claim, make_lock(), check_whole
@@ -50,7 +50,7 @@ class LocalShards(ShardedIndex):
 
     @contextmanager
     def pinned(self) -> Iterator[ShardedReader]:
-        """The index as it is now, to read several times."""
+        """The current state of the index, for several reads."""
         with self._counting:
             self._pins += 1
         try:
@@ -65,7 +65,7 @@ class LocalShards(ShardedIndex):
                 super().close()
 
     def _keep(self) -> tuple[ShardedReader, ExitStack]:
-        """A reader, and what lets go of its states. A commit may take one away just before it is kept."""
+        """A reader, and what releases its states. A commit may remove a state just before it is kept."""
         for _ in range(_TRIES):
             still = ShardedReader(self._whole, self._ledger.versions())
             with ExitStack() as kept:
@@ -75,13 +75,13 @@ class LocalShards(ShardedIndex):
                     kept.callback(shard.let_go, version)
                 else:
                     return still, kept.pop_all()
-        return still, ExitStack()  # of an index that is closed: reading it is an error
+        return still, ExitStack()  # the index is closed: reading it is an error
 
     def _hold(self, versions: Vector) -> Callable[[], object] | None:
-        """Hold the files of a state for as long as somebody may read them; None where it is gone.
+        """Hold the files of a state for as long as somebody may read them; None if it is gone.
 
-        The garbage collector may let go of them, at any step of any thread: only the holds of snapshots are
-        made for that.
+        The garbage collector may release them, at any step of any thread: only the holds of snapshots allow
+        that.
         """
         with ExitStack() as held:
             for shard, version in zip(self._shards, versions, strict=True):
@@ -92,7 +92,7 @@ class LocalShards(ShardedIndex):
             return held.pop_all().close
 
     def close(self) -> None:
-        """Let go of the shards as soon as nobody reads them any more."""
+        """Release the shards as soon as nobody reads them any more."""
         with self._counting:
             first, self._closing = not self._closing, True
             unused = first and not self._pins
@@ -100,26 +100,26 @@ class LocalShards(ShardedIndex):
             super().close()
 
     def update(self, documents: Texts, left_out: LeftOut | None = None, *how: Any, **columns: Any) -> int:
-        """Add documents, or put them in the place of those with the same ids: see `ShardedIndex.update`."""
+        """Add documents, replacing those with the same ids: see `ShardedIndex.update`."""
         with self._changing_all():
             return super().update(documents, left_out, *how, **columns)
 
     add = update
 
     def delete(self, doc_ids: Iterable[str], missing: Callable[[list[str]], object] | None = None) -> int:
-        """Take documents out: see `ShardedIndex.delete`."""
+        """Delete documents: see `ShardedIndex.delete`."""
         with self._changing_all():
             return super().delete(doc_ids, missing)
 
     @contextmanager
     def _changing_all(self) -> Iterator[None]:
         with self._changing:
-            self.refresh()  # a folder that is gone is told as such
+            self.refresh()  # report a missing folder as such
             with self._claim():
                 yield
 
     def refresh(self) -> None:
-        """See what others have committed; an error tells why that cannot be read. See `Index.refresh`."""
+        """See what others have committed; an error says why it cannot be read. See `Index.refresh`."""
         self._check_whole()
         self._ledger.look()
 

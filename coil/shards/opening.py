@@ -1,4 +1,4 @@
-"""Making and opening the shards of an index."""
+"""Create and open the shards of an index."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from coil.shards.whole import WHOLE_FILE, ShardEntry, WholeManifest
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
 
-_UNREAD = 2  # states that are kept though nobody reads them yet; each has files open
+_UNREAD = 2  # states that are kept although nobody reads them yet; each has open files
 
 
 def shard_path(number: int) -> str:
@@ -51,7 +51,7 @@ def create_shards(
     encoder: Encoder | None = None,
     build: Mapping[str, Any] | None = None,
 ) -> WholeManifest:
-    """Make a sharded index without documents; `build` is the state of the build that begins."""
+    """Create a sharded index without documents; `build` is the state of the build that starts."""
     if type(count) is not int or not 1 <= count <= MOST_SHARDS:
         raise InputError(f"{count!r:.40} shards; expected 1 to {MOST_SHARDS:,}", "change --shards")
     if place.names():
@@ -72,7 +72,7 @@ def create_shards(
 
 
 def entry_of(index: Index, path: str) -> ShardEntry:
-    """A shard as the manifest of the whole is to know it."""
+    """The entry of a shard in the manifest of the whole."""
     with index.held() as snapshot:
         found = snapshot.manifest
         return ShardEntry(path, found.index_id, found.version, found.n_documents)
@@ -81,7 +81,7 @@ def entry_of(index: Index, path: str) -> ShardEntry:
 def open_shard(
     place: Place, manifest: WholeManifest, number: int, encoder: Encoder | None = None, threads: int = 1
 ) -> Index:
-    """The index of one shard, which must be the one that the manifest tells of."""
+    """The index of one shard, which must be the one named in the manifest."""
     name = manifest.shards[number].path
     path = place.folder(name)
     try:
@@ -112,7 +112,7 @@ def open_sharded(place: Place, encoder: Encoder | None = None, threads: int = 1)
     try:
         for number in range(len(manifest.shards)):
             shards.append(serve_shard(place, manifest, number, encoder, threads, _UNREAD))
-            encoder = shards[-1].index.encoder  # one for all
+            encoder = shards[-1].index.encoder  # shared by all shards
     except BaseException:
         for shard in shards:
             shard.close()
@@ -148,7 +148,7 @@ def serve_shard(
     threads: int = 1,
     most_kept: int = MOST_KEPT,
 ) -> Shard:
-    """One shard, ready to be asked; see `Shard` for `most_kept`."""
+    """One shard, ready for calls; see `Shard` for `most_kept`."""
     index, name = open_shard(place, manifest, number, encoder, threads), manifest.shards[number].path
     return Shard(index, number, partial(place.pull, name), partial(place.push, name), most_kept)
 

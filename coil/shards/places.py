@@ -1,8 +1,8 @@
 """Places: where the shards of an index are kept. A folder that all nodes share, or object storage.
 
-Indexes are searched and written as files of this machine. What is in object storage is copied to a folder of
-this process first, and after a change back there: new files, then the manifest, which is the step that
-counts. Finished files never change, so a copy only ever lacks files. Only one process may write a shard: a
+Indexes are searched and written as files of this machine. An index in object storage is first copied to a
+folder of this process, and copied back after a change: new files, then the manifest, which makes the change
+effective. Finished files never change, so a copy only ever lacks files. Only one process may write a shard: a
 second one is refused, unless both store a manifest in the same instant, which storage without locks allows.
 """
 
@@ -46,23 +46,23 @@ class Place(Protocol):
     has_locks: bool  # whether `claim` keeps others out
 
     def read(self, name: str, most: int) -> bytes:
-        """A small file; a FileNotFoundError where there is none."""
+        """A small file; a FileNotFoundError if there is none."""
         ...
 
     def stamp(self, name: str) -> Hashable:
-        """What changes when a small file does, as far as that is known without reading it."""
+        """A value that changes when a small file does, as far as this is known without reading it."""
         ...
 
     def write(self, name: str, content: bytes) -> None:
-        """Put a small file in the place of the one that is there, in one step."""
+        """Replace a small file atomically."""
         ...
 
     def names(self) -> list[str]:
-        """What is there already."""
+        """What already exists there."""
         ...
 
     def folder(self, shard: str) -> Path:
-        """The folder of this machine in which a shard is read and written."""
+        """The folder on this machine in which a shard is read and written."""
         ...
 
     def pull(self, shard: str) -> None:
@@ -70,7 +70,7 @@ class Place(Protocol):
         ...
 
     def push(self, shard: str) -> None:
-        """Show others what was written to the folder of a shard."""
+        """Publish what was written to the folder of a shard."""
         ...
 
     def claim(self, building: bool = True) -> Any:
@@ -102,12 +102,12 @@ def read_whole(place: Place) -> WholeManifest:
 
 
 def write_whole(place: Place, manifest: WholeManifest) -> None:
-    """Put a manifest in the place of the one that is there."""
+    """Replace the manifest."""
     place.write(WHOLE_FILE, manifest.to_bytes())
 
 
 class FolderPlace:
-    """A folder of a file system that all nodes share, or of this machine."""
+    """A folder on a file system that all nodes share, or on this machine."""
 
     has_locks = True
 
@@ -135,7 +135,7 @@ class FolderPlace:
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     def write(self, name: str, content: bytes) -> None:
-        """Put a small file in the place of the one that is there, in one step."""
+        """Replace a small file atomically."""
         file, partial = self._folder / name, self._folder / f".{name}.{os.getpid()}.partial"
         make_folders(self._folder)
         try:
@@ -150,7 +150,7 @@ class FolderPlace:
             raise _unwritable(str(file), error) from error
 
     def names(self) -> list[str]:
-        """What is there already."""
+        """What already exists there."""
         try:
             return sorted(path.name for path in self._folder.iterdir() if path.name != BUILD_LOCK)
         except FileNotFoundError:
@@ -171,7 +171,7 @@ class FolderPlace:
 
     @contextmanager
     def claim(self, building: bool = True) -> Iterator[None]:
-        """Hold the folder. The system lets go of it when its holder dies."""
+        """Lock the folder. The system releases the lock when its holder dies."""
         if building:
             make_folders(self._folder)
         what = f"{self.where} is being {'built' if building else 'changed'}"
@@ -188,7 +188,7 @@ class StoredPlace:
         fsspec = require("fsspec", "ray")
         try:
             self._files, self._root = fsspec.core.url_to_fs(url, use_listings_cache=False)
-        except TypeError:  # a kind of file system without such a cache
+        except TypeError:  # a file system without such a cache
             self._files, self._root = fsspec.core.url_to_fs(url)
         except (ValueError, ImportError, OSError) as error:
             raise InputError(f"{url} cannot be used: {error}", "install what fsspec needs for it") from error
@@ -197,12 +197,10 @@ class StoredPlace:
         base = Path(scratch) if scratch is not None else Path(tempfile.gettempdir()) / f"coil-{_user()}"
         self._scratch = base.absolute() / name
         self._token = uuid.uuid4().hex[:8]
-        self._bases: dict[
-            str, set[str]
-        ] = {}  # digests of the manifests that the copy of a shard goes on from
+        self._bases: dict[str, set[str]] = {}  # digests of the manifests that the copy of a shard is based on
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For another process: it connects to the storage itself."""
+        """Pickle for another process, which connects to the storage itself."""
         return StoredPlace, (self.where, self._scratch.parent)
 
     def read(self, name: str, most: int) -> bytes:
@@ -220,18 +218,18 @@ class StoredPlace:
         return name
 
     def write(self, name: str, content: bytes) -> None:
-        """Put a small object in the place of the one that is there."""
+        """Replace a small object."""
         try:
             self._files.pipe_file(self._at(name), content)
         except OSError as error:
             raise _unwritable(f"{self.where}/{name}", error) from error
 
     def names(self) -> list[str]:
-        """What is there already."""
+        """What already exists there."""
         return self._list("")
 
     def folder(self, shard: str) -> Path:
-        """The copy of a shard, which this process has for itself."""
+        """This process's own copy of a shard."""
         mine = self._scratch / f"{os.getpid()}-{self._token}"
         if not mine.exists():
             make_folders(mine)
@@ -241,7 +239,7 @@ class StoredPlace:
     def pull(self, shard: str) -> None:
         """Copy what is new of a shard: files first, then its manifest.
 
-        A change of this process that could not be stored is stored now, unless others have gone on since.
+        A change of this process that could not be stored is stored now, unless others have written since.
         """
         folder = self.folder(shard)
         for attempt in range(_TRIES):
@@ -279,10 +277,10 @@ class StoredPlace:
             for name in sorted(wanted - there):
                 stored = self._at(shard, SEGMENTS_FOLDER, name)
                 self._files.put_file(str(folder / SEGMENTS_FOLDER / name), stored)
-            self._check_base(shard, manifest)  # once more: large files take long
+            self._check_base(shard, manifest)  # once more: storing large files takes long
             self._bases.setdefault(shard, set()).add(
                 manifest.digest
-            )  # it may be stored without our hearing of it
+            )  # it may be stored although we get no confirmation
             self._files.pipe_file(self._at(shard, MANIFEST_FILE), content)
             self._bases[shard] = {manifest.digest}
             for name in there - wanted:
@@ -294,7 +292,7 @@ class StoredPlace:
 
     @contextmanager
     def claim(self, building: bool = True) -> Iterator[None]:
-        """Object storage knows no locks: the manifest of the whole says who builds, and when last."""
+        """Object storage has no locks: the manifest of the whole says who builds, and when last."""
         yield
 
     # ---- inside
@@ -349,15 +347,15 @@ class StoredPlace:
                 partial.replace(folder / name)
 
     def _forget(self, folder: Path, manifest: Manifest) -> None:
-        """Remove files that the newest manifest does not name; who has them open keeps them."""
+        """Remove files that the newest manifest does not name; processes that have them open keep them."""
         kept = _files_of(manifest)
         for path in (folder / SEGMENTS_FOLDER).iterdir():
             if is_segment_file(path.name) and path.name not in kept:
                 path.unlink(missing_ok=True)
 
     def _check_base(self, shard: str, manifest: Manifest) -> None:
-        """Replace only the state that this one goes on from. Versions do not tell: each of two writers may
-        have made several."""
+        """Replace only the state that this one is based on. Versions cannot tell: each of two writers may
+        have written several."""
         bases = self._bases.get(shard)
         try:
             found = Manifest.from_bytes(self._manifest(shard), f"{self.where}/{shard}")

@@ -1,4 +1,4 @@
-"""ShardedReader: what can be asked of one state of all shards, with the methods of a reader of one index."""
+"""ShardedReader: reads one state of all shards, with the methods of a reader of a single index."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from coil.tokens.tokenizer import GoOn
 from coil.vectors.encoder import Encoder
 from coil.vectors.token_vectors import TokenVectors
 
-_TRIES = 8  # while the shards move on faster than they can be asked
+_TRIES = 8  # while the shards change faster than they can be asked
 _T = TypeVar("_T")
 
 
@@ -55,8 +55,8 @@ class Whole:
 
 
 class ShardedReader:
-    """One state of each shard. The first answer settles which: until then, a shard that has moved on is
-    asked about its newer state, and where that is allowed, one that does not answer is left out."""
+    """One state of each shard, fixed by the first answer: until then, a shard that has moved on is asked
+    about its newer state, and a shard that does not answer is left out if that is allowed."""
 
     def __init__(self, whole: Whole, versions: Vector | Callable[[], Vector]) -> None:
         self._whole = whole
@@ -70,7 +70,7 @@ class ShardedReader:
         self._fields: dict[str, bool] = {}
 
     def _settle(self, ask: Callable[[], _T]) -> _T:
-        """Ask; again where the shards are not as they were taken to be."""
+        """Ask; repeat if the shards are not in the expected states."""
         for attempt in range(_TRIES):
             try:
                 found = ask()
@@ -97,7 +97,7 @@ class ShardedReader:
 
     @property
     def versions(self) -> Vector:
-        """The version of each shard that is read, None of one that does not answer."""
+        """The version of each shard that is read, None for one that does not answer."""
         return self._state.versions
 
     @property
@@ -116,17 +116,17 @@ class ShardedReader:
         ]
 
     def tell_state(self) -> dict[str, Any]:
-        """What an answer says about the state that it is of."""
+        """What an answer says about the state it was read from."""
         missing = self.missing
         return {"versions": list(self.versions), "partial": bool(missing), "missing": missing}
 
     @property
     def encoder(self) -> Encoder:
-        """The model that the index was made with."""
+        """The model that the index was built with."""
         return self._whole.encoder
 
     def settings(self) -> dict[str, Any]:
-        """What the index was made with."""
+        """What the index was built with."""
         return dict(self._whole.settings)
 
     def __len__(self) -> int:
@@ -151,7 +151,7 @@ class ShardedReader:
         return self.document(doc_id)
 
     def size_of(self, doc_id: str) -> int | None:
-        """The bytes of a document's text and fields, None where no document has this id."""
+        """The bytes of a document's text and fields, None if no document has this id."""
 
         def ask() -> int | None:
             found = self._collection.find(doc_id)
@@ -188,7 +188,7 @@ class ShardedReader:
         fold_duplicates: bool = False,
         plain: bool = False,
     ) -> list[Hits]:
-        """The k best documents for each of many queries; their texts are fetched when one is looked at."""
+        """The k best documents for each of many queries; their texts are fetched when one is read."""
         asked, paging = check_queries(queries), check_paging(offset, sort, fold_duplicates)
         found = self.answer_many(asked, k, filter, by, min_score, min_share, paging=paging, plain=plain)
         hits = [
@@ -212,7 +212,7 @@ class ShardedReader:
         paging: Paging = FIRST_PAGE,
         plain: bool = False,
     ) -> list[Answer]:
-        """The answers that one index of all documents would give, see `IndexReader.answer_many`."""
+        """The answers that a single index of all documents would give; see `IndexReader.answer_many`."""
         asked, k, filter = check_queries(queries), check_k(k), check_filter(filter)
         timeout = check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -280,7 +280,7 @@ class ShardedReader:
     # ---- explaining
 
     def explain(self, query: str, doc_id: str, by: By = "coil", plain: bool = False) -> Explanation:
-        """Why a document scores what it scores."""
+        """Why a document has its score."""
 
         def ask() -> Explanation:
             explainer = ShardedExplainer(self, self.read_query(query, plain).text, by)
@@ -291,7 +291,7 @@ class ShardedReader:
     def explainer(
         self, query: str, by: By = "coil", vectors: TokenVectors | None = None, deadline: float | None = None
     ) -> ShardedExplainer:
-        """What explains any number of documents for one query, until the deadline."""
+        """An object that explains any number of documents for one query, until the deadline."""
         return ShardedExplainer(self, query, by, vectors, deadline)
 
 
@@ -315,7 +315,7 @@ class ShardedExplainer:
     def explain_many(
         self, doc_ids: Sequence[str], sentence_parts: bool = True, go_on: GoOn | None = None
     ) -> list[Explanation]:
-        """Why documents score what they score, in this order; each shard is asked once."""
+        """Why documents have their scores, in this order; each shard is asked once."""
         return self._reader._settle(lambda: self._explain(doc_ids, sentence_parts, go_on))
 
     def _explain(self, doc_ids: Sequence[str], sentence_parts: bool, go_on: GoOn | None) -> list[Explanation]:
@@ -335,7 +335,7 @@ class ShardedExplainer:
         answers = state.ask_each("explain", arguments, parts)
         found = {explanation.doc_id: explanation for some in answers.values() for explanation in some}
         for doc_id in wanted:
-            if doc_id not in found:  # its shard is missing
+            if doc_id not in found:  # its shard does not answer
                 raise unknown_id(doc_id)
         return [found[doc_id] for doc_id in wanted]
 
@@ -347,7 +347,7 @@ class _ShardedWords:
         self._state, self._statistics = state, statistics
 
     def rows_with(self, keys: Sequence[str]) -> list[int]:
-        """How many rows have each of these keys."""
+        """The number of rows with each of these keys."""
         found = self._statistics.learn(keys)
         return [found.rows[key] for key in keys]
 

@@ -1,7 +1,7 @@
 """Routing: which shard a document is in, and its ordinal, which orders it among the documents of all shards.
 
 The i-th document of the whole gets the ordinal i · n + s in shard s of n. So ordinals are in order of
-insertion over all shards, no two are the same whoever hands them out, and each tells its shard.
+insertion over all shards, no two are the same, whoever assigns them, and each identifies its shard.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Routing:
     count: int
 
     def shard_of(self, doc_id: str) -> int:
-        """The shard that a document of this id belongs to."""
+        """The shard that a document with this id belongs to."""
         digest = blake2b(clean(doc_id).encode(), digest_size=8).digest()
         return int.from_bytes(digest, "little") % self.count
 
@@ -31,15 +31,15 @@ class Routing:
         return place * self.count + shard
 
     def holder_of(self, ordinal: int) -> int:
-        """The shard that a document of this ordinal is in."""
+        """The shard that contains the document with this ordinal."""
         return ordinal % self.count
 
     def next_place(self, next_ordinals: Iterable[int]) -> int:
-        """The first place that no document has, where these are the next ordinals of the shards."""
+        """The first free place, given the next ordinals of the shards."""
         return max((-(-ordinal // self.count) for ordinal in next_ordinals), default=1)
 
     def split(self, ordinals: Sequence[int]) -> dict[int, list[int]]:
-        """Ordinals by shard, each in the order given."""
+        """Group ordinals by shard, in the given order."""
         parts: dict[int, list[int]] = {}
         for ordinal in ordinals:
             parts.setdefault(ordinal % self.count, []).append(ordinal)

@@ -1,6 +1,6 @@
-"""ShardedSearcher: queries are encoded once, weighed by the statistics of all shards, and ranked by each.
+"""ShardedSearcher: queries are encoded once, weighted by the statistics of all shards, and ranked by each.
 
-What the shards find is merged by the one rule for ties: score, then ordinal, which is the order of insertion
+The shards' results are merged by the same rule for ties: score, then ordinal, which is the order of insertion
 over all shards. So the hits and scores are those of a single index, to the last bit.
 """
 
@@ -32,7 +32,7 @@ from coil.vectors.token_vectors import TokenVectors
 
 _WITH_IDS = 100  # hits of a query whose ids come with the ranking
 _WITH_TEXTS = 256  # hits of all queries and shards whose texts come with the ranking
-_FEW = 8  # queries whose words are counted while they are encoded
+_FEW = 8  # queries at most whose words are counted while they are encoded
 
 
 class ShardedSearcher(Answering[ShardedCollection]):
@@ -52,8 +52,8 @@ class ShardedSearcher(Answering[ShardedCollection]):
     def encode(
         self, queries: Sequence[str], by: By, selection: Selection | None = None
     ) -> list[TokenVectors]:
-        """The vectors of queries. Meanwhile, shards elsewhere count the words of few queries, whose answers
-        would take noticeably longer otherwise."""
+        """The vectors of queries. Meanwhile, shards in other processes count the words if there are few
+        queries, whose answers would otherwise take noticeably longer."""
         profile = check_parts(self.encoder.config, by)
         encodes = profile.beta != 0.0 or profile.uses_sentence
         apart = self.collection.state.is_apart and len(queries) <= _FEW
@@ -79,7 +79,7 @@ class ShardedSearcher(Answering[ShardedCollection]):
         return [PreparedQuery.of(query, profile, totals) for query in queries]
 
     def rank_prepared(self, queries: Sequence[PreparedQuery], selection: Selection) -> Rankings:
-        """The k best of all shards; what k documents of early shards reach, the others must reach as well."""
+        """The k best of all shards; a score that k documents of early shards reach bounds the others."""
         assert selection.allowed is None, "shards find out themselves which documents are allowed"
         if not queries:
             return []
@@ -104,8 +104,8 @@ class ShardedSearcher(Answering[ShardedCollection]):
         return list(best.each())
 
     def _wanted(self, queries: int, k: int) -> Wanted:
-        """What comes with a ranking, though most of it is not among the best of all shards: texts where these
-        are few, which saves another question."""
+        """What comes with a ranking, though most of it is not among the best of all shards: texts if there
+        are few, which saves another call."""
         if queries * k * len(self.collection.state.numbers) <= _WITH_TEXTS:
             return "texts"
         return "ids" if k <= _WITH_IDS else "nothing"
@@ -115,7 +115,7 @@ class ShardedSearcher(Answering[ShardedCollection]):
         self.collection.expect(ordinals, texts)
 
     def chunks(self, found: Ranking) -> list[tuple[int, int]]:
-        """The part of the text that gave each document its score."""
+        """The passage of the text that gave each document its score."""
         assert isinstance(found, PlacedRanking)
         return list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
 

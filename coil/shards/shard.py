@@ -1,7 +1,6 @@
-"""Shard: an index with a part of the documents, asked about states of it by their versions.
+"""Shard: an index with a part of the documents, queried at one of its states, by version.
 
-A query takes several questions to a shard, and every one is about the same state. So a shard keeps the states
-that it had a while ago.
+A query makes several calls to a shard, all about the same state. So a shard keeps its recent states.
 """
 
 from __future__ import annotations
@@ -45,19 +44,20 @@ from coil.storage.snapshot import Snapshot
 from coil.texts.values import Document
 from coil.tokens.tokenizer import GoOn
 
-KEPT_SECONDS = 60.0  # that a state is kept after a newer one came: longer than any request takes
+KEPT_SECONDS = 60.0  # that a state is kept after a newer one: longer than any request takes
 MOST_KEPT = 32  # states
-_CATCH_UP_SECONDS = 2.0  # until a commit that was announced is to be seen on a shared file system
+_CATCH_UP_SECONDS = 2.0  # until an announced commit is visible on a shared file system
 _LOOK_AGAIN = 0.02
 COME_ALONG = 2 << 20  # bytes of documents that are sent at a time
 WITH_RANKING = 256 << 10  # of those that may not be among the best of all shards
 
 
 class Shard:
-    """One shard. Threads may ask it at the same time.
+    """One shard. Thread-safe.
 
-    `follow` brings the folder up to date where its files come from elsewhere; it is called before a look.
-    `commit` takes them there after a change. Of the states that nobody has asked to keep, it has `most_kept`.
+    `follow` updates the folder if its files come from elsewhere; it is called before each look. `commit`
+    copies them back after a change. Of the states that nobody has asked to keep, it keeps at most
+    `most_kept`.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class Shard:
         # With the time of their last use, or when a newer one came, whichever is later.
         self._kept: OrderedDict[int, tuple[Snapshot, float]] = OrderedDict()
         self._open: WeakValueDictionary[int, Snapshot] = WeakValueDictionary()  # also those that others hold
-        self._keeping: Counter[int] = Counter()  # versions that are read for longer than one question
+        self._keeping: Counter[int] = Counter()  # versions that are read for longer than one call
         self._lock, self._looking = make_lock(), make_lock()
 
     def close(self) -> None:
-        """Let go of the files, as soon as nobody reads them any more."""
+        """Release the files as soon as nobody reads them any more."""
         with self._lock:
             kept, self._kept = self._kept, OrderedDict()
         for snapshot, _ in kept.values():
@@ -125,14 +125,14 @@ class Shard:
         return ShardState(snapshot.version, manifest.next_ordinal, manifest.n_documents, exact_in)
 
     def _keep(self, snapshot: Snapshot) -> None:
-        """Keep a state that is held, and let go of those that nobody can still be asking about."""
+        """Keep a state that is held, and release those that no caller can still need."""
         now, let_go = time.monotonic(), []
         with self._lock:
             before = max(self._kept, default=0)
             if snapshot.version not in self._kept and snapshot.retain():
                 self._kept[snapshot.version] = snapshot, now
                 self._open[snapshot.version] = snapshot
-                if before:  # others go on reading it while the change is made in further shards
+                if before:  # others keep reading it while the change reaches further shards
                     self._kept[before] = self._kept[before][0], now
             newest = max(self._kept, default=0)
             unasked = [version for version in self._kept if version not in self._keeping]
@@ -145,7 +145,7 @@ class Shard:
             of.release()
 
     def keep(self, version: int) -> bool:
-        """Keep a state, however many newer ones come, until it is let go; False where it is gone already."""
+        """Keep a state, however many newer ones come, until it is released; False if it is already gone."""
         with self._lock:
             if version not in self._kept:
                 return False
@@ -194,13 +194,13 @@ class Shard:
             return snapshot
 
     def hold(self, version: int) -> Snapshot | None:
-        """A state, held until its `release`, however many newer ones come; None where it is gone."""
+        """A state, held until its `release`, however many newer ones come; None if it is gone."""
         return self._take(version)
 
     @contextmanager
     def _having(self, version: int, ordinals: Sequence[int]) -> Iterator[Snapshot]:
-        """The state of a version; where it is gone, the newest, if that has these documents: they are the
-        same, because no ordinal is given twice."""
+        """The state of a version; if it is gone, the newest, provided that it has these documents: they
+        are the same, because no ordinal is assigned twice."""
         try:
             snapshot = self._take_at(version)
         except StateGone:
@@ -257,7 +257,7 @@ class Shard:
         return found
 
     def _placed(self, searcher: Searcher, ranked: Rankings) -> PlacedRankings:
-        """With this shard in place of its segments, and with the characters of the rows."""
+        """A copy with this shard in place of its segments, and with the characters of the rows."""
         columns = [np.concatenate(of) for of in zip(*(found.columns for found, _ in ranked), strict=True)]
         spans = searcher.spans(Ranking(*columns))
         scores, ordinals, _, rows = columns
@@ -269,7 +269,7 @@ class Shard:
         )
 
     def look_up(self, version: int, ordinals: Sequence[int], texts: bool) -> LookedUp:
-        """Ids of documents; with `texts` also sizes, and the first documents as far as they are small."""
+        """Ids of documents; with `texts` also sizes, and the first documents as far as they fit."""
         with self._having(version, ordinals) as snapshot:
             return _look_up(snapshot, ordinals, COME_ALONG if texts else 0)
 
@@ -286,7 +286,7 @@ class Shard:
     def field_values(
         self, version: int, name: str, ordinals: Sequence[int], seconds: float | None
     ) -> list[tuple[int, Any]]:
-        """The field of those of these documents that have it."""
+        """The values of a field, for those of these documents that have it."""
         with self._at(version) as snapshot:
             return list(snapshot.field_values(name, ordinals, deadline_in(seconds)))
 
@@ -296,12 +296,12 @@ class Shard:
             return snapshot.has_field(name, deadline_in(seconds))
 
     def ordinals_of(self, version: int, doc_ids: Sequence[str]) -> dict[str, int]:
-        """The ordinals of those ids that are there."""
+        """The ordinals of the ids that exist."""
         with self._at(version) as snapshot:
             return snapshot.ordinals_of(doc_ids)
 
     def written(self, version: int, key: str, forms: Collection[str]) -> list[tuple[int, str | None]]:
-        """How a word is written in the first texts that have it."""
+        """How a word is written in the first texts that contain it."""
         with self._at(version) as snapshot:
             return list(CollectionWords(self.index.encoder, snapshot).written(key, forms))
 
@@ -320,7 +320,7 @@ class Shard:
             return list(explainer.explain_many(ask.doc_ids, ask.sentence_parts, go_on))
 
     def count_documents(self, version: int) -> int:
-        """How many documents there are."""
+        """The number of documents."""
         with self._at(version) as snapshot:
             return snapshot.manifest.n_documents
 
@@ -345,7 +345,7 @@ class Shard:
             return Put(self._committed(), empty)
 
     def delete(self, doc_ids: Sequence[str]) -> Put:
-        """Take documents out, those that are there."""
+        """Delete those of the documents that exist."""
         with self._looking:
             self._look()
             self.index.delete(doc_ids)
@@ -360,7 +360,7 @@ class Shard:
 
 
 def _look_up(snapshot: Snapshot, ordinals: Sequence[int], most: int) -> LookedUp:
-    """Ids of documents, and with them `most` bytes of texts and fields."""
+    """Ids of documents, with at most `most` bytes of texts and fields."""
     if not most:
         found = snapshot.fetch(ordinals, texts=False)
         return LookedUp([document.doc_id for document in found], [], [], [])

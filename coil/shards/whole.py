@@ -30,7 +30,7 @@ _REMEDY = "restore the folder from a backup, or rebuild the index"
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """A shard as the manifest knows it; `path` is relative to the manifest's folder."""
+    """A shard as listed in the manifest; `path` is relative to the manifest's folder."""
 
     path: str
     index_id: str
@@ -38,7 +38,7 @@ class ShardEntry:
     documents: int  # when the manifest was written
 
     def to_json(self) -> dict[str, Any]:
-        """As the manifest keeps it."""
+        """As stored in the manifest."""
         return dict(vars(self))
 
 
@@ -48,7 +48,7 @@ class WholeManifest:
 
     settings: Mapping[str, Any]
     shards: tuple[ShardEntry, ...]
-    whole: str = field(default_factory=lambda: uuid.uuid4().hex)  # of this index and no other
+    whole: str = field(default_factory=lambda: uuid.uuid4().hex)  # identifies this index
     build: Mapping[str, Any] | None = None  # how far an unfinished build has come
 
     @property
@@ -57,11 +57,11 @@ class WholeManifest:
         return Routing(len(self.shards))
 
     def label(self, number: int) -> ShardLabel:
-        """What the settings of a shard say it is."""
+        """The label in the settings of a shard."""
         return ShardLabel(self.whole, number, len(self.shards))
 
     def to_bytes(self) -> bytes:
-        """The file."""
+        """The bytes of the file."""
         value = {
             "coil_shards": FORMAT,
             "whole": self.whole,
@@ -74,7 +74,7 @@ class WholeManifest:
 
     @classmethod
     def from_bytes(cls, content: bytes, where: str) -> WholeManifest:
-        """Back from a file; anything that is not as it should be is an error."""
+        """Parse a file; anything invalid is an error."""
         try:
             if len(content) > LARGEST:
                 raise ValueError(f"it exceeds the limit of {LARGEST:,} bytes")
@@ -101,7 +101,7 @@ class WholeManifest:
     def check_shard(
         self, number: int, where: str, index_id: str, settings: Mapping[str, Any], version: int
     ) -> None:
-        """Refuse an index in the place of a shard that it is not."""
+        """Refuse an index that is not the shard it should be."""
         entry, expected = self.shards[number], {**self.settings, "shard": self.label(number).to_json()}
         if settings.get("fingerprint") != expected.get("fingerprint"):
             raise MixedShards(
@@ -121,7 +121,7 @@ class WholeManifest:
             )
 
     def with_shards(self, shards: Sequence[ShardEntry], **others: Any) -> WholeManifest:
-        """The same with these states of its shards."""
+        """A copy with these states of its shards."""
         return replace(self, shards=tuple(shards), **others)
 
 

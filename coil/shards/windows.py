@@ -1,7 +1,7 @@
-"""Windows: a corpus cut into parts of some documents each, numbered, for many to encode.
+"""Windows: a corpus split into numbered parts of a few documents each, for many processes to encode.
 
 Whoever reads a corpus a second time gets the same windows, so a reader that dies can be replaced. Documents
-that a shard has already are left out; that the others are those of the first time is checked by a digest.
+that a shard already has are left out; a digest verifies that what was read before has not changed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class CorpusFiles:
 
 @dataclass(frozen=True)
 class Reached:
-    """How far a corpus was read: so many documents, with this digest over them, in so many bytes."""
+    """How far a corpus was read: the number of documents, their digest, and the number of bytes."""
 
     documents: int = 0
     digest: bytes = NOTHING_READ
@@ -56,9 +56,9 @@ class Reached:
 
 @dataclass(frozen=True)
 class Window:
-    """Documents with their places in the corpus, from 1; and how far it was read with them.
+    """Documents with their places in the corpus, from 1; and how far it was read up to their end.
 
-    The last one says that it is; one with a refusal says why no other follows.
+    The last window is marked as such; one with a refusal says why no other follows.
     """
 
     documents: tuple[tuple[int, Document], ...]
@@ -80,7 +80,7 @@ class Window:
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Window:
-        """Back from plain values."""
+        """Restore from plain values."""
         documents = tuple((place, Document(*parts)) for place, *parts in json.loads(row["documents"]))
         reached = Reached(int(row["read"]), bytes(row["digest"]), int(row["position"]))
         refusal = Refusal.from_bytes(row["refusal"]) if row["refusal"] else None
@@ -93,10 +93,9 @@ def cut_windows(
     before: Reached = Reached(),  # noqa: B008  it is frozen
     most: int | None = None,
 ) -> Iterator[Window]:
-    """The documents that the shards do not have yet, where these are their next ordinals; `most` of them a
-    window.
+    """The documents that the shards do not have yet, given their next ordinals; at most `most` per window.
 
-    An interrupted run had read `before`: if these documents are others now, it is a ChangedCorpus.
+    An interrupted run had read `before`: if those documents have changed, a ChangedCorpus is raised.
     """
     most = WINDOW if most is None else most
     routing = Routing(len(next_ordinals))
