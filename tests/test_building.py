@@ -358,7 +358,7 @@ def test_a_build_commits_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                 time.sleep(0.02)
                 yield vectors
 
-    index, _ = open_build(tmp_path / "a.coil", encoder=Slow(), memory=2 << 30)
+    index, _ = open_build(tmp_path / "a.coil", encoder=Slow(), memory=8 << 30)
     with index:
         index.build(some_documents(40), "error", None, 10**6)
         assert len(index) == 40
@@ -388,7 +388,7 @@ def test_a_window_is_no_longer_than_a_slow_model_allows(
             return iter(finished)
 
     corpus = write_corpus(tmp_path / "c.jsonl", some_documents(600))
-    index, _ = open_build(tmp_path / "a.coil", encoder=Slow(), memory=2 << 30)
+    index, _ = open_build(tmp_path / "a.coil", encoder=Slow(), memory=8 << 30)
     with index, pytest.raises(Stop):
         index.build(read_documents(corpus), "error", None, 10**6)
     with open_index(tmp_path / "a.coil", HashEncoder()) as kept:
