@@ -179,7 +179,7 @@ def test_dates_that_python_cannot_hold_are_refused(tmp_path: Path) -> None:
         ):
             with pytest.raises(InputError, match=rf"{name} has a value that cannot be read: .") as caught:
                 index.add(given)
-            assert caught.value.remedy == "write dates and durations that are out of range as texts"
+            assert caught.value.remedy == "write dates and durations that are out of range as strings"
         assert len(index) == 0
 
 

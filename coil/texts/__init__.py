@@ -1,1 +1,1 @@
-"""Texts and where they come from: documents, queries, pairs, judgements and runs, read from files."""
+"""Texts and their sources: documents, queries, pairs, judgements and runs, read from files."""

@@ -1,14 +1,14 @@
-"""The grammar of queries: words to look for, and what a document must have or must not have.
+"""The grammar of queries: words to search for, and what a document must or must not contain.
 
-    river "steep bank"        the phrase must be in the text, word for word
-    river +bank               a form of the word must be in the text; several, as in +well-known, are a phrase
-    river -money -"due date"  neither may be in the text
-    river title:bank          the field must hold the word, title:"steep bank" the phrase
+    river "steep bank"        the text must contain the phrase, word for word
+    river +bank               the text must contain a form of the word; several (+well-known) are a phrase
+    river -money -"due date"  the text must contain neither
+    river title:bank          the field must contain the word, or with title:"steep bank" the phrase
 
-Every plain sentence is a plain query. + and - are operators only at the start of a word, right before a
-letter or a quote: before a digit they are signs of a number. A quote begins a phrase only at the start of a
-word, and only with another one at the end of a word. A name before a colon is a field only if a document of
-the index has it.
+A plain sentence is a plain query. + and - are operators only at the start of a word, directly before a
+letter or a quote; before a digit, they are the sign of a number. A quote opens a phrase only at the start of
+a word, and only if a closing quote follows at the end of a word. A name before a colon is a field only if a
+document of the index has that field.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ IsField = Callable[[str], bool]
 
 @dataclass(frozen=True)
 class Condition:
-    """What a document must have, or must not have: a form of a word, or a phrase word for word.
+    """What a document must or must not contain: a form of a word, or a phrase, word for word.
 
-    `phrase` says that it was quoted: what is a single word, only the tokenizer knows. With a field, it is
-    looked for in that field instead of the text.
+    `phrase` means that it was quoted; only the tokenizer knows whether it is a single word. If a field is
+    given, it is searched instead of the text.
     """
 
     text: str
@@ -52,8 +52,11 @@ class Condition:
 
 @dataclass(frozen=True)
 class Question:
-    """A query, read: `text` is what documents are scored by, as long as the query and with spaces for the
-    operators, so that places in it are places in the query."""
+    """A parsed query.
+
+    Documents are scored by `text`: the query with its operators replaced by spaces, so that positions in the
+    text are positions in the query.
+    """
 
     query: str
     text: str
@@ -61,17 +64,17 @@ class Question:
 
 
 def may_have_operators(query: str) -> bool:
-    """A quick check whether a query could contain operators."""
+    """Quickly check whether a query could contain operators."""
     return _SIGNS.search(query) is not None
 
 
 def plain_question(query: str) -> Question:
-    """A query in which nothing is an operator."""
+    """A query without operators."""
     return Question(query, query)
 
 
 def read_question(query: str, is_field: IsField) -> Question:
-    """Read a query. One that only excludes words is an InputError."""
+    """Parse a query. A query that only excludes words is an InputError."""
     text = list(query)
     conditions: list[Condition] = []
 
@@ -102,7 +105,7 @@ def read_question(query: str, is_field: IsField) -> Question:
 
 
 def _condition(match: re.Match[str], is_field: IsField) -> tuple[Condition, tuple[int, int]] | None:
-    """The condition of an operator and where its text is; None if there is no operator."""
+    """The condition that a part of a query states, and the span of its text; None without an operator."""
     group = next(name for name in ("word", "phrase", "curly") if match[name] is not None)
     said, (start, end) = match[group], match.span(group)
     phrase, wanted, named = group != "word", match["sign"] != "-", match["field"]

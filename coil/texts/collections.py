@@ -1,4 +1,4 @@
-"""Test collections: documents, queries and judgements that belong together, in the layouts they come in.
+"""Test collections: documents, queries and judgements that belong together, in the usual layouts.
 
 | layout | documents | queries | judgements |
 |---|---|---|---|
@@ -9,8 +9,8 @@
 | MS MARCO documents, `dev` | msmarco-docs.tsv | msmarco-docdev-queries.tsv | msmarco-docdev-qrels.tsv |
 | the same, `trec-dl-2019` | msmarco-docs.tsv | msmarco-test2019-queries.tsv | 2019qrels-docs.txt |
 
-each file also compressed; split `train` likewise, with MS MARCO's names. Any of the three may be named apart,
-and then need not be in the folder.
+Each file may be compressed. The split `train` works the same way, with MS MARCO's file names. Queries and
+judgements may also be passed separately, and then need not be in the folder.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _DOCUMENTS: Splits = {
     "trec-dl-2019": ("msmarco-test2019-queries.tsv", "2019qrels-docs.txt"),
 }
 MARCO: dict[str, Splits] = {"collection.tsv": _PASSAGES, "msmarco-docs.tsv": _DOCUMENTS}
-"""The file of the documents → split → the files of queries and judgements."""
+"""File of documents → split → files of queries and judgements."""
 
 _SHOWN = 3  # ids named in a message
 
 
 @dataclass(frozen=True)
 class JudgedCollection:
-    """Where the three parts of a collection are."""
+    """The sources of the three parts of a collection."""
 
     name: str
     corpus: str
@@ -55,14 +55,14 @@ class JudgedCollection:
     qrels: str
 
     def documents(self) -> Documents:
-        """The documents, in their order."""
+        """The documents, in order."""
         return read_documents(self.corpus)
 
     def judged(self) -> tuple[list[Query], Judgements]:
-        """The judged queries, in their order, and the judgements.
+        """The judged queries, in order, and the judgements.
 
-        Queries without judgements are left out. A judged query without a text is an error: it could only
-        count as unanswered, for every system.
+        Queries without judgements are left out. A judged query that is missing from the queries is an error:
+        it would count as unanswered for every system.
         """
         judgements = read_judgements(self.qrels)
         queries = [query for query in read_queries(self.queries) if query.query_id in judgements]
@@ -82,7 +82,7 @@ class JudgedCollection:
 def find_collection(
     source: str, split: str | None = None, queries: str | None = None, qrels: str | None = None
 ) -> JudgedCollection:
-    """The collection of a source; `queries` and `qrels` take the place of its own."""
+    """The collection of a source; `queries` and `qrels` replace its own."""
     if is_irds(source):
         if split is not None:
             raise InputError(f"{source} has no splits to choose from", f"use {source}/{split}, if it exists")

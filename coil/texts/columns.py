@@ -1,12 +1,12 @@
 """Columns: which values of a record are the id, the title and the text of a document.
 
 Unless a column is named, the id is the first of `_id`, `id`, `doc_id`, `docno`, `pid`; the title is `title`;
-the text is `text`, `contents` and `body`. A document's text is its title and its texts, those that are there
-and not empty, in this order, with a line feed between. Everything else, and the title once more, is kept in
-the fields; a title that was named is kept there as `title`.
+the text is `text`, `contents` and `body`. A document's text consists of its title and its texts, in this
+order, joined by line feeds; missing and empty ones are skipped. The title and all other values are kept in
+the fields; the title is always kept as `title`, even if another column was named for it.
 
-A table must have every column that was named. Records that need not have the same keys (JSON lines, dicts)
-must each have an id and one of the texts, and among them all every column that was named.
+A table must have every named column. Records whose keys may differ (JSON lines, dicts) must each have an id
+and at least one of the texts, and every named column must occur in at least one of them.
 """
 
 from __future__ import annotations
@@ -37,39 +37,42 @@ class Columns:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """All names that were given, each once."""
+        """All names that were given, without duplicates."""
         given = (self.id, *self.texts, self.title)
         return tuple(dict.fromkeys(name for name in given if name is not None))
 
     @property
     def id_keys(self) -> tuple[str, ...]:
-        """Where the id may be, the first to be preferred."""
+        """The keys that may hold the id, in order of preference."""
         return ID_KEYS if self.id is None else (self.id,)
 
     @property
     def title_key(self) -> str:
-        """Where the title is, if there is one."""
+        """The key that holds the title, if there is one."""
         return TITLE_KEY if self.title is None else self.title
 
     @property
     def text_keys(self) -> tuple[str, ...]:
-        """Title and texts, in the order in which they are joined; a title among the texts stays there."""
+        """The keys of title and texts, in the order in which they are joined.
+
+        A title that is also a text column keeps its position there.
+        """
         texts = self.texts or TEXT_KEYS
         return texts if self.title_key in texts else (self.title_key, *texts)
 
     @property
     def keys(self) -> Keys:
-        """What readers of files need to know."""
+        """The keys as file readers need them."""
         return Keys(self.id_keys, self.text_keys, self.named)
 
     def to_json(self) -> dict[str, Any]:
-        """As the manifest keeps it: only what was named."""
+        """As stored in the manifest: only the named columns."""
         value = {"id": self.id, "text": list(self.texts), "title": self.title}
         return {name: given for name, given in value.items() if given}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Columns:
-        """Back from the manifest; a ValueError where it cannot be."""
+        """Restore from the manifest; invalid values are a ValueError."""
         if not isinstance(value, dict) or not value.keys() <= {"id", "text", "title"}:
             raise ValueError("the columns are not an object of names")
         texts = value.get("text", [])
@@ -81,7 +84,7 @@ class Columns:
         return cls(value.get("id"), tuple(texts), value.get("title"))
 
     def __str__(self) -> str:
-        """As the options of the command line."""
+        """As command-line options."""
         parts = [f"--id-column {self.id}"] if self.id is not None else []
         parts += [f"--text-column {name}" for name in self.texts]
         parts += [f"--title-column {self.title}"] if self.title is not None else []
@@ -94,7 +97,7 @@ USUAL = Columns()
 def name_columns(
     id_column: object = None, text_column: object = None, title_column: object = None
 ) -> Columns:
-    """The columns that a caller names: a text column may be one name or several."""
+    """The columns that a caller names; `text_column` may be one name or several."""
     if text_column is None:
         texts: tuple[Any, ...] = ()
     elif isinstance(text_column, str) or not isinstance(text_column, Iterable):
@@ -125,7 +128,7 @@ class Unseen:
         self._keys: dict[str, None] = {}
 
     def note(self, record: Mapping[str, Any]) -> None:
-        """A record was read."""
+        """Record the keys of a record that was read."""
         if self._missing:
             if len(self._keys) < _SHOWN_KEYS:
                 self._keys.update(dict.fromkeys(str(key) for key in record))
@@ -133,7 +136,7 @@ class Unseen:
                 del self._missing[key]
 
     def check(self, where: str) -> None:
-        """After the last record: a column that none had is an InputError."""
+        """After the last record, raise InputError for a column that no record had."""
         if self._missing and self._keys:
             check_columns(where, list(self._keys), list(self._missing))
 
@@ -141,9 +144,9 @@ class Unseen:
 def make_document(
     record: Record, where: str = "record", line: int = 1, text: str | None = None, columns: Columns = USUAL
 ) -> Document:
-    """The document of a record; `where` and `line` are named if it has no id or no text.
+    """The document of a record; an error names `where` and `line`.
 
-    `text` is given where the source says itself what the text of the record is.
+    `text` is passed if the source itself defines the text of the record.
     """
     key, doc_id = take_id(record, columns.id_keys, where, line)
     _check_id_size(doc_id, where, line)

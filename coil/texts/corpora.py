@@ -50,14 +50,14 @@ from coil.texts.values import Document, clean
 
 CORPUS_FILE = "corpus.jsonl"
 
-_STRING_BYTES = 100  # around the characters
-_LINE_BITS = 40  # a trillion lines a file
+_STRING_BYTES = 100  # allowed for the header of a Python string
+_LINE_BITS = 40  # up to a trillion lines per file
 
 Located = tuple[str, int, Document]  # file or folder, line (0 for a file of the folder), document
 
 
 class Documents(Iterator[Document]):
-    """The documents of some sources, read on demand; `place` is the position of the last one."""
+    """The documents of some sources, read on demand; `place` is the position of the last one read."""
 
     def __init__(self, sources: Sequence[Source | Table], columns: Columns = USUAL) -> None:
         self._sources = sources
@@ -90,7 +90,7 @@ class Documents(Iterator[Document]):
 
     @property
     def are_files(self) -> bool:
-        """Whether all sources can be read repeatedly: not standard input or a pipe."""
+        """Whether all sources are files or folders, which can be read repeatedly."""
         return not any(
             isinstance(source, Table)
             or str(source) == STANDARD_INPUT
@@ -115,7 +115,7 @@ class Documents(Iterator[Document]):
 
     @property
     def mark(self) -> int:
-        """The position of the last document as one small number, which can be kept for every document."""
+        """The position of the last document as one number, small enough to keep for every document."""
         return (len(self._paths) - 1) << _LINE_BITS | self._line
 
     def place_of(self, mark: int, doc_id: str) -> str:
@@ -161,7 +161,7 @@ def read_documents(
 
 
 def unique(documents: Iterable[Document]) -> Iterator[Document]:
-    """The same documents; a duplicate id raises DuplicateId with both places.
+    """Yield the documents unchanged; a duplicate id raises DuplicateId with both places.
 
     Keeps every id and its position in memory, but no text. For documents that do not come from
     `read_documents`, the position is their number, counted from 1.
@@ -185,7 +185,7 @@ def _check(source: Source) -> None:
     if not isinstance(source, str | PathLike):
         raise InputError(
             f"a source is a value of type {type(source).__name__}; expected a path or a table",
-            "pass each source as an argument of its own: read_documents(*paths)",
+            "pass each source as a separate argument: read_documents(*paths)",
         )
     if is_irds(source):
         load_irds(source)
@@ -243,12 +243,12 @@ def _locate(source: Source | Table, gauge: Gauge, skipped: Skipped, columns: Col
         unseen.note(record)
         return where, line, make_document(record, where, line, columns=columns)
 
-    yield from map(locate, records)  # a loop would keep each record while its document is indexed
+    yield from map(locate, records)  # a loop would keep each record in memory while its document is indexed
     unseen.check(where)
 
 
 def read_part(path: Path, doc_id: str | None, gauge: Gauge, columns: Columns = USUAL) -> Iterator[Document]:
-    """The documents of one file of a source: the one with this id or, if it is None, its records."""
+    """The documents of one file of a source: one with this id or, if it is None, one per record."""
     if doc_id is not None:
         check_kind(path)
         found: Iterator[Document] = iter([read_file(path, doc_id, gauge)])

@@ -1,7 +1,7 @@
 """Decompression in bounded memory, whatever a file declares or unpacks to.
 
 gzip and bzip2 keep at most a few megabytes of unpacked data. xz and zstandard files declare how much the
-decoder must keep (the dictionary, or window), up to gigabytes; more than the limit is rejected.
+decoder must keep (the dictionary, or window), up to gigabytes; a file that exceeds the limit is rejected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, cast
 from coil.errors import InputError, require
 
 COMPRESSIONS = (".gz", ".xz", ".bz2", ".zst")
-LARGEST_WINDOW = 128 << 20  # what `zstd --ultra -22` and `zstd --long` ask for, and twice that of `xz -9`
+LARGEST_WINDOW = 128 << 20  # used by `zstd --ultra -22` and `zstd --long`; twice that of `xz -9`
 
 _FIRST_BYTES = {
     b"\x1f\x8b\x08": ".gz",
@@ -28,9 +28,9 @@ _CHUNK = 1 << 16
 
 
 def decompressed(file: BinaryIO, compression: str, where: str, largest_window: int) -> BinaryIO:
-    """The plain bytes of a file; `compression` is what its name says, empty if it says nothing."""
+    """The decompressed bytes of a file; `compression` is the extension of its name, or empty."""
     start = cast(io.BufferedReader, file).peek(16)[:16]
-    if compression and not start:  # gzip would call this an empty text
+    if compression and not start:  # gzip would read this as an empty text
         raise EOFError("the file is empty")
     if not compression:
         compression = next((kind for mark, kind in _FIRST_BYTES.items() if start.startswith(mark)), "")
@@ -54,7 +54,7 @@ def _window_error(where: str, needed: str, limit: int) -> InputError:
 
 
 class _XzReader(io.RawIOBase):
-    """What `lzma.LZMAFile` does, with a limit on the decoder's memory."""
+    """Like `lzma.LZMAFile`, with a limit on the decoder's memory."""
 
     def __init__(self, file: BinaryIO, where: str, largest_window: int) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class _XzReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer as far as one chunk of the file goes."""
+        """Fill the buffer with data from at most one chunk of the file."""
         data = b""
         while not data:
             chunk, begins = b"", self._stream.eof
@@ -85,7 +85,7 @@ class _XzReader(io.RawIOBase):
             except lzma.LZMAError as error:
                 if "limit" in str(error):
                     raise _window_error(self._where, "a larger dictionary", self._limit) from error
-                if begins:  # as LZMAFile does: what follows a stream and is none is ignored
+                if begins:  # like LZMAFile, ignore what follows the last stream
                     return 0
                 raise
         buffer[: len(data)] = data
@@ -95,8 +95,8 @@ class _XzReader(io.RawIOBase):
 class _ZstdReader(io.RawIOBase):
     """Zstandard frames (RFC 8878), decoded block by block: a block unpacks to at most 128 KiB.
 
-    The package's own readers either unpack all of a chunk at once, and a chunk of 16 KiB may hold half a
-    gigabyte, or end quietly where a file is truncated.
+    The package's own readers either unpack a whole chunk at once (16 KiB may unpack to half a gigabyte), or
+    do not report that a file is truncated.
     """
 
     _MAGIC, _SKIPPABLE = 0xFD2FB528, range(0x184D2A50, 0x184D2A60)
@@ -114,7 +114,7 @@ class _ZstdReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer as far as one block goes."""
+        """Fill the buffer with data from at most one block."""
         while not self._ready:
             block = next(self._blocks, None)
             if block is None:
@@ -142,7 +142,7 @@ class _ZstdReader(io.RawIOBase):
         flags = self._read(1)[0]
         single, content = flags >> 5 & 1, flags >> 6
         window_at = self._read(0 if single else 1)
-        rest = self._read((0, 1, 2, 4)[flags & 3])  # the number of a dictionary
+        rest = self._read((0, 1, 2, 4)[flags & 3])  # the dictionary id
         size = self._read((single, 2, 4, 8)[content])
         if single:  # the frame is its own window
             window = int.from_bytes(size, "little") + (256 if content == 1 else 0)

@@ -1,4 +1,4 @@
-"""Events: wakes a waiting thread when something in the watched sources may have changed.
+"""Events: wake a waiting thread when something in the watched sources may have changed.
 
 Events only signal when to check (see `looking`). A lost or spurious event does no harm.
 """
@@ -15,20 +15,20 @@ from coil.errors import require
 
 _QUIET = 200  # milliseconds without a change, after which a burst is over
 _LONGEST_BURST = 1_000  # milliseconds
-_CHECKED = 500  # milliseconds between two looks at whether to stop
+_CHECKED = 500  # milliseconds between two checks whether to stop
 
 
 class Events:
-    """Listens while it is entered; what happens below `ignored`, or to hidden files, wakes nobody."""
+    """A context manager that listens for changes, except below `ignored` and to hidden files."""
 
     def __init__(self, sources: Sequence[Path], ignored: Path) -> None:
         self._watchfiles = require("watchfiles", "watch")
         self._ignored = ignored
         self._woken, self._stop = threading.Event(), threading.Event()
-        self.failure: str | None = None  # why nothing is heard any more
-        self.is_lost = False  # one of the folders was removed, and what is made in its place is not heard
+        self.failure: str | None = None  # why no more events arrive
+        self.is_lost = False  # a folder was removed; a new one at its path would not be watched
         folders = [source for source in sources if source.is_dir()]
-        # A file is often replaced by another one of its name: its folder tells of that.
+        # A file is often replaced by a new one of the same name; only watching its folder detects that.
         parents = list(dict.fromkeys(source.parent for source in sources if not source.is_dir()))
         self._threads = [
             threading.Thread(target=self._listen, args=(paths, recursive), name="coil-events", daemon=True)
@@ -49,13 +49,13 @@ class Events:
             thread.join()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for an event, or so long; returns whether there was one."""
+        """Wait for an event, at most this long; returns whether there was one."""
         found = self._woken.wait(seconds)
         self._woken.clear()
         return found
 
     def _listen(self, paths: Sequence[Path], recursive: bool) -> None:
-        """Each yield wakes: the first one says that from now on nothing is missed."""
+        """Set the event after each change, and once at the start: from then on, no change is missed."""
         folders = set(map(str, paths))
         try:
             is_first = True

@@ -1,4 +1,4 @@
-"""Files that are one document each, and folders of them.
+"""Files that are one document each, and folders of such files.
 
 | extension | text | title |
 |---|---|---|
@@ -11,8 +11,8 @@
 
 Each may be compressed. A file is not text if its first bytes contain a NUL, or if much of it is neither UTF-8
 nor printable. In a folder, each such file is one document, and its id is the path within the folder with
-forward slashes; names that begin with a dot are ignored. Skipped files are counted by extension, and named if
-their extension is that of a text, in warnings of the logger `coil.texts`.
+forward slashes; names that begin with a dot are ignored. Warnings of the logger `coil.texts` count skipped
+files by extension, and name those whose extension is in the table.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ CODE = tuple(
     ".py .js .jsx .ts .tsx .java .c .cc .cpp .h .hpp .go .rs .rb .php .sh .sql .toml .yaml .yml .json".split()
 )
 KINDS = (*PROSE, *CODE)
-AMBIGUOUS = (".json",)  # named directly, such a file is more likely one of records
+AMBIGUOUS = (".json",)  # if passed directly, such a file more likely contains records
 _EXTRAS = {".pdf": ("pypdf", "pdf"), ".docx": ("docx", "docx")}
 
 _log = logging.getLogger("coil.texts")
 _SNIFFED = 8192
-_NEAR = 10  # characters from the start of a text: "# " and the like
-_JUDGED = 64  # bytes: of a shorter text, one odd character is already much
+_NEAR = 10  # characters from the start of a text: allows for "# " and the like
+_JUDGED = 64  # bytes; in a shorter text, a single odd character would weigh too much
 _MOST_ODD = 0.3
 _ODD = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f\ufffd]")
 
 
 def kind_of(name: Source) -> str:
-    """The extension that says how a file is read, without that of its compression."""
+    """The extension that determines how a file is read, ignoring that of its compression."""
     return split_name(name)[1]
 
 
 def is_one_text(source: Source) -> bool:
-    """Whether the name is that of one document, rather than of a file of records."""
+    """Whether a file is one document, judging by its name, rather than a file of records."""
     return kind_of(source) in KINDS and kind_of(source) not in AMBIGUOUS
 
 
@@ -67,7 +67,7 @@ def check_kind(source: Source) -> None:
 
 
 def read_file(path: Path, doc_id: str, gauge: Gauge) -> Document:
-    """The document of one file; what has no text is NotText."""
+    """The document of one file; a file without text raises NotText."""
     data, where, kind = read_text(path, gauge), name_of(path), kind_of(path)
     title, fields = "", {}
     if kind == ".pdf":
@@ -92,13 +92,13 @@ def _document(doc_id: str, title: str, text: str, fields: dict[str, Any], kind: 
     elif not title and headings:
         title = headings[0].text
     if kind in (".html", ".htm", ".pdf", ".docx") and title and title not in text[: len(title) + _NEAR]:
-        text = f"{title}\n\n{text}"  # as the title of a record is part of its text
+        text = f"{title}\n\n{text}"  # as with records, the title is part of the text
     plain = {clean(name): plain_value(value) for name, value in fields.items()}
     return Document(doc_id, text, {**({"title": title} if title else {}), **plain})
 
 
 def _decode(data: bytes, path: Path, gauge: Gauge, charset: str | None) -> str:
-    if b"\0" in data[:_SNIFFED]:  # as git decides
+    if b"\0" in data[:_SNIFFED]:  # the same test as git's
         raise _no_text(path)
     if charset is not None and charset != "utf-8" and not is_utf8(data):
         text = data.decode(charset, errors="replace")
@@ -114,31 +114,31 @@ def _no_text(path: Path) -> NotText:
 
 
 class Skipped:
-    """Files of folders that did not become documents, counted by extension."""
+    """Counts the files of folders that did not become documents, by extension."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._remedies: dict[str, str] = {}
 
     def count(self, path: Path, remedy: str = "") -> None:
-        """One more; `remedy` says how files of its extension could be read."""
+        """Count a file; `remedy` says how files with its extension could be read."""
         kind = kind_of(path) or "without extension"
         self._counts[kind] += 1
         if remedy:
             self._remedies[kind] = remedy
 
     def count_other(self, path: Path) -> None:
-        """One more, of a kind that is not one document."""
+        """Count a file of a kind that is not one document."""
         records = kind_of(path) in (".jsonl", ".ndjson", ".tsv", ".csv", ".parquet")
         self.count(path, "pass such files explicitly" if records else "")
 
     def name(self, path: Path, reason: str) -> None:
-        """One more, which by its name should have been a document."""
+        """Count and report a file whose extension is that of a document."""
         _log.warning("skipped %s: %s", name_of(path), reason)
         self.count(path)
 
     def warn(self) -> None:
-        """Say how many there were, the most frequent kind first, if there were any."""
+        """Log the counts, the most frequent kind first, if there are any."""
         if self._counts:
             kinds = (
                 f"{count:,} {kind}{f' ({self._remedies[kind]})' if kind in self._remedies else ''}"
@@ -150,7 +150,8 @@ class Skipped:
 def walk(folder: Path, blocked: list[Path] | None = None) -> Iterator[Path]:
     """The files below a folder, in the same order on every machine; links to folders are not followed.
 
-    A folder that cannot be read is an error, or goes into `blocked`; one that was just removed has no files.
+    A folder that cannot be read is an error or, if `blocked` is given, added to it; a folder that was just
+    removed then counts as empty.
     """
 
     def stop(error: OSError) -> None:
@@ -168,7 +169,7 @@ def walk(folder: Path, blocked: list[Path] | None = None) -> Iterator[Path]:
 
 
 def check_folder(folder: Path) -> bool:
-    """Whether a folder has a file that can be read; MissingExtra where nothing but a package is missing."""
+    """Whether a folder has a readable file; raises MissingExtra if only a package is missing."""
     missing: MissingExtra | None = None
     for path in walk(folder):
         if kind_of(path) in KINDS:

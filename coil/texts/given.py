@@ -13,13 +13,13 @@ from coil.texts.tables import as_table
 from coil.texts.values import Document, clean
 
 Texts = Iterable[Document | Mapping[str, Any]] | Any
-"""Documents, dicts, or a table: DataFrames are not iterables of their rows, so that the type says nothing."""
+"""Documents, dicts, or a table; `Any`, because a DataFrame is not an iterable of its rows."""
 
 _REMEDY = 'pass a list of documents, such as [{"id": "a", "text": "..."}]'
 
 
 class GivenDocuments(Iterator[Document]):
-    """Documents from whatever was given, each with the place it came from."""
+    """Documents from what a caller passed, each with the place it came from."""
 
     def __init__(self, given: Texts, columns: Columns = USUAL) -> None:
         table = as_table(given)
@@ -46,7 +46,7 @@ class GivenDocuments(Iterator[Document]):
                 self._unseen.check("the list of documents")
             raise
         self._number += 1
-        if self._reading is None:  # in a file, names are text already
+        if self._reading is None:  # names from a file are already strings
             self._check_names(found.fields if isinstance(found, Document) else found)
         if isinstance(found, Document):
             if self._columns.named and self._reading is None:
@@ -64,7 +64,7 @@ class GivenDocuments(Iterator[Document]):
         return make_document(dict(found), "documents", self._number, columns=self._columns)
 
     def _check_names(self, fields: object) -> None:
-        """Names become text; two that become the same would leave one value."""
+        """Refuse two field names that become the same string: one of the values would be lost."""
         names: set[str] = set()
         for name in fields if isinstance(fields, Mapping) else ():
             try:
@@ -80,11 +80,11 @@ class GivenDocuments(Iterator[Document]):
 
     @property
     def mark(self) -> int:
-        """The last document's place as a number."""
+        """The position of the last document as a number."""
         return self._reading.mark if self._reading is not None else self._number
 
     def place_of(self, mark: int, doc_id: str) -> str:
-        """A document's place in words."""
+        """A description of the position of a document."""
         if self._reading is not None:
             return self._reading.place_of(mark, doc_id)
         return f"document {mark}"
@@ -96,7 +96,7 @@ class GivenDocuments(Iterator[Document]):
 
 
 def _iterate(given: Texts) -> Iterator[Document | Mapping[str, Any]]:
-    """The documents one by one; anything but a list of them is refused."""
+    """The documents one by one; a single document or path is refused."""
     if isinstance(given, Document | Mapping):
         raise InputError("got a single document; expected a list of documents", _REMEDY)
     if isinstance(given, str | bytes | PathLike):

@@ -24,7 +24,7 @@ _FENCE = "```"
 
 
 def html_charset(data: bytes) -> str | None:
-    """The character set that a page declares, None where it declares none that is known."""
+    """The character set that a page declares, None if it declares none or an unknown one."""
     found = _CHARSET.search(data[:_SNIFFED])
     if found is None:
         return None
@@ -35,23 +35,23 @@ def html_charset(data: bytes) -> str | None:
 
 
 def read_html(source: str) -> tuple[str, str]:
-    """The title and the text of a page. Nothing in a page is an error: browsers show everything, too."""
+    """The title and the text of a page. Invalid HTML is not an error, as in browsers."""
     page = _Page()
     source = _without_comments(source)
     last = source.rfind(">") + 1
-    # No tag follows, which the parser would otherwise check again at each < sign.
+    # No tag follows the last >; the parser would otherwise search for one again at each <.
     page.feed(source[:last] + source[last:].replace("<", "&lt;"))
     page.close()
     return page.title, page.text
 
 
 def _without_comments(source: str) -> str:
-    """A page without comments. The parser looks for the end of each open one again and again."""
+    """A page without comments. The parser would search for the end of each unclosed one repeatedly."""
     parts: list[str] = []
     at = 0
     while (start := source.find("<!--", at)) >= 0:
         end = source.find("-->", start + 4)
-        if end < 0:  # never closed: only the signs are dropped
+        if end < 0:  # never closed: only the opening marks are dropped
             break
         parts.append(source[at:start])
         at = end + 3
@@ -59,7 +59,7 @@ def _without_comments(source: str) -> str:
 
 
 class _Page(HTMLParser):
-    """Gathers the text of a page, paragraph by paragraph."""
+    """Collects the text of a page, paragraph by paragraph."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -74,12 +74,12 @@ class _Page(HTMLParser):
 
     @property
     def title(self) -> str:
-        """What the page calls itself."""
+        """The title of the page."""
         return _SPACE.sub(" ", "".join(self._title)).strip()
 
     @property
     def text(self) -> str:
-        """The paragraphs with empty lines between; the items of a list follow each other."""
+        """The paragraphs, separated by empty lines; list items follow each other directly."""
         self._end_paragraph()
         parts: list[str] = []
         for paragraph in self._paragraphs:
@@ -89,7 +89,7 @@ class _Page(HTMLParser):
         return "".join(parts)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """A tag opens."""
+        """Handle an opening tag."""
         if tag == "title" and "svg" not in self._dropping:
             self._in_title = not self._title
         elif tag == "body":
@@ -108,7 +108,7 @@ class _Page(HTMLParser):
             self._inline.append("\t")
 
     def handle_endtag(self, tag: str) -> None:
-        """A tag closes."""
+        """Handle a closing tag."""
         if tag == "title":
             self._in_title = False
         elif tag in self._dropping:
@@ -121,14 +121,14 @@ class _Page(HTMLParser):
             self._pre = max(0, self._pre - (tag == "pre"))
 
     def handle_data(self, data: str) -> None:
-        """Text between tags."""
+        """Handle text between tags."""
         if self._in_title:
             self._title.append(data)
         elif not self._dropping:
             self._inline.append(data if self._pre else _SPACE.sub(" ", data))
 
     def parse_marked_section(self, i: int, report: int = 1) -> int:
-        """Sections such as <![CDATA[ or <![if IE]>: passed over; the standard library fails on some."""
+        """Skip a section such as <![CDATA[ or <![if IE]>; the standard library fails on some of them."""
         end = self.rawdata.find(">", i)
         return end + 1 if end >= 0 else -1
 

@@ -1,8 +1,8 @@
 """`irds:NAME`: public collections by name, through the ir_datasets package.
 
-The package downloads a collection when it is first read, into the folder IR_DATASETS_HOME, `~/.ir_datasets`
-unless set. Without a connection, or where a licence must be agreed to first, the error names the file that is
-missing and where to put it.
+The package downloads a collection when it is first read, into the folder IR_DATASETS_HOME (default:
+`~/.ir_datasets`). If there is no connection, or a licence must be accepted first, the error names the missing
+file and where to put it.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def irds_judgements(source: Source) -> dict[str, dict[str, int]]:
 
 
 def _missing(source: Source, dataset: Any, part: str, error: Exception) -> InputError:
-    """The download failed, or a licence must be agreed to first."""
+    """The error if the download failed, or a licence must be accepted first."""
     with suppress(AttributeError, TypeError, OSError, RuntimeError):
-        # Some datasets remove files of an older version when they are first read: before any is placed there.
+        # Some datasets remove files of an older version on first use: let that happen before one is placed.
         dataset.docs_path(force=False)
     path = irds_path(dataset, part)
     place = f"place its file at {path}" if path is not None else f"place its files in {_home()}"
@@ -76,15 +76,15 @@ def _missing(source: Source, dataset: Any, part: str, error: Exception) -> Input
 
 
 def irds_path(dataset: Any, part: str) -> Path | None:
-    """Where ir_datasets keeps the file of a part, whether or not it is there; None where it does not say."""
+    """Where ir_datasets stores the file of a part, whether or not it exists; None if that is unknown."""
     handler = getattr(dataset, f"{part}_handler")()
-    handler = getattr(handler, f"_{part}_handler", handler)  # behind a filter, such as that of judged queries
+    handler = getattr(handler, f"_{part}_handler", handler)  # behind a filter, such as one for judged queries
     for name in (f"_{part}_dlc", f"{part}_dlc", "_dlc"):
         path = getattr(getattr(handler, name, None), "path", None)
         if path is not None:
             try:
                 return Path(path(force=False))
-            except (TypeError, OSError, RuntimeError):  # not every kind of file can tell without reading it
+            except (TypeError, OSError, RuntimeError):  # not every kind of file has a path before it is read
                 continue
     return None
 

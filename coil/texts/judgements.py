@@ -1,9 +1,9 @@
-"""Judgements (qrels): which documents are relevant to which query, and how much.
+"""Judgements (qrels): which documents are relevant to which query, and to what degree.
 
 Two file formats are supported, plain or compressed:
 
-- TREC: four columns, query, anything, document, relevance;
-- BEIR: three columns, query, document, relevance, after a header such as `query-id corpus-id score`.
+- TREC: four columns: query, anything, document, relevance;
+- BEIR: three columns: query, document, relevance, after a header such as `query-id corpus-id score`.
 
 Columns are separated by tabs or white space. A relevance is a whole number; 0 and below mean not relevant.
 """

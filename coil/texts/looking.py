@@ -1,7 +1,7 @@
 """Looking at watched sources: which files they contain now, and which of these have changed.
 
-No file is read for this. Its times, size and inode number are compared with those recorded when it was last
-read. A file has settled only if it looks the same twice: another program may still be writing it.
+No file is read for this. Its timestamps, size and inode number are compared with those recorded when it was
+last read. A file has settled only if two looks find it unchanged: another program may still be writing it.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Look:
-    """What was there at one moment."""
+    """The files that existed at one moment."""
 
     files: dict[SourceFile, Signature]  # in the order in which a build reads them
     blocked: list[Path]  # files, folders and sources that currently cannot be read
 
     def is_blocked(self, file: SourceFile) -> bool:
-        """Whether nothing is known of a file: it may still be there."""
+        """Whether a file cannot be checked at present: it may still exist."""
         return any(path == file.path or path in file.path.parents for path in self.blocked)
 
     def has_blocked(self, source: Path) -> bool:
-        """Whether nothing is known of a part of a source."""
+        """Whether any part of a source cannot be checked at present."""
         return any(path == source or source in path.parents for path in self.blocked)
 
 
@@ -55,7 +55,7 @@ class Changes:
 
 
 def signature_of(path: Path) -> Signature | None:
-    """A value that changes when the file does, None without a file; OSError if it cannot be determined."""
+    """A value that changes with the file, None if there is no file; OSError if it cannot be determined."""
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -73,7 +73,7 @@ def look_at(sources: Sequence[Path]) -> Look:
             os.stat(source)
             for path, doc_id in _files(source, look.blocked):
                 _note(look, SourceFile(source, path, doc_id))
-        except OSError:  # a disk that is not there now, say
+        except OSError:  # for example, a disk that is not mounted
             look.blocked.append(source)
     return look
 
@@ -101,9 +101,9 @@ def _note(look: Look, file: SourceFile) -> None:
 def find_changes(
     before: Look | None, now: Look, read: dict[SourceFile, Signature | None], is_first: bool = False
 ) -> Changes:
-    """What has changed since files were `read` and has settled since the look `before`.
+    """The files that have changed since they were `read` and have not changed since the look `before`.
 
-    The first time, everything is read at once; what changes under the reader is noticed by whoever reads.
+    The first time, all files are read at once; the caller notices those that change during the reading.
     """
     seen = before.files if before is not None else {}
     changed = [file for file, signature in now.files.items() if read.get(file) != signature]

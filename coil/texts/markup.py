@@ -1,9 +1,8 @@
 """Headings and front matter of texts in Markdown and reStructuredText.
 
 HTML and .docx files are converted to text with Markdown headings (see `files`), so their texts count as
-Markdown. The id determines which markup a text has, because it ends like the file name. The same holds for
-records: a text whose id ends in .md is Markdown, and without such an id a line that starts with # is plain
-text.
+Markdown. The id, which ends like the file name, determines the markup of a text. This also holds for records:
+a text whose id ends in .md is Markdown; without such an id, a line that starts with # is plain text.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _UNDERLINE = re.compile(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*\r?\n?")
 _FIELD = re.compile(r"([A-Za-z_][\w-]{0,99}):(?:[ \t]+(.*))?")
 _MOST_LINES = 200  # of front matter
-_LONGEST_HEADING = 300  # characters; a longer line is none
+_LONGEST_HEADING = 300  # characters; a longer line is not a heading
 
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading: its characters in the text, its level from 1, and its words."""
+    """A heading: its span in the text, its level (1 is the highest), and its words."""
 
     start: int
     end: int
@@ -39,7 +38,7 @@ class Heading:
 
 
 def markup_of(name: str) -> Markup | None:
-    """What the text of a file of this name is written in; None where its lines are no headings."""
+    """The markup of a file with this name; None if it cannot have headings."""
     lowered = name.lower()
     for compression in COMPRESSIONS:
         lowered = lowered.removesuffix(compression)
@@ -71,7 +70,7 @@ def _markdown_headings(text: str) -> list[Heading]:
 
 
 def _rst_headings(text: str) -> list[Heading]:
-    """Lines with a line of punctuation below that is as long; the level is the order of first use."""
+    """Lines underlined with punctuation of at least their length; levels follow the order of first use."""
     found: list[Heading] = []
     styles: list[tuple[str, bool]] = []
     before = above = ""  # the last line, and the one above it
@@ -93,8 +92,7 @@ def _rst_headings(text: str) -> list[Heading]:
 
 
 def skip_front_matter(name: str, text: str, span: tuple[int, int]) -> tuple[int, int]:
-    """A part of a text, without the front matter at its start if it is of a Markdown file: its values are
-    fields already."""
+    """The span without the front matter of a Markdown file, whose values are already fields."""
     start, end = span
     if start == 0 and markup_of(name) == "markdown":
         start = min(read_front_matter(text)[1], end)
@@ -102,9 +100,9 @@ def skip_front_matter(name: str, text: str, span: tuple[int, int]) -> tuple[int,
 
 
 def read_front_matter(text: str) -> tuple[dict[str, Any], int]:
-    """The fields between two lines of `---` at the start of a Markdown text, and where the text goes on.
+    """The fields between two lines of `---` at the start of a Markdown text, and where the text continues.
 
-    Of YAML, only `name: value` and lists of plain values are read; other lines are passed over.
+    Of YAML, only `name: value` and lists of plain values are read; other lines are skipped.
     """
     lines = _LINE.finditer(text)
     first = next(lines)

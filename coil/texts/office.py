@@ -8,11 +8,11 @@ from typing import Any
 
 from coil.errors import InputError, NotText, require
 
-_UNPACKED = 4  # times the longest text: what the parts of a .docx may take
+_UNPACKED = 4  # limit on the unpacked size of a .docx, in multiples of the longest text
 
 
 def read_docx(data: bytes, where: str, longest: int) -> tuple[str, str]:
-    """The title and the text of a Word document: headings as in Markdown, cells of a table between tabs."""
+    """The title and the text of a Word document, with Markdown headings and tabs between table cells."""
     docx = require("docx", "docx")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as parts:
@@ -27,7 +27,7 @@ def read_docx(data: bytes, where: str, longest: int) -> tuple[str, str]:
         blocks = [_block(block) for block in document.iter_inner_content()]
     except (InputError, MemoryError):
         raise
-    except Exception as error:  # damaged files raise whatever they meet first
+    except Exception as error:  # a damaged file may raise anything
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise NotText(
             where, f"not a valid .docx file: {reason:.200}", "save or download the file again"
@@ -36,7 +36,7 @@ def read_docx(data: bytes, where: str, longest: int) -> tuple[str, str]:
 
 
 def _block(block: Any) -> str:
-    """A paragraph or a table."""
+    """The text of a paragraph or a table."""
     if hasattr(block, "rows"):
         rows = ("\t".join(" ".join(cell.text.split()) for cell in row.cells) for row in block.rows)
         return "\n".join(row for row in rows if row.strip())

@@ -7,8 +7,8 @@ Text is UTF-8, and invalid UTF-8 never stops a reader: each byte that cannot be 
 and so does each lone surrogate from a JSON escape (`values.clean`). What the readers return can therefore
 always be encoded again. Files that are not UTF-8 are counted, and a warning of the logger `coil.texts` names
 the first of them at the end. A byte order mark at the start is dropped. Only a line feed ends a line. A line,
-or a text in its own file, that is longer than the gauge allows is an error: it would not fit into memory, and
-a file without line breaks is sometimes a mistake.
+or a file that is one text, that is longer than the gauge allows is an error: it might not fit into memory,
+and a file without line breaks is sometimes a mistake.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from coil.texts.values import clean
 _log = logging.getLogger("coil.texts")
 
 Source = str | Path
-"""Where text comes from: a path, or `-` for standard input."""
+"""A path, or `-` for standard input."""
 
 STANDARD_INPUT = "-"
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_WHITE_SPACE = re.compile("[ \t\r\n\v\f]+")  # not `\s`: ids may hold U+00A0 and its like
+_WHITE_SPACE = re.compile("[ \t\r\n\v\f]+")  # not `\s`: ids may contain U+00A0 and the like
 _SHOWN = 60
 _DECODED = 1 << 20
 _SHOWN_FROM = 10_000
-_NAMED = 3  # files that are not UTF-8
+_NAMED = 3  # files that are not UTF-8, in a warning
 LONGEST = 128 << 20  # bytes of a line; a longer document has more chunks than a segment has rows
-WINDOWS = 2  # of the longest line: what a decompressor may keep of what it has unpacked
-VALUE_BYTES = 200  # what a value of a JSON line takes as a Python object, twice: as read, and as a field
-VALUES = 2  # of the longest line: what all values of a line may take
+WINDOWS = 2  # memory limit of a decompressor's window, in multiples of the longest line
+VALUE_BYTES = 200  # memory that a value of a JSON line takes as two Python objects: as read, and as a field
+VALUES = 2  # memory limit of all values of a line, in multiples of the longest line
 
-_PLAIN_STRING = re.compile('"[^"]*"?')  # of JSON, without escapes; the last one may not be closed
-_WINDOW = 1 << 20  # characters that are looked at while no other thread runs
+_PLAIN_STRING = re.compile('"[^"]*"?')  # a JSON string without escapes; the last one may not be closed
+_WINDOW = 1 << 20  # characters examined at a time, while no other thread can run
 _FOUR_BYTES = re.compile(rb"[\xf0-\xff]|\\u[dD][89abAB]")  # characters beyond U+FFFF, escaped or not
 _TWO_BYTES = re.compile(rb"[\xc4-\xef]|\\u(?!00)")
 _CONTINUATIONS = bytes(range(0x80, 0xC0))
@@ -60,9 +60,9 @@ _CONTINUATIONS = bytes(range(0x80, 0xC0))
 
 @dataclass
 class Gauge:
-    """What reading may take and has taken: the longest line in bytes, and the bytes read from files so far.
+    """The limits and counts of reading: the longest line in bytes, and the bytes read from files so far.
 
-    Compressed files count as they lie on the disk.
+    Of compressed files, the compressed bytes are counted.
     """
 
     longest: int = LONGEST
@@ -72,7 +72,7 @@ class Gauge:
     _last_not_utf8: str = ""
 
     def decode(self, raw: bytes, source: Source) -> str:
-        """UTF-8 as text, as `decode` does it; a source that is not UTF-8 is counted, once."""
+        """Decode UTF-8 (see `decode`); a source that is not UTF-8 is counted once."""
         text = decode(raw)
         if "\ufffd" in text and not is_utf8(raw) and self._last_not_utf8 != name_of(source):
             self._last_not_utf8 = name_of(source)
@@ -82,7 +82,7 @@ class Gauge:
         return text
 
     def warn(self) -> None:
-        """Say which files were not UTF-8, if there were any."""
+        """Log which files were not UTF-8, if there were any."""
         if self.not_utf8:
             first = self.first_not_utf8
             named = ", ".join(first) + (", ..." if self.not_utf8 > len(first) else "")
@@ -96,7 +96,7 @@ class Gauge:
 
 
 def name_of(source: Source) -> str:
-    """What messages call a source."""
+    """The name of a source in messages."""
     return "standard input" if str(source) == STANDARD_INPUT else clean(str(source))
 
 
@@ -110,19 +110,19 @@ def split_name(source: Source) -> tuple[str, str, str]:
 
 
 def _cut_suffix(name: str) -> tuple[str, str]:
-    """As `Path.stem` and `Path.suffix`, which take longer: a folder may have many files."""
+    """Like `Path.stem` and `Path.suffix`, but faster: a folder may have many files."""
     place = name.rfind(".")
     return (name[:place], name[place:]) if 0 < place < len(name) - 1 else (name, "")
 
 
 def check_readable(source: Source) -> None:
-    """Fail early, before hours are spent on the sources that come first."""
+    """Fail early if a source cannot be opened, before hours are spent on the sources before it."""
     if str(source) == STANDARD_INPUT:
         _standard_input()
         return
     if Path(source).is_dir():
         raise InputError(f"{name_of(source)} is a folder; expected a file", "pass a file in it")
-    if Path(source).is_file() or not Path(source).exists():  # opening a pipe would take from it
+    if Path(source).is_file() or not Path(source).exists():  # opening a pipe would consume its data
         with open_bytes(source):
             pass
 
@@ -135,7 +135,7 @@ def _standard_input() -> BinaryIO:
 
 @contextmanager
 def open_bytes(source: Source, gauge: Gauge | None = None) -> Iterator[BinaryIO]:
-    """The decompressed bytes of a source. What goes wrong in reading them becomes an InputError."""
+    """The decompressed bytes of a source. Errors while reading them become InputErrors."""
     where, window = name_of(source), WINDOWS * (gauge.longest if gauge is not None else LONGEST)
     try:
         if str(source) == STANDARD_INPUT:
@@ -156,7 +156,7 @@ def open_bytes(source: Source, gauge: Gauge | None = None) -> Iterator[BinaryIO]
     except PermissionError as error:
         raise InputError(f"permission denied: {where}", f"chmod u+r {where}") from error
     except (OSError, zlib.error, lzma.LZMAError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # the machine, not the bytes
+        if isinstance(error, OSError) and error.errno is not None:  # an error of the system, not the data
             raise InputError(
                 f"{where} cannot be read: {error.strerror}", "check the path and the disk"
             ) from error
@@ -182,9 +182,9 @@ def read_lines(source: Source, gauge: Gauge | None = None) -> Iterator[tuple[int
                     f"iconv -f utf-16 -t utf-8 {name_of(source)} > converted",
                 )
             held = [raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw]
-            del raw  # a long line is not kept while its document is indexed
+            del raw  # do not keep a long line in memory while its document is indexed
             yield number, counting.decode(held.pop(), source)
-    if gauge is None:  # who gave one will ask it
+    if gauge is None:  # otherwise the caller warns
         counting.warn()
 
 
@@ -218,7 +218,7 @@ def _check_line(raw: bytes, longest: int, where: str, number: int) -> None:
 
 
 def size_as_text(raw: bytes) -> int:
-    """Bytes that a text takes in memory: one, two or four a character, as the widest of them needs."""
+    """Bytes that a text takes in memory: one, two or four per character, depending on the widest one."""
     valid = is_utf8(raw)
     width = 4 if _FOUR_BYTES.search(raw) else 2 if not valid or _TWO_BYTES.search(raw) else 1
     return width * (len(raw.translate(None, _CONTINUATIONS)) if valid else len(raw))
@@ -230,7 +230,7 @@ def check_values(
     """Refuse a line of very many small values, which take far more memory than their characters."""
     most = VALUES * longest // VALUE_BYTES
     if len(text) > most and sum(map(text.count, separators)) >= most:
-        if is_json:  # a comma in a string separates nothing
+        if is_json:  # a comma in a string is not a separator
             values = 1 + count_separators(text, separators, most)
         else:
             values = 1 + sum(map(text.count, separators))
@@ -244,12 +244,14 @@ def check_values(
 
 
 def count_separators(text: str, separators: str, most: int, window: int = _WINDOW) -> int:
-    """How many separators a JSON text has outside of its strings; none are counted once there are more than
-    `most`. One expression for strings with escapes would take a hundred bytes for each escape."""
+    """Count the separators outside the strings of a JSON text; stops once there are more than `most`.
+
+    A single regular expression for strings with escapes would take a hundred bytes per escape.
+    """
     found, begin, in_string = 0, 0, False
     while begin < len(text) and found <= most:
         part = text[begin : begin + window]
-        if (len(part) - len(part.rstrip("\\"))) % 2:  # what is escaped belongs to its backslash
+        if (len(part) - len(part.rstrip("\\"))) % 2:  # keep an escaped character with its backslash
             part = text[begin : begin + window + 1]
         begin += len(part)
         part = '"' * in_string + part.replace("\\\\", "").replace('\\"', "")
@@ -260,12 +262,12 @@ def count_separators(text: str, separators: str, most: int, window: int = _WINDO
 
 
 def decode(raw: bytes) -> str:
-    """UTF-8 as text; one U+FFFD for each byte that is not UTF-8."""
+    """Decode UTF-8, with one U+FFFD for each invalid byte."""
     return clean(raw.decode("utf-8", errors="surrogateescape"))
 
 
 def is_utf8(raw: bytes) -> bool:
-    """Whether bytes are UTF-8; of long ones, little is decoded at a time."""
+    """Whether bytes are UTF-8; they are decoded in blocks, to save memory."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         for begin in range(0, len(raw), _DECODED):
@@ -284,7 +286,7 @@ def json_lines(source: Source, gauge: Gauge | None = None) -> Iterator[tuple[int
         check_values(line, ",[{", longest, name_of(source), number, is_json=True)
         return number, read_object(line, name_of(source), number)
 
-    # Not a generator: that would keep each line while its document is indexed.
+    # Not a generator: that would keep each line in memory while its document is indexed.
     return map(parse, filter(_has_text, read_lines(source, gauge)))
 
 
@@ -299,10 +301,10 @@ def read_object(line: str, where: str, number: int) -> dict[str, Any]:
     except RecursionError as error:
         raise BadLine(where, number, "the JSON is nested too deeply", "flatten it") from error
     except json.JSONDecodeError as error:
-        # Its own text says "line 1", which here is never the line that is meant.
+        # The error's own text always says "line 1".
         what = f"invalid JSON: {error.msg} at column {error.colno}: {shorten(line)}"
         raise BadLine(where, number, what, "write one JSON object per line") from error
-    except ValueError as error:  # Python does not convert so many digits, and would name a setting of its own
+    except ValueError as error:  # too many digits for Python, whose message would name a setting of Python
         raise BadLine(
             where, number, "a number has thousands of digits", "write it as a string, in quotes"
         ) from error
@@ -317,9 +319,9 @@ def read_object(line: str, where: str, number: int) -> dict[str, Any]:
 
 
 def split_columns(line: str, *counts: int) -> list[str]:
-    """The columns of a line: cut at tabs where that gives one of `counts`, otherwise at white space.
+    """The columns of a line: split at tabs if that gives one of `counts`, otherwise at white space.
 
-    Cutting at tabs first lets an id hold spaces, as the paths in a folder of notes do.
+    Splitting at tabs first allows spaces in ids, as in the paths of a folder of notes.
     """
     at_tabs = line.rstrip("\r\n").split("\t")
     return at_tabs if len(at_tabs) in counts else [part for part in _WHITE_SPACE.split(line) if part]
@@ -357,7 +359,7 @@ def _open(path: Source, gauge: Gauge | None) -> BinaryIO:
 
 
 def _peekable(stream: BinaryIO) -> BinaryIO:
-    """Standard input may have been replaced by something that cannot show its first bytes unread."""
+    """Standard input with `peek`: it may have been replaced by a stream without that method."""
     return (
         stream if hasattr(stream, "peek") else cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, stream)))
     )

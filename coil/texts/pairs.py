@@ -23,7 +23,7 @@ class Pair:
 def read_pairs(path: Source) -> Iterator[Pair]:
     """The pairs of `{"query": ..., "positive": ...}` lines; other keys are ignored.
 
-    The pair's source is the file name without its extensions, so that `sets/faq.jsonl.xz` is the set `faq`.
+    The source of a pair is the file name without its extensions: `sets/faq.jsonl.xz` is the set `faq`.
     A missing file raises immediately; its contents are checked as they are read.
     """
     check_readable(path)

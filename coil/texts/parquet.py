@@ -18,19 +18,19 @@ from coil.errors import BadLine, InputError, require
 from coil.texts.opening import LONGEST, VALUE_BYTES, VALUES, Gauge, Source, name_of, open_bytes, split_name
 from coil.texts.thrift import Fields, read_struct
 
-ROWS = 1024  # read at a time, where they are small
-COLUMN = 4  # of the longest line: what lists may take in one row group, since it may all be one row
+ROWS = 1024  # read at a time, if they are small
+COLUMN = 4  # limit on the lists of a row group, which may all be in one row; in multiples of the longest line
 
 _REMEDY = "write the file with smaller pages and row groups, split long documents, or raise --memory"
-_HEADER_BYTES = (1 << 12, 1 << 16, 1 << 24)  # a page header is small, unless its statistics are not
+_HEADER_BYTES = (1 << 12, 1 << 16, 1 << 24)  # a page header is small, unless its statistics are large
 _BUFFER = 1 << 16
-_BYTE_ARRAYS = (6, 7)  # physical types of any length
-FOOTER = 8  # the longest line is so many times the longest footer
-_BYTES_A_VALUE = 16  # of a list, with what tells where lists begin and end
+_BYTE_ARRAYS = (6, 7)  # physical types: BYTE_ARRAY and FIXED_LEN_BYTE_ARRAY
+FOOTER = 8  # the footer may take this fraction of the longest line: one eighth
+_BYTES_A_VALUE = 16  # per value of a list, including its definition and repetition levels
 
 
 def read_parquet(source: Source, gauge: Gauge | None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a file, numbered from 1, by the names of their columns."""
+    """The rows of a file, numbered from 1, as dicts by column name."""
     arrow, parquet = require("pyarrow", "readers"), require("pyarrow.parquet", "readers")
     longest, where = gauge.longest if gauge is not None else LONGEST, name_of(source)
     with open_bytes(source, gauge) as plain:
@@ -57,7 +57,7 @@ def read_parquet(source: Source, gauge: Gauge | None) -> Iterator[tuple[int, dic
 
 
 def check_names(columns: Sequence[str], where: str) -> None:
-    """Refuse a table with two columns of one name: a row would keep the value of one."""
+    """Refuse a table with two columns of the same name: a row would keep only one of the values."""
     if len(set(columns)) < len(columns):
         twice = next(name for name, times in Counter(columns).items() if times > 1)
         raise InputError(f"two columns of {where} are named {twice!r:.80}", "rename one of them")
@@ -67,12 +67,12 @@ def unreadable_value(where: str, error: Exception) -> InputError:
     """The error for a value that Python cannot represent, such as a date after the year 9999."""
     return InputError(
         f"{where} has a value that cannot be read: {next(iter(str(error).splitlines()), '')}",
-        "write dates and durations that are out of range as texts",
+        "write dates and durations that are out of range as strings",
     )
 
 
 def _unpacked(file: BinaryIO, longest: int, where: str) -> BinaryIO:
-    """A compressed file must be unpacked as a whole: Parquet begins to read at the end."""
+    """A compressed file, unpacked as a whole, because reading Parquet starts at the end of the file."""
     data = file.read(longest + 1)
     if len(data) > longest:
         raise InputError(
@@ -85,7 +85,7 @@ def _unpacked(file: BinaryIO, longest: int, where: str) -> BinaryIO:
 def _check_group(
     file: BinaryIO, schema: Any, group: int, columns: list[_Column], longest: int, where: str
 ) -> int:
-    """Refuse what would not fit into memory; returns how many rows to read at a time."""
+    """Refuse a row group that would not fit into memory; returns how many rows to read at a time."""
     row_bytes = 1
     for place, column in enumerate(columns):
         what = f"{where}, row group {group}, column {column.name!r}"
@@ -104,7 +104,7 @@ def _check_group(
                 )
         if values > column.values:
             raise ValueError(f"{what} has {values:,} values, but {column.values:,} are declared")
-        if schema.column(place).max_repetition_level:  # lists: all of it may be one row
+        if schema.column(place).max_repetition_level:  # lists: the whole column may be one row
             size = max(column.unpacked, _BYTES_A_VALUE * column.values)
             if size > COLUMN * longest:
                 raise InputError(
@@ -134,7 +134,7 @@ def _rows(batch: Any, arrow: Any, longest: int, where: str, number: int) -> Iter
 
 
 def _size(batch: Any, arrow: Any) -> int:
-    """Bytes of some rows, whether as Arrow's arrays or, for lists, as the Python objects of their values."""
+    """Bytes of some rows: those of the Arrow arrays or of their list values in Python, whichever is more."""
     values = sum(_values(column, arrow) for column in batch.columns)
     return max(int(batch.nbytes), values * VALUE_BYTES // VALUES)
 
@@ -156,7 +156,7 @@ def _list_checks(arrow: Any) -> tuple[Any, ...]:
     return arrow.types.is_list, arrow.types.is_large_list, arrow.types.is_fixed_size_list
 
 
-# ---- what the file says about itself
+# ---- the metadata of the file
 
 
 @dataclass(frozen=True)
@@ -193,18 +193,18 @@ def _row_groups(file: BinaryIO, longest: int, where: str) -> list[list[_Column]]
 
 def _column(fields: Fields) -> _Column:
     begin = min(fields[9], fields.get(11) or fields[9])  # the dictionary, if there is one, comes first
-    if not fields[5]:  # no values: there may be no page either, and what is said of its place means nothing
+    if not fields[5]:  # without values there may be no page, and its offset is meaningless
         begin, fields = 0, {**fields, 7: 0}
     name = b".".join(fields[3]).decode("utf-8", "replace")
     return _Column(name, fields[1], fields[5], fields[6], begin, begin + fields[7])
 
 
 def _pages(file: BinaryIO, column: _Column) -> Iterator[tuple[int, int]]:
-    """The larger size, compressed or not, of each page of a column, and how many values it has."""
+    """The size of each page of a column, compressed or not, whichever is larger, and its number of values."""
     begin = column.begin
     while begin < column.end:
         header, length = _page_header(file, begin)
-        data = header.get(5) or header.get(8) or {1: 0}  # a dictionary's values are not the column's
+        data = header.get(5) or header.get(8) or {1: 0}  # values of a dictionary page are not counted
         size, packed, values = header.get(2), header.get(3), data.get(1) if isinstance(data, dict) else None
         if not (isinstance(size, int) and isinstance(packed, int) and isinstance(values, int)):
             raise ValueError("a damaged page header")

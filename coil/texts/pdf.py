@@ -1,6 +1,6 @@
 """The text of PDF files, read with pypdf in a separate process, which is stopped if a file takes too long.
 
-In some files, a page takes hours or all memory. A thread cannot be stopped; a process can.
+A single page of some files takes hours or exhausts the memory. A thread cannot be stopped; a process can.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from typing import Any
 from coil.errors import InputError, NotText, require
 
 _PROCESS = Path(__file__).with_name("pdf_process.py")
-_CHECKED = 0.05  # seconds between two looks at the clock
-_GRACE = 5.0  # seconds more, after which the process ends by itself
+_CHECKED = 0.05  # seconds between two checks of the time limits
+_GRACE = 5.0  # seconds beyond the limit, after which the process ends by itself
 _CONVERT = "convert it to text, for example with pdftotext"
 
 
 @dataclass(frozen=True)
 class PdfLimits:
-    """Seconds that a page may take, and those of a whole file."""
+    """Time limits in seconds, per page and per file."""
 
     page: float = 30.0
     file: float = 600.0
 
 
 class _Watchdog:
-    """Kills a process that gives no page in time."""
+    """Kills a process that does not return a page in time."""
 
     def __init__(self, process: subprocess.Popen[bytes], limits: PdfLimits) -> None:
         self._process, self._limits = process, limits
@@ -44,12 +44,12 @@ class _Watchdog:
         self.has_bitten = False
 
     def renew(self) -> None:
-        """A page has come."""
+        """Restart the time limit of a page, after a page has arrived."""
         self._page_end = time.monotonic() + self._limits.page
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch, and leave no process behind, whatever happens."""
+        """Watch the process, and kill it on exit, whatever happens."""
         thread = threading.Thread(target=self._watch, name="coil-pdf", daemon=True)
         thread.start()
         try:
@@ -71,9 +71,9 @@ def read_pdf(
     data: bytes,
     where: str,
     longest: int,
-    limits: PdfLimits = PdfLimits(),  # noqa: B008  it is frozen
+    limits: PdfLimits = PdfLimits(),  # noqa: B008  the class is frozen
 ) -> tuple[str, str]:
-    """The title and the text of a PDF; one that has no text, or takes too long, is NotText."""
+    """The title and the text of a PDF; raises NotText if it has no text or takes too long."""
     require("pypdf", "pdf")
     pages: list[str] = []
     characters = 0
@@ -95,7 +95,7 @@ def read_pdf(
                         f"{where}: the text exceeds the limit of {longest:,} characters",
                         "split the document, or raise --memory",
                     )
-            else:  # it said nothing more: its status tells why
+            else:  # the output ended early: the exit status tells why
                 process.wait()
     if title is None:
         raise _ended(where, limits, len(pages), watchdog.has_bitten, process.returncode)
@@ -121,10 +121,10 @@ def _start(limits: PdfLimits, where: str) -> subprocess.Popen[bytes]:
 
 
 def _answers(process: subprocess.Popen[bytes], data: bytes) -> Iterator[dict[str, Any]]:
-    """What the process says, as it says it; a line that it was killed in is the end."""
+    """The answers of the process as they arrive; an incomplete last line is dropped."""
     assert process.stdin is not None
     assert process.stdout is not None
-    with suppress(BrokenPipeError):  # it has ended: its status says why
+    with suppress(BrokenPipeError):  # the process has ended: its exit status tells why
         process.stdin.write(data)
     with suppress(BrokenPipeError):
         process.stdin.close()
@@ -142,7 +142,7 @@ def _failure(where: str, found: dict[str, Any]) -> NotText:
 
 
 def _ended(where: str, limits: PdfLimits, pages: int, is_late: bool, status: int) -> BaseException:
-    """Why there is no text."""
+    """The error for a process that ended without an answer."""
     if is_late:
         late = f"page {pages + 1} took over {limits.page:g} s, or the whole file over {limits.file:g} s"
         return NotText(where, f"a PDF that takes too long to read: {late}", _CONVERT)

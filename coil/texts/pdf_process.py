@@ -1,7 +1,7 @@
 """The process that reads one PDF: the file arrives on standard input, JSON lines go to standard output.
 
-One line per page, `{"page": "..."}`, then `{"title": "..."}`, or a line with `failure` instead. It is started
-by its path, so that it needs only pypdf, which it finds on the `sys.path` that it is given.
+One line per page, `{"page": "..."}`, then `{"title": "..."}`, or a line with `failure` instead. The script is
+started by its path, so it imports only pypdf, from the `sys.path` that it is given.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 
 
 def main(page_seconds: float) -> None:
-    """Read one file; after so long without a page this process ends, even where nobody is left to end it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is for the parent to tell
+    """Read one file; after this long without a page, the process ends, even if its parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent reports Ctrl-C
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # keep the output of libraries apart from the answers
 
     def answer(**value: Any) -> None:
         faulthandler.dump_traceback_later(page_seconds, exit=True)
@@ -41,9 +41,9 @@ def main(page_seconds: float) -> None:
         answer(title=title.strip() if isinstance(title, str) else "")
     except MemoryError:
         answer(failure="memory")
-    except BrokenPipeError:  # the parent has heard enough
+    except BrokenPipeError:  # the parent has stopped reading
         os._exit(1)
-    except Exception as error:  # damaged files raise whatever they meet first
+    except Exception as error:  # a damaged file may raise anything
         answer(failure="damaged", reason=next(iter(str(error).splitlines()), "") or type(error).__name__)
 
 

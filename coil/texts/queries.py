@@ -35,7 +35,8 @@ QUERIES_FILE = "queries.jsonl"
 def read_queries(source: Source) -> Iterator[Query]:
     """The queries of a source. A duplicate id is an error, since the results could not be told apart.
 
-    A missing source or one of an unknown kind raises immediately; its contents are checked as they are read.
+    A source that is missing or of an unknown kind raises immediately; its contents are checked as they are
+    read.
     """
     if is_irds(source):
         load_irds(source)

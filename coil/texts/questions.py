@@ -1,4 +1,4 @@
-"""Validates the arguments of a search, the same way at every entry point."""
+"""Validation of the arguments of a search, the same at every entry point."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from coil.errors import InputError
 from coil.texts.values import clean
 
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,4})?")
-MOST_SCORE = 1e9  # no score comes near it, and it is on the grid of scores
+MOST_SCORE = 1e9  # far above any score, and on the grid of scores
 
 
 def check_query(query: object) -> str:
-    """A query, which is a text."""
+    """Check that a query is a string."""
     if not isinstance(query, str):
         raise InputError(f"a query is {_a(query)}; expected a string", "pass a string")
     return query
 
 
 def check_queries(queries: Any) -> list[str]:
-    """Queries from any iterable; a single text is one query."""
+    """Check queries from any iterable; a string is a single query."""
     if isinstance(queries, str):
         return [queries]
     return [check_query(query) for query in check_list(queries, "the queries are", 'write ["..."]')]
 
 
 def check_k(k: object) -> int:
-    """How many hits."""
+    """Check the number of hits."""
     return check_count("k", k, "write it as k=10")
 
 
 def check_count(name: str, value: object, remedy: str) -> int:
-    """How many of something: any whole number, those of numpy too, but not True or False."""
+    """Check that a count is a whole number of at least 0, NumPy's included, but not a bool."""
     try:
         number = -1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -52,7 +52,7 @@ def check_count(name: str, value: object, remedy: str) -> int:
 def check_number(
     name: str, value: object, remedy: str, least: float = -math.inf, most: float = math.inf
 ) -> float:
-    """A number, those of numpy too, but not True or False, and not NaN."""
+    """Check that a value is a number within limits, NumPy's included, but not a bool and not NaN."""
     if isinstance(value, np.ndarray) and not value.ndim:
         value = value.item()
     number, found = math.nan, _a(value)
@@ -69,36 +69,36 @@ def check_number(
 
 
 def check_min_score(score: object) -> float | None:
-    """The least score of a hit, or none."""
+    """Check the minimum score of a hit, or None."""
     every = "omit it to get all hits"
     return None if score is None else check_number("min_score", score, every, -MOST_SCORE, MOST_SCORE)
 
 
 def check_min_share(share: object) -> float | None:
-    """The least share of a hit, or none. It may be above 1, as the share of a hit may."""
+    """Check the minimum share of a hit, or None. It may exceed 1, as the share of a hit may."""
     remedy = "write it as min_share=0.25"
     return None if share is None else check_number("min_share", share, remedy, -MOST_SCORE, MOST_SCORE)
 
 
 def check_timeout(timeout: object) -> float | None:
-    """Seconds, or none."""
+    """Check a time limit in seconds, or None."""
     return None if timeout is None else check_number("timeout", timeout, "write seconds, such as timeout=1.5")
 
 
 def check_most_text(most_text: object) -> int | None:
-    """How many characters of texts, or none."""
+    """Check the number of characters of text to read, or None."""
     return None if most_text is None else check_count("most_text", most_text, "omit it to read all texts")
 
 
 def check_filter(filter: object) -> str | None:
-    """A filter, which is a text, or none."""
+    """Check that a filter is a string or None."""
     if filter is not None and not isinstance(filter, str):
         raise InputError(f"the filter is {_a(filter)}; expected a string", "write it as 'year >= 2020'")
     return filter
 
 
 def check_device(device: object) -> str | None:
-    """A PyTorch device, or None; whether this machine has it is checked on first use."""
+    """Check the name of a PyTorch device, or None; whether this machine has it is checked on first use."""
     if device is not None and not (isinstance(device, str) and _DEVICE.fullmatch(device)):
         raise InputError(
             f"the device is {show(device)}; expected cpu, cuda, mps or xpu, optionally with a number",
@@ -108,21 +108,21 @@ def check_device(device: object) -> str | None:
 
 
 def check_id(doc_id: object) -> str:
-    """An id, which is a text, as the index keeps it."""
+    """Check that an id is a string, and return it as the index stores it."""
     if not isinstance(doc_id, str):
         raise InputError(f"an id is {_a(doc_id)}; expected a string", "copy one from a result")
     return clean(doc_id)
 
 
 def check_ids(doc_ids: Any) -> list[str]:
-    """Ids from any iterable but a text."""
+    """Check ids from any iterable except a string."""
     if isinstance(doc_ids, str):
         raise InputError("got one id; expected a list of ids", f"write [{doc_ids[:80]!r}]")
     return [check_id(doc_id) for doc_id in check_list(doc_ids, "the ids are", 'write ["a", "b"]')]
 
 
 def check_list(given: Any, what: str, remedy: str) -> Iterable[Any]:
-    """Anything that can be gone through."""
+    """Check that a value is iterable."""
     try:
         found: Iterable[Any] = iter(given)
     except TypeError as error:
@@ -131,10 +131,10 @@ def check_list(given: Any, what: str, remedy: str) -> Iterable[Any]:
 
 
 def show(value: object) -> str:
-    """A value for a message, in at most 80 characters."""
+    """A value as text for a message, in at most 80 characters."""
     try:
         return f"{value!r:.80}"
-    except (ValueError, RecursionError):  # a number with more digits, or a list with more levels, than fit
+    except (ValueError, RecursionError):  # a number with too many digits, or a list with too many levels
         return _a(value)
 
 

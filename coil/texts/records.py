@@ -1,16 +1,16 @@
-"""Records: the named values of one text, from any kind of file.
+"""Records: the named values of one text, from all supported kinds of files.
 
 | extension | a record |
 |---|---|
 | .jsonl, .ndjson, or `-` | one JSON object per line |
-| .tsv | `id<TAB>text` per line, where further tabs belong to the text; or one row, named by a header |
-| .csv | one row, named by the header |
-| .parquet | one row, named by the columns |
+| .tsv | `id<TAB>text` per line, where further tabs belong to the text; or one row, with a header |
+| .csv | one row, with a header |
+| .parquet | one row |
 
-Each may be compressed with gz, xz, bz2 or zst. The first line of a .tsv is a header if its first column is
-named like an id and another one like a text; most such files have none.
+Each may be compressed with gz, xz, bz2 or zst. The first line of a .tsv is a header if its first column has a
+usual name of an id and another one that of a text; most such files have no header.
 
-MS MARCO's `msmarco-docs.tsv` has no header but four columns: id, url, title, body.
+MS MARCO's `msmarco-docs.tsv` has four columns (id, url, title, body) and no header.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Keys:
-    """Under which names ids and texts stand, the first to be preferred.
+    """The names of ids and texts in records, in order of preference.
 
-    A table must have all columns in `named`, and a .tsv then has a header.
+    A table must have all columns in `named`; if there are any, a .tsv must have a header.
     """
 
     ids: tuple[str, ...]
@@ -60,7 +60,7 @@ class Keys:
 
 Reader = Callable[[Source, Keys, Gauge | None], Iterator[tuple[int, Record]]]
 
-MOST_DIGITS = 4300  # of a whole number: more are refused by Python where it reads JSON
+MOST_DIGITS = 4300  # of a whole number: Python's JSON reader refuses more
 _LARGEST = 10**MOST_DIGITS
 _CSV_COST = 4
 _MISSING = {("pandas", "NaTType"), ("pandas", "NAType")}
@@ -69,27 +69,27 @@ _MARCO_DOCUMENTS, _MARCO_COLUMNS = "msmarco-docs", ["id", "url", "title", "body"
 
 
 def read_records(source: Source, keys: Keys, gauge: Gauge | None = None) -> Iterator[tuple[int, Record]]:
-    """The records of a file with their line (or row) numbers; `keys` identify a header."""
+    """The records of a file with their line (or row) numbers; `keys` are used to recognize a header."""
     return _reader(source)(source, keys, gauge)
 
 
 def check_records(source: Source, others: Sequence[str] = ()) -> None:
-    """Fail early if the file is not there, or is of a kind that cannot be read.
+    """Fail early if the file is missing or of an unsupported kind.
 
-    `others` are the kinds that the caller reads without records: a remedy names them, too.
+    `others` are further kinds that the caller supports; the remedy names them as well.
     """
     check_readable(source)
     _reader(source, others)
 
 
 def find_in_folder(folder: Path, name: str) -> Path | None:
-    """The file of that name in a BEIR folder, or its compressed form."""
+    """The file with this name in a folder, plain or compressed; None if there is none."""
     candidates = (folder / f"{name}{compression}" for compression in ("", *COMPRESSIONS))
     return next((path for path in candidates if path.is_file()), None)
 
 
 def take_id(record: Record, keys: Sequence[str], where: str, line: int) -> tuple[str, str]:
-    """The key that holds the id, and the id: a string, or a whole number written out."""
+    """The key that holds the id, and the id as a string; a whole number is converted."""
     key = next((key for key in keys if record.get(key) is not None), None)
     if key is None:
         raise BadLine(
@@ -112,7 +112,7 @@ def take_id(record: Record, keys: Sequence[str], where: str, line: int) -> tuple
 
 
 def take_texts(record: Record, keys: Sequence[str], where: str, line: int) -> list[str]:
-    """The texts that are not empty, in the order of `keys`. At least one of the keys must be there."""
+    """The non-empty texts, in the order of `keys`. At least one of the keys must be present."""
     found = [key for key in keys if key in record]
     if not found:
         raise BadLine(
@@ -139,11 +139,11 @@ def _show(value: object) -> str:
 
 
 def plain_value(value: Any) -> Any:
-    """A value that JSON can hold: dates and the like become strings, NaN, infinities and what pandas writes
-    for a missing value become None.
+    """Convert a value to one that JSON can represent.
 
-    Numbers of NumPy become those of Python, a NUL becomes U+FFFD. A whole number that is too long for JSON
-    readers, that of Python among them, is a ValueError.
+    Dates and the like become strings; NaN, infinities and missing values of pandas become None. NumPy's
+    numbers become Python's, and a NUL becomes U+FFFD. A whole number with more digits than Python's JSON
+    reader accepts is a ValueError.
     """
     if isinstance(value, np.generic):
         value = _item(value)
@@ -169,13 +169,13 @@ def plain_value(value: Any) -> Any:
 
 
 def _item(value: np.generic) -> Any:
-    """The value of Python; a date or duration of NumPy that is none of Python's is written out."""
+    """A NumPy value as a Python value; a date or duration that Python cannot represent becomes a string."""
     plain = value.item()
     return str(value) if isinstance(value, np.datetime64 | np.timedelta64) and type(plain) is int else plain
 
 
 def _field_text(text: str) -> str:
-    """SQLite reads a text in JSON up to a NUL: a filter would take what is before it for all of it."""
+    """Replace NUL, at which SQLite ends a JSON string: a filter would compare only the part before it."""
     return clean(text).replace("\0", "\ufffd")
 
 
@@ -223,11 +223,11 @@ def _read_tsv(source: Source, keys: Keys, gauge: Gauge | None) -> Iterator[tuple
 
 
 def _read_csv(source: Source, keys: Keys, gauge: Gauge | None) -> Iterator[tuple[int, Record]]:
-    # The limit is the csv module's own global, 128 kB, and there is no other way to read longer texts.
+    # The limit is a global of the csv module, 128 kB by default; longer texts need a higher one.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
-    # The module takes four bytes a character, and twice that while a cell grows.
+    # The module takes four bytes per character, and twice that while a cell grows.
     longest = (gauge.longest if gauge is not None else LONGEST) // _CSV_COST
-    line = 1  # where the row begins: a quoted cell may run over many lines
+    line = 1  # where the row begins: a quoted cell may span many lines
     size = 0  # of the row so far
 
     def lines() -> Iterator[str]:
@@ -279,7 +279,7 @@ def _check_header(header: Sequence[str], source: Source, line: int, keys: Keys) 
 
 
 def check_columns(where: str, there: Sequence[str], named: Sequence[str]) -> None:
-    """A named column that is missing raises InputError, which lists the existing ones."""
+    """Raise InputError if a named column is missing; the message lists the existing ones."""
     for name in named:
         if name not in there:
             shown = shorten(", ".join(there), _SHOWN_COLUMNS)

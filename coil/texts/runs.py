@@ -5,8 +5,8 @@ column is written but not read, as in trec_eval. Scores are written with all the
 run restores the same numbers, ties and order. (trec_eval itself, and `coil evaluate` with it, orders ties by
 document id; see `coil.metrics.evaluation`.)
 
-An id that contains a space is written, and read, in a line whose columns are separated by tabs; trec_eval
-cannot read such a line. An id cannot contain tabs or line breaks.
+If an id contains a space, the columns of its line are separated by tabs; trec_eval cannot read such a line.
+An id cannot contain tabs or line breaks.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from coil.texts.values import clean
 from coil.texts.writing import write_whole
 
 Run = dict[str, dict[str, float]]
-"""Query id → document id → score, the documents in their order."""
+"""Query id → document id → score, with the documents in ranked order."""
 
 _BREAKS = re.compile("[\t\r\n\v\f]")
 
 
 def read_run(source: Source) -> Run:
-    """The run of a file, plain or compressed. An empty file is a run without answers."""
+    """Read a run from a file, plain or compressed. An empty file is an empty run."""
     run: Run = {}
     for number, line in read_lines(source):
         columns = split_columns(line, 6)
@@ -68,7 +68,7 @@ def write_run(
 ) -> int:
     """Write a run atomically and return its number of lines.
 
-    `rows` contains each query once: its id, and its documents as (doc_id, score).
+    `rows` contains each query once: its id, and its documents as (doc_id, score) pairs.
     """
     if Path(path).suffix.lower() in COMPRESSIONS:
         raise OutputError(
@@ -108,7 +108,7 @@ def _write_rows(file: TextIO, rows: Iterable[tuple[str, Iterable[tuple[str, floa
 
 
 def _ranked(documents: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
-    """By score, descending; Python's sort leaves equal scores in the order given."""
+    """Sort by score, descending; Python's sort is stable, so ties keep their order."""
     return sorted(documents, key=lambda pair: -pair[1])
 
 

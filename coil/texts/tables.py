@@ -16,19 +16,19 @@ from coil.texts.parquet import check_names, unreadable_value
 from coil.texts.records import Record, check_columns
 from coil.texts.values import clean
 
-_AT_ONCE = 1024  # rows that become Python objects together
+_AT_ONCE = 1024  # rows converted to Python objects at a time
 
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of a table, and the names of its columns where they are known before the first row."""
+    """The rows of a table, and the names of its columns if they are known before the first row."""
 
     name: str
     columns: tuple[str, ...] | None
     rows: Callable[[], Iterator[Record]]
 
     def check(self, named: Sequence[str]) -> None:
-        """Refuse a table with two columns of one name, or without one that was named."""
+        """Refuse a table with two columns of the same name, or one that lacks a named column."""
         if self.columns is None:
             return
         check_names(self.columns, f"the {self.name}")
@@ -85,7 +85,7 @@ def _arrow_reader(reader: Any) -> Table:
 
 
 def _converted(name: str, rows: Iterator[Record]) -> Iterator[Record]:
-    """Rows as they become Python objects, which not every value of a table can."""
+    """Rows as Python objects; a value that cannot be converted is an InputError."""
     try:
         yield from rows
     except (OverflowError, ValueError) as error:

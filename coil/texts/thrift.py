@@ -1,6 +1,6 @@
 """Thrift's compact protocol, as far as Parquet's footers and page headers need it.
 
-pyarrow reports row groups but not pages, and reading a damaged column with it ends the process.
+pyarrow describes row groups but not pages, and reading a damaged column with it crashes the process.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ _DEEPEST = 16
 
 
 def read_struct(data: bytes, at: int = 0, depth: int = _DEEPEST) -> tuple[Fields, int]:
-    """A struct's fields by number (int, bytes, list, another struct's fields, None), and where it ends.
+    """The fields of a struct by number (int, bytes, list, fields of another struct, None), and where it ends.
 
-    Data that ends too early is an IndexError, what cannot be Thrift a ValueError.
+    Truncated data is an IndexError; data that is not Thrift is a ValueError.
     """
     if not depth:
         raise ValueError("structs are nested too deeply")
@@ -26,7 +26,7 @@ def read_struct(data: bytes, at: int = 0, depth: int = _DEEPEST) -> tuple[Fields
             number += head >> 4
         else:
             number, at = _integer(data, at)
-        # Of a truth value, the kind says it all.
+        # For a bool, the kind is the value.
         found[number], at = (
             (head & 15 == 1, at) if head & 15 in (1, 2) else _value(data, at, head & 15, depth)
         )
@@ -58,7 +58,7 @@ def _list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
     if count == 15:
         count, at = _varint(data, at)
     found = []
-    for _ in range(count):  # each takes a byte at least, so a wrong count soon meets the end
+    for _ in range(count):  # each takes at least one byte, so a wrong count soon runs into the end
         item, at = _value(data, at, head & 15, depth - 1)
         found.append(item)
     return found, at

@@ -1,4 +1,4 @@
-"""TREC topics in the classic format, whose tags are opened and mostly not closed:
+"""TREC topics in the classic format, in which most tags are not closed:
 
     <top>
     <num> Number: 301
@@ -8,7 +8,7 @@
     <narr> Narrative: ...
     </top>
 
-The query is the title; where that is empty, the description.
+The query is the title or, if that is empty, the description.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _PEEKED = 4096
 
 
 def is_topics(source: Source) -> bool:
-    """Whether a file begins as topics do."""
+    """Whether a file begins like a file of topics."""
     with open_bytes(source) as file:
         begin = file.read(_PEEKED).removeprefix(b"\xef\xbb\xbf").lstrip()
     return begin[: len(_BEGIN)].lower() == _BEGIN.encode()
 
 
 def read_topics(source: Source) -> Iterator[tuple[int, dict[str, str]]]:
-    """The id and text of each topic, with the line it begins at."""
+    """The id and text of each topic, with the number of its first line."""
     begun, tag = 0, ""  # the line of <top>, and the tag that the current line belongs to
     parts: dict[str, list[str]] = {}
     for number, line in read_lines(source):

@@ -7,14 +7,14 @@ import unicodedata
 from dataclasses import dataclass, field
 from typing import Any
 
-MOST_ID_BYTES = 16 << 10  # of an id in UTF-8: with every byte as %xx, it still fits into an address
+MOST_ID_BYTES = 16 << 10  # of an id in UTF-8: even with every byte as %xx, it fits into a URL
 _INVISIBLE = frozenset(("Cc", "Cf", "Zl", "Zp", "Zs"))
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
 class Document:
-    """A text of the collection. `fields` holds everything else that the source says about it."""
+    """A text of the collection. `fields` holds all other values of its source."""
 
     doc_id: str
     text: str
@@ -30,8 +30,8 @@ class Document:
     def is_empty(self) -> bool:
         """Whether the text has only white space and invisible characters.
 
-        Such a document shares no word with any query, but it has a sentence vector and could be a hit, even
-        the first one. It is never indexed.
+        Such a document shares no word with any query, but it would have a sentence vector and could be a hit,
+        even the first one. So it is never indexed.
         """
         return all(unicodedata.category(char) in _INVISIBLE for char in self.text)
 
@@ -45,7 +45,7 @@ class Query:
 
 
 def field_of(fields: dict[str, Any], name: str) -> Any:
-    """The field of this name, None if there is none; dots in the name may also lead to nested fields."""
+    """The value of a field, None if there is none; a dotted name may also refer to a nested field."""
     if name in fields:
         return fields[name]
     value: Any = fields

@@ -1,4 +1,4 @@
-"""Writes text files atomically."""
+"""Atomic writing of text files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ T = TypeVar("T")
 def write_whole(path: str | Path, write: Callable[[TextIO], T], example: str) -> T:
     """Write a file that appears under its name only when it is complete.
 
-    Until then, and after a failure, an existing file is kept. `example` is a file name for the error that
-    `path` is a folder.
+    Until then, and after a failure, an existing file is kept. If `path` is a folder, the error suggests
+    `example` as a file name.
     """
     try:
-        target = Path(os.path.realpath(path))  # a link keeps pointing where it did
+        target = Path(os.path.realpath(path))  # a link is kept, and its target replaced
         if target.exists() and not target.is_file():
             if target.is_dir():
                 raise OutputError(f"{path} is a folder; expected a file name", f"write to {path}/{example}")
