@@ -1,1 +1,1 @@
-"""Tokens: how a text is split into them, and which inverted list each of them belongs to."""
+"""Tokens: how a text is split into tokens, and which inverted list each one belongs to."""

@@ -1,9 +1,9 @@
-"""Chunks: splits a text that is too long for the model.
+"""Chunks: splitting a text that is too long for the model.
 
 A chunk ends before a heading if there is one in the second half of the maximum length, otherwise after the
-last paragraph there, otherwise after the last sentence, otherwise between two words. If a chunk ends with a
-paragraph, the next one does not overlap it: no passage is split. Otherwise a quarter of it is repeated, from
-the start of a sentence if there is one. Together, the chunks cover the whole text.
+last paragraph there, otherwise after the last sentence, otherwise between two words. After a chunk that ends
+with a paragraph, the next one does not overlap it, since no passage is split. Otherwise the next chunk
+repeats a quarter of it, from the start of a sentence if possible. Together, the chunks cover the whole text.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from coil.tokens.tokenizer import PIECE, GoOn, Tokenizer
 
-OVERLAP = 0.25  # share of a chunk that the next one repeats where a passage is cut apart
+OVERLAP = 0.25  # share of a chunk that the next one repeats if a passage is split
 _SPACE = re.compile(r"\s")
 _PARAGRAPH = re.compile(r"\n[ \t\r]*\n\s*")
 _SENTENCE = re.compile(r"(?<=[.!?。！？])[\"'”’)\]]*\s+")
 _WORD, _SENTENCE_START, _PARAGRAPH_START, _HEADING_START = range(4)
-_ENDS = 1_000  # looked at between two calls of `go_on`
+_ENDS = 1_000  # boundaries found between two calls of `go_on`
 
 
 def chunk_spans(
@@ -32,10 +32,10 @@ def chunk_spans(
     headings: Sequence[int] = (),
     reserved: tuple[int, int] = (0, 0),
 ) -> list[tuple[int, int]]:
-    """The characters of each chunk; one chunk, the whole text, where `length` tokens hold it.
+    """The character span of each chunk; a text that fits into `length` tokens is a single chunk.
 
-    `headings` are the characters at which headings begin. So many tokens are `reserved` for what is put
-    before a chunk: where it is the whole text, and where it is a part of it.
+    `headings` are the positions at which headings begin. `reserved` is the number of tokens to keep free for
+    the context before a chunk: for one that is the whole text, and for one of several.
     """
     room = length - len(tokenizer.prefix) - len(tokenizer.suffix)
     whole, part = reserved
@@ -55,7 +55,7 @@ def chunk_spans(
         if end == len(token_spans):
             spans.append((first, len(text)))
             return spans
-        least = max(begin + max(1, room // 2), last + 1)  # it ends after the chunk before it
+        least = max(begin + max(1, room // 2), last + 1)  # a chunk ends after the end of the previous one
         kind, end = _end(places, starts_word, least, end)
         following = end if kind >= _PARAGRAPH_START else _overlapping(places, starts_word, begin, end)
         stop = token_spans[end, 0] if following == end else token_spans[end - 1, 1]
@@ -70,7 +70,7 @@ def _starts(
     headings: Sequence[int],
     go_on: GoOn | None,
 ) -> list[NDArray[np.intp]]:
-    """The tokens at which sentences, paragraphs and headings begin, by kind; words are left out."""
+    """The tokens at which sentences, paragraphs and headings begin, by kind; the entry for words is empty."""
     found = [np.zeros(0, dtype=np.intp)]
     sentences: Iterator[int] = (match.end() for match in _SENTENCE.finditer(text))
     paragraphs = (match.end() for match in _PARAGRAPH.finditer(text))
@@ -92,7 +92,7 @@ def _asked(characters: Iterator[int], go_on: GoOn | None) -> Iterator[int]:
 def _end(
     places: list[NDArray[np.intp]], starts_word: NDArray[np.bool_], least: int, end: int
 ) -> tuple[int, int]:
-    """The best place for a chunk to end, from `least` to `end`, and what begins there."""
+    """The best place for a chunk to end, from `least` to `end`, after the kind of text that begins there."""
     for kind in (_HEADING_START, _PARAGRAPH_START, _SENTENCE_START):
         found = int(np.searchsorted(places[kind], end, side="right")) - 1
         if found >= 0 and places[kind][found] >= least:
@@ -101,7 +101,7 @@ def _end(
 
 
 def _overlapping(places: list[NDArray[np.intp]], starts_word: NDArray[np.bool_], begin: int, end: int) -> int:
-    """Where the next chunk begins, so that it repeats the end of this one."""
+    """Where the next chunk begins if it repeats the end of this one."""
     step = max(1, round((end - begin) * (1 - OVERLAP)))
     sentences = places[_SENTENCE_START]
     found = int(np.searchsorted(sentences, begin + step))
@@ -111,7 +111,7 @@ def _overlapping(places: list[NDArray[np.intp]], starts_word: NDArray[np.bool_],
 
 
 def _token_spans(tokenizer: Tokenizer, text: str, go_on: GoOn | None) -> NDArray[np.int32]:
-    """The characters of every token, [tokens, 2]; very long texts are cut in pieces, at spaces."""
+    """The character span of every token, [tokens, 2]; very long texts are split at spaces first."""
     pieces = []
     begin = 0
     while begin < len(text):

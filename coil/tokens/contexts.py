@@ -1,4 +1,4 @@
-"""Context: the title, path and headings of a document, with which each of its rows is encoded.
+"""Context: the title, path and headings of a document, encoded together with each of its rows.
 
 A row is a span of the document's text. The model reads the context, a line feed, and the span:
 
@@ -6,8 +6,8 @@ A row is a span of the document's text. The model reads the context, a line feed
     Use the option -d ...
 
 The context consists of the path of the file (unless the title contains the words of its name), the title, the
-headings above the span, and the words of a Markdown file's front matter, except for what the span itself
-contains. It is computed from the document alone, so that writer, explanation and reranker always agree on it.
+headings above the span, and the words of a Markdown file's front matter, except for those that the span
+itself contains. It is computed from the document alone, so writer, explanation and reranker always agree.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Where = Literal["text", "path", "title", "heading", "field"]
 
 MOST_TOKENS = 48
 SEPARATOR = " › "
-_LEAST_SHARE = 4  # of what the model takes, the context has at most one in so many
-_JOINTS = 2  # tokens that a line feed between context and span may be
+_LEAST_SHARE = 4  # the context takes at most one in this many of the model's tokens
+_JOINTS = 2  # tokens that the line feed between context and span may take
 _LONGEST = 400  # characters of a title
-_SEARCHED = 4096  # characters at the start of a text in which its title is looked for
+_SEARCHED = 4096  # characters at the start of a text in which its title is searched for
 _WORD = re.compile(r"\w+")
 _SPACE = re.compile(r"\s*")
 _MOST_VALUES = 20  # of the front matter
@@ -41,7 +41,7 @@ _SWITCHES = frozenset("true false yes no on off null".split())
 
 @dataclass(frozen=True)
 class ContextRule:
-    """What contexts have: so many tokens at most, and the front matter or not, as in older indexes."""
+    """What a context contains: at most `tokens` tokens, with or (in older indexes) without front matter."""
 
     tokens: int = 0
     front_matter: bool = False
@@ -53,21 +53,20 @@ USUAL_CONTEXT = ContextRule(MOST_TOKENS, front_matter=True)
 
 @dataclass(frozen=True)
 class Part:
-    """A path, title, heading or value of the front matter: its words, and where the text has them, if it
-    does."""
+    """A path, title, heading or front matter value, and its position in the text, if it is there."""
 
     where: Where
     text: str
     start: int | None
 
     def is_within(self, span: Span) -> bool:
-        """Whether a span of the text has it."""
+        """Whether a span of the text contains this part."""
         return self.start is not None and span[0] <= self.start < span[1]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a token of a row is: `around[at]`, and in the document's text, if it is there, `span`."""
+    """Where a token of a row is: at `around[at]` and, if it is in the document's text, at `span` there."""
 
     where: Where
     span: Span
@@ -77,12 +76,12 @@ class Place:
 
 @dataclass(frozen=True)
 class RowText:
-    """What the model reads of a row."""
+    """The text that the model reads for a row."""
 
     document: Document
     span: Span
     context: str = ""
-    parts: tuple[tuple[int, Part], ...] = ()  # with the place of each in the context
+    parts: tuple[tuple[int, Part], ...] = ()  # each with its position in the context
 
     @property
     def before(self) -> str:
@@ -91,11 +90,11 @@ class RowText:
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The whole text: context and span."""
         return self.before + self.document.text[slice(*self.span)]
 
     def place(self, span: Span) -> Place:
-        """Where the characters of the row's text come from."""
+        """Where a span of the row's text comes from."""
         start, end = span
         shift = self.span[0] - len(self.before)
         if start >= len(self.before):
@@ -103,7 +102,7 @@ class RowText:
             return Place("text", found, self.document.text, found)
         begin, part = next(pair for pair in reversed(self.parts) if pair[0] <= start)
         at = start - begin, end - begin
-        if at[1] > len(part.text):  # the sign between two parts
+        if at[1] > len(part.text):  # the separator between two parts
             return Place(part.where, (0, 0), self.context, span)
         if part.start is None:
             return Place(part.where, (0, 0), part.text, at)
@@ -112,12 +111,12 @@ class RowText:
 
 
 def context_room(tokenizer: Tokenizer, length: int, most: int) -> int:
-    """How many tokens a context may have where the model takes `length`."""
+    """How many tokens a context may have if the model reads `length` tokens."""
     return min(most, (length - len(tokenizer.prefix) - len(tokenizer.suffix)) // _LEAST_SHARE)
 
 
 class Outline:
-    """The title, path and headings of a document, and with `front_matter` the words of that."""
+    """The title, path and headings of a document and, with `front_matter`, its front matter."""
 
     def __init__(self, document: Document, front_matter: bool = False) -> None:
         self._document = document
@@ -128,7 +127,7 @@ class Outline:
         self._named = _named(document)
 
     def parts(self, span: Span) -> list[Part]:
-        """What a span of the document belongs to and does not have itself, the outermost first."""
+        """The path, title and headings that apply to a span but are not in it, outermost first."""
         text = self._document.text
         found = [part for part in self._named if not part.is_within(span)]
         known = {part.text.casefold() for part in self._named}
@@ -139,7 +138,7 @@ class Outline:
         return found
 
     def _above(self, begin: int) -> list[Heading]:
-        """The headings that a place is below, or where the next one begins there, that heading."""
+        """The headings above a position; if the next heading begins there, only those above that heading."""
         following = bisect_left(self._starts, begin)
         place = following - 1
         if following < len(self.headings):
@@ -153,11 +152,11 @@ class Outline:
         return above[::-1]
 
     def trail(self, span: Span) -> str:
-        """The same in words."""
+        """The parts of a span, joined to one line."""
         return SEPARATOR.join(part.text for part in self.parts(span))
 
     def row(self, tokenizer: Tokenizer, span: Span, most: int) -> RowText:
-        """What is read for a span, with a context of at most so many tokens."""
+        """The row of a span, with a context of at most `most` tokens."""
         parts: list[tuple[int, Part]] = []
         context = ""
         found = [*self.parts(span), *(part for part in self._values if not part.is_within(span))]
@@ -170,7 +169,7 @@ class Outline:
         return RowText(self._document, span, context, kept)
 
     def reserved(self, tokenizer: Tokenizer, most: int) -> tuple[int, int]:
-        """Tokens to keep free for the context: of a text that is one row, and of each row of several."""
+        """Tokens to keep free for the context: if the text is one row, and for each row if it is several."""
         if most <= 0 or not (self._named or self.headings or self._values):
             return 0, 0
         whole = self.row(tokenizer, (0, len(self._document.text)), most)
@@ -180,7 +179,7 @@ class Outline:
 
 
 def _parents(headings: Sequence[Heading]) -> list[int]:
-    """The parent of each heading, by its number; -1 without one."""
+    """The index of each heading's parent; -1 if it has none."""
     parents: list[int] = []
     for number, heading in enumerate(headings):
         place = number - 1
@@ -203,7 +202,7 @@ def _named(document: Document) -> list[Part]:
     given = document.fields.get("title")
     words = given[:_LONGEST].split() if isinstance(given, str) else []
     if isinstance(given, str) and len(given) > _LONGEST:
-        words = words[:-1]  # it may be cut
+        words = words[:-1]  # the last word may be incomplete
     if kind_of(document.doc_id) in KINDS:
         path = document.doc_id[: -len("".join(split_name(document.doc_id)[1:]))]
         name = _WORD.findall(path.rpartition("/")[2].casefold())
@@ -220,7 +219,7 @@ def _named(document: Document) -> list[Part]:
 
 
 def _front_values(document: Document) -> list[Part]:
-    """The values in the front matter of a Markdown file that are words: no dates, switches, or addresses."""
+    """The front matter values of a Markdown file that are words: no dates, booleans or addresses."""
     if kind_of(document.doc_id) not in (".md", ".markdown"):
         return []
     fields, end = read_front_matter(document.text)
@@ -244,5 +243,5 @@ def _cut(tokenizer: Tokenizer, context: str, most: int) -> str:
     [tokens] = tokenizer.cut([context], most + len(tokenizer.prefix) + len(tokenizer.suffix))
     if not tokens.dropped:
         return context
-    words = tokens.words()[1][:-1]  # the last one may be cut
+    words = tokens.words()[1][:-1]  # the last one may be incomplete
     return context[: int(words[-1, 1])].rstrip(SEPARATOR) if len(words) else ""

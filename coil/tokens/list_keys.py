@@ -23,8 +23,8 @@ from coil.tokens.profile import ScoringProfile
 from coil.tokens.tokenizer import Tokenizer, Tokens
 
 LONGEST_KEY = 96  # bytes of UTF-8
-_KEPT = 60  # bytes of a longer word; a digest of all of it follows
-_REMEMBERED = 1 << 17  # words whose keys are remembered
+_KEPT = 60  # bytes of a longer word, followed by a digest of the whole
+_REMEMBERED = 1 << 17  # words whose keys are cached
 
 # Function words that carry no topic. Kept short on purpose: a word that can name a topic keeps its list.
 STOP_WORDS = frozenset(
@@ -41,7 +41,7 @@ STOP_WORDS = frozenset(
 
 @dataclass(frozen=True, eq=False)
 class Keyed:
-    """The mentions of a text: where each one's vector is, its characters and its key (None: no list)."""
+    """The mentions of a text: the token that has the vector, the character span, the key (None: no list)."""
 
     places: NDArray[np.intp]  # [mentions] among the text's tokens
     spans: NDArray[np.int32]  # [mentions, 2]
@@ -49,21 +49,21 @@ class Keyed:
 
 
 class ListKeys:
-    """Gives the tokens of texts their keys. Training, index, search and explanation share it."""
+    """Assigns list keys to the tokens of texts. Training, index, search and explanation share it."""
 
     def __init__(self, profile: ScoringProfile, tokenizer: Tokenizer) -> None:
         self.profile = profile
         self._tokenizer = tokenizer
         self._stemmer: Any = None
         if profile.list_key == "word":
-            import Stemmer  # not needed where texts come already numbered
+            import Stemmer  # not needed if texts are already token ids
 
-            self._stemmer = Stemmer.Stemmer("english", 0)  # what it has found out is remembered here
+            self._stemmer = Stemmer.Stemmer("english", 0)  # without a cache: keys are cached here
         self.of_word = lru_cache(_REMEMBERED)(self._key_of_word)
         self._of_token: list[str | None] | None = None
 
     def of(self, text: str, tokens: Tokens) -> Keyed:
-        """The mentions of a text that the tokenizer cut into these tokens."""
+        """The mentions of a text, given its tokens."""
         if self.profile.list_key == "wordpiece":
             names = self._token_keys()
             ids = tokens.input_ids[tokens.first : tokens.first + len(tokens.spans)].tolist()
@@ -74,7 +74,7 @@ class ListKeys:
         return Keyed(places, spans, keys)
 
     def of_texts(self, texts: Sequence[str], length: int) -> list[Keyed]:
-        """The mentions of texts, each cut off after `length` tokens; no language model is run."""
+        """The mentions of texts, each truncated to `length` tokens; no language model is run."""
         return [
             self.of(text, tokens)
             for text, tokens in zip(texts, self._tokenizer.cut(texts, length), strict=True)
@@ -101,7 +101,7 @@ class ListKeys:
         return self._of_token
 
     def _key_of_word(self, written: str) -> str | None:
-        """The key of a word as it is written in a text."""
+        """The key of a word as written in a text."""
         word = self._tokenizer.normalise(written).strip().lower()
         if not word:
             return None
@@ -113,7 +113,7 @@ class ListKeys:
 
 
 def shorten(key: str) -> str:
-    """A key as it is, or a beginning and a digest of one that is too long to be kept whole."""
+    """The key itself or, if it is too long, its beginning and a digest."""
     encoded = key.encode()
     if len(encoded) <= LONGEST_KEY:
         return key
@@ -122,14 +122,14 @@ def shorten(key: str) -> str:
 
 
 def unlisted_reason(text: str) -> str:
-    """Why a token that is written like this has no list, in words."""
+    """Why a token with this text has no list, for explanations."""
     if is_punctuation(text):
         return "punctuation"
     return "stop word" if text.lower() in STOP_WORDS else "without a list"
 
 
 def is_punctuation(text: str) -> bool:
-    """Whether nothing in a text is part of a word."""
+    """Whether a text consists only of punctuation, spaces and control characters."""
     return bool(text) and all(
         char in string.punctuation or unicodedata.category(char)[0] in "PZC" for char in text
     )

@@ -1,4 +1,4 @@
-"""Reads the JSON files of a model folder as untrusted input: whatever is wrong with one is a ModelError."""
+"""Reading the JSON files of a model folder as untrusted input: every defect is a ModelError."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from coil.errors import MissingModelFile, ModelError
 
-LARGEST = 256 << 20  # bytes; a tokenizer of a million tokens has 50 MB
+LARGEST = 256 << 20  # bytes; a tokenizer with a million tokens takes 50 MB
 COPY = "copy the complete model folder again"
 
 
 def check_file(path: Path, remedy: str = COPY, largest: int | None = None) -> None:
-    """Refuse anything that is not a file, or that is too large."""
+    """Refuse a path that is not a file, or a file that is too large."""
     try:
         if not path.is_file():
             what = "is not a file" if path.is_dir() or path.is_symlink() else "is missing"

@@ -1,4 +1,4 @@
-"""The scoring profile: every decision about what is computed, as one small value saved with each model."""
+"""The scoring profile: every option of the scoring equation, as one small value saved with each model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Unlisted = Literal["nothing", "stopwords"]
 Weight = Literal["one", "bm25"]
 GammaRule = Literal["constant", "root"]
 By = Literal["coil", "tokens", "bm25", "dense", "hybrid"]
-HYBRID_GAMMA = 8.0  # of BM25 + γ·√(n − ½)·cosine, where the profile has no such rule of its own
+HYBRID_GAMMA = 8.0  # γ in BM25 + γ·√(n − ½)·cosine, if the profile itself has no such rule
 _CHOICES: dict[str, tuple[str, ...]] = {
     "list_key": get_args(ListKeyKind),
     "unlisted": get_args(Unlisted),
@@ -27,15 +27,15 @@ _NUMBERS = ("alpha", "beta", "gamma", "k1", "b")
 
 @dataclass(frozen=True)
 class ScoringProfile:
-    """What COIL computes; docs/semantics.md explains each choice.
+    """The scoring equation and its options; docs/semantics.md explains each choice.
 
         s(q, d) = Σ_i w_i · (α + β · max_j v_i·v_j)⁺ + γ(q) · v_cls^q · v_cls^d
 
     `weight`: w_i is 1 ("one", the paper) or the BM25 weight of the word in the collection ("bm25", with `k1`
     and `b`). `gamma_rule`: γ(q) is `gamma` ("constant") or `gamma`·√(n − ½) ("root"), where n ≥ 1 is the
     number of listed query words. `floor`: the contribution of each query token is floored at 0, as in the
-    authors' release; False is eq. 4 to the letter. `list_key`: "wordpiece" gives each vocabulary entry its
-    own list, "word" each English stem of a whole word. `unlisted`: "nothing" gives every token a list;
+    authors' release; False follows eq. 4 exactly. `list_key`: "wordpiece" gives each vocabulary entry its own
+    list, "word" each English stem of a whole word. `unlisted`: "nothing" gives every token a list;
     "stopwords" excludes stop words and punctuation. Lengths include the special tokens that the language
     model adds.
     """
@@ -139,7 +139,7 @@ WORDS = ScoringProfile(
     unlisted="stopwords",
     weight="bm25",
     alpha=1.0,
-    beta=0.2,  # a context moves a match by about a fifth
+    beta=0.2,  # the context changes the score of a match by about a fifth
     gamma=8.0,
     gamma_rule="root",
 )

@@ -19,30 +19,30 @@ from coil.errors import TokenizerMismatch
 from coil.texts.values import clean
 from coil.tokens.model_json import LARGEST, check_file
 
-PIECE = 100_000  # characters tokenized at a time: the tokenizer takes some hundred bytes a token
+PIECE = 100_000  # characters tokenized at a time: the tokenizer takes some hundred bytes per token
 GoOn = Callable[[], object]
-"""Called before each part of long work; what it raises ends the work."""
+"""Called between the parts of long work; it stops the work by raising an exception."""
 _SPACE = re.compile(r"\s")
-_UNUSED = 1000  # ids that no token has, at most, beside as many as there are tokens
+_UNUSED = 1000  # the vocabulary may have this many unused ids, plus as many as it has tokens
 _REMEDY = "restore the tokenizer that the model was trained with"
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens of one text: what the language model reads, special tokens included at both ends."""
+    """The tokens of one text as the language model reads them, with special tokens at both ends."""
 
     input_ids: NDArray[np.int32]  # [length] with special tokens
     spans: NDArray[np.int32]  # [length - prefix - suffix, 2] characters of each real token
-    word_numbers: NDArray[np.int32]  # [length - prefix - suffix] which word each real token is a part of
-    last_end: int  # where the word of the last real token ends, whether or not all of it fitted
-    first: int  # place of the first real token in input_ids
+    word_numbers: NDArray[np.int32]  # [length - prefix - suffix] the word that each real token belongs to
+    last_end: int  # where the word of the last real token ends, even if it did not fit completely
+    first: int  # position of the first real token in input_ids
     dropped: int  # how many real tokens did not fit
 
     def __len__(self) -> int:
         return len(self.input_ids)
 
     def words(self) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-        """The place of each word's first token among the real tokens, and the word's characters."""
+        """The position of each word's first token among the real tokens, and the word's character span."""
         places = np.flatnonzero(np.diff(self.word_numbers, prepend=-1))
         spans = np.empty((len(places), 2), dtype=np.int32)
         if len(places):
@@ -53,7 +53,7 @@ class Tokens:
 
 
 class Tokenizer:
-    """Cuts texts into tokens and adds the special tokens that the language model expects."""
+    """Splits texts into tokens and adds the special tokens that the language model expects."""
 
     def __init__(self, rust: RustTokenizer, where: str) -> None:
         self._rust = rust
@@ -61,7 +61,7 @@ class Tokenizer:
         with self._named():
             rust.no_padding()
             rust.no_truncation()
-            rust.encode_special_tokens = True  # "[SEP]" written in a text is text
+            rust.encode_special_tokens = True  # "[SEP]" in a text is plain text
             bare = rust.encode("a", add_special_tokens=False).ids
             full = rust.encode("a").ids
             largest = max(rust.get_vocab(with_added_tokens=True).values(), default=-1)
@@ -99,25 +99,25 @@ class Tokenizer:
 
     @property
     def vocabulary(self) -> list[str]:
-        """The tokens by id; ids that are not used get an empty string."""
+        """The tokens by id; unused ids have an empty string."""
         by_id = {token_id: token for token, token_id in self._rust.get_vocab(with_added_tokens=True).items()}
         return [by_id.get(i, "") for i in range(max(by_id) + 1)]
 
     @property
     def special_ids(self) -> list[int]:
-        """Ids that never represent a piece of text; the unknown token is not one of them."""
+        """The ids that never represent text; the unknown token is not one of them."""
         unknown = self.unknown_id
         added = self._rust.get_added_tokens_decoder()
         return sorted(i for i, token in added.items() if token.special and i != unknown)
 
     @property
     def unknown_id(self) -> int | None:
-        """The id for what the vocabulary cannot spell, if the tokenizer has one."""
+        """The id of the unknown token, if the tokenizer has one."""
         return self._find("[UNK]", "<unk>")
 
     @property
     def mask_id(self) -> int | None:
-        """The id of a token left open, if the tokenizer has one."""
+        """The id of the mask token, if the tokenizer has one."""
         return self._find("[MASK]", "<mask>")
 
     def _find(self, *names: str) -> int | None:
@@ -135,7 +135,7 @@ class Tokenizer:
         """
         room = max(0, length - len(self.prefix) - len(self.suffix))
         tokens = []
-        # A token takes some 170 bytes while a text is cut, so of very long texts only the beginning is kept.
+        # A token takes about 170 bytes in the tokenizer, so very long texts are tokenized in pieces.
         pieces = [_pieces(clean(text)) for text in texts]
         with self._named():
             first = self._rust.encode_batch([piece[0] for piece in pieces], add_special_tokens=False)
@@ -153,7 +153,7 @@ class Tokenizer:
         return tokens
 
     def normalise(self, text: str) -> str:
-        """A text as the language model's normalizer writes it (case, accents)."""
+        """Normalize a text like the language model (case, accents)."""
         normalizer = self._rust.normalizer
         with self._named():
             return text if normalizer is None else str(normalizer.normalize_str(clean(text)))
@@ -164,7 +164,7 @@ class Tokenizer:
 
 
 class _Cut:
-    """The tokens of a text as they come in, of which the first `room` are kept."""
+    """Collects the tokens of a text, of which the first `room` are kept."""
 
     def __init__(self, room: int) -> None:
         self._room = room
@@ -174,7 +174,7 @@ class _Cut:
         self._count = self._word_count = self._last_end = 0
 
     def add(self, encoding: Any, begin: int) -> None:
-        """Tokens of the part of the text that begins at this character."""
+        """Add the tokens of the piece of the text that begins at this character."""
         left = self._room - len(self._ids)
         self._count += len(encoding.ids)
         if left <= 0 or not encoding.ids:
@@ -191,7 +191,7 @@ class _Cut:
         self._last_end = offsets[last][1] + begin
 
     def tokens(self, prefix: tuple[int, ...], suffix: tuple[int, ...]) -> Tokens:
-        """All that was kept, between the special tokens."""
+        """The kept tokens, between the special tokens."""
         return Tokens(
             input_ids=np.array([*prefix, *self._ids, *suffix], dtype=np.int32),
             spans=np.array(self._spans, dtype=np.int32).reshape(-1, 2),
@@ -203,7 +203,7 @@ class _Cut:
 
 
 def _pieces(text: str) -> list[str]:
-    """A very long text in pieces, cut before white space, so that their tokens are those of the text."""
+    """Split a very long text before white space, so that the pieces have the same tokens as the text."""
     pieces, begin = [], 0
     while len(text) - begin > PIECE:
         space = _SPACE.search(text, begin + PIECE, begin + 2 * PIECE)
@@ -215,7 +215,7 @@ def _pieces(text: str) -> list[str]:
 
 @contextmanager
 def _named(where: str) -> Iterator[None]:
-    """The Rust side raises plain Exceptions, and panics, which are not even that."""
+    """Turn Exceptions and panics (not Exceptions) of the Rust library into TokenizerMismatch."""
     with compiled_code():
         try:
             yield
