@@ -1,4 +1,4 @@
-"""A language model in PyTorch, read without trust, and the base of every model that is trained on one."""
+"""A language model in PyTorch, read as untrusted input: the base class of all trained models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MISSING = "copy the complete model folder, or retrain the model"
 
 
 class BackboneModel(nn.Module):
-    """A language model, and the weights that training puts on top of it (the heads)."""
+    """A language model, and the weights that training adds on top of it (the heads)."""
 
     def __init__(self, backbone: nn.Module) -> None:
         super().__init__()
@@ -31,11 +31,11 @@ class BackboneModel(nn.Module):
         return int(self.backbone.config.hidden_size)  # type: ignore[union-attr, arg-type]
 
     def is_new(self, name: str) -> bool:
-        """Whether a weight is not the language model's; such weights use the learning rate of the heads."""
+        """Whether a weight is not part of the language model; it then uses the learning rate of the heads."""
         return not name.startswith("backbone.")
 
     def heads(self) -> dict[str, Tensor]:
-        """The weights that are not the language model's."""
+        """The weights that are not part of the language model."""
         return {name: w for name, w in self.state_dict().items() if not name.startswith("backbone.")}
 
     def backbone_weights(self) -> dict[str, Tensor]:
@@ -44,7 +44,7 @@ class BackboneModel(nn.Module):
 
     @torch.no_grad()
     def average(self, others: Mapping[str, Tensor], share: float) -> None:
-        """Move the language model's weights towards others; a share of 1 takes those as they are."""
+        """Move the language model's weights towards others; a share of 1 replaces them."""
         for name, weight in self.backbone.named_parameters():
             weight.lerp_(others[name].to(weight.device), share)
 
@@ -58,12 +58,12 @@ class BackboneModel(nn.Module):
             if w.is_floating_point()
         }
         save_file(cast, folder / BACKBONE_FILE, metadata={"format": "pt"})
-        # The heads are small: they stay in fp32 whatever the language model is stored in.
+        # The heads are small: they stay in fp32, whatever the precision of the language model.
         heads = {name: w.detach().to("cpu", torch.float32).contiguous() for name, w in self.heads().items()}
         save_file(heads, folder / HEADS_FILE, metadata={"format": "pt"})
 
     def load_heads(self, folder: Path, config_file: str) -> None:
-        """Read the heads that `save_weights` wrote; each must be there and fit."""
+        """Read the heads that `save_weights` wrote; each must be present and have the right shape."""
         heads = read_weights(folder / HEADS_FILE)
         check_weights(self.heads(), heads, folder / HEADS_FILE, config_file)
         self.load_state_dict(heads, strict=False)
@@ -74,7 +74,7 @@ def read_backbone_config(folder: Path) -> Any:
     path = folder / "config.json"
     read_json(path)
     try:
-        # Not asked about, and never run: code that a folder brings along.
+        # Never run code from the folder, and never prompt about it.
         return AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # each architecture checks its fields in its own way
         raise ModelError(
@@ -90,8 +90,8 @@ def load_backbone(base: Path) -> nn.Module:
 
 
 def fill_backbone(base: Path, path: Path, weights: Mapping[str, Tensor]) -> nn.Module:
-    """The language model that config.json describes, with weights that were read from a file."""
-    auto: Any = AutoModel  # from_config carries no types
+    """The language model that config.json describes, with these weights."""
+    auto: Any = AutoModel  # from_config is untyped
     config = read_backbone_config(base)
     _check_size(config, base, path)
     try:
@@ -105,7 +105,7 @@ def fill_backbone(base: Path, path: Path, weights: Mapping[str, Tensor]) -> nn.M
 
 
 def _check_size(config: Any, base: Path, path: Path) -> None:
-    """Refuse a configuration that asks for more than the file of the weights can hold, before it is built."""
+    """Refuse a configuration with more weights than the file can contain, before the model is built."""
     layers, width = (getattr(config, name, 0) for name in ("num_hidden_layers", "hidden_size"))
     rows = (
         getattr(config, name, 0) for name in ("vocab_size", "max_position_embeddings", "intermediate_size")
@@ -123,7 +123,7 @@ def _check_size(config: Any, base: Path, path: Path) -> None:
 
 
 def _load_weights(backbone: nn.Module, stored: Mapping[str, Tensor], path: Path) -> None:
-    """Fill a language model; only an unused pooler may be missing."""
+    """Load weights into a language model; only an unused pooler may be missing."""
     wanted = backbone.state_dict()
     prefix = str(getattr(backbone, "base_model_prefix", "")) + "."
     renamed = {name.removeprefix(prefix) if name not in wanted else name: w for name, w in stored.items()}
@@ -139,14 +139,14 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     check_file(path, _MISSING)
     try:
         tensors = load_file(path)
-    except Exception as error:  # SafetensorError, and what PyTorch says about types that it does not have
+    except Exception as error:  # SafetensorError, or PyTorch's errors about unsupported types
         raise ModelError(f"{path} is damaged: {str(error)[:200]}", COPY) from error
     check_finite(tensors, path)
     return tensors
 
 
 def check_finite(weights: Mapping[str, Tensor], path: Path) -> None:
-    """Refuse weights that would make every vector worthless."""
+    """Refuse NaN and infinite weights: they would make every vector useless."""
     for name, tensor in weights.items():
         if not torch.isfinite(tensor).all():
             raise ModelError(f"{path}: the weight {name!r} has NaN or infinite values", COPY)
@@ -155,7 +155,7 @@ def check_finite(weights: Mapping[str, Tensor], path: Path) -> None:
 def check_weights(
     wanted: Mapping[str, Tensor], stored: Mapping[str, Tensor], path: Path, config_file: str = "coil.json"
 ) -> None:
-    """Every weight that is wanted must be stored, in its shape."""
+    """Check that every required weight is stored and has the right shape."""
     for name, weight in wanted.items():
         if name not in stored:
             raise WrongShape(f"{path} has no weight {name!r}", "the saved model is incomplete; retrain it")

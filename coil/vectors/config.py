@@ -109,12 +109,12 @@ class ModelConfig:
 
 
 def save_shape(shape: Any, path: Path) -> None:
-    """Write the shape of a model that is not COIL's: a dataclass of whole numbers and choices."""
+    """Write the shape of a model other than COIL: a dataclass of whole numbers and choices."""
     path.write_text(json.dumps({"format": FORMAT, **asdict(shape)}, indent=2) + "\n", encoding="utf-8")
 
 
 def load_shape(kind: type[Shape], path: Path, what: str) -> Shape:
-    """Read what `save_shape` wrote; anything missing, unknown or of another type is an error."""
+    """Read what `save_shape` wrote; a missing or unknown key, or a value of another type, is an error."""
     if not (path.exists() or path.is_symlink()):
         raise MissingModelFile(
             f"{path} is missing: {path.parent} is not {what}", f"train {what} with `coil train --kind`"

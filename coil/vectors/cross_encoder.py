@@ -1,8 +1,8 @@
-"""The cross-encoder: one language model reads query and passage together and gives one score.
+"""The cross-encoder: one language model reads query and passage together and returns one score.
 
     s(q, d) = w · LM([CLS] q [SEP] d [SEP]) + b
 
-It is the most exact and the slowest: nothing can be computed before the query is known.
+It is the most accurate and the slowest model: nothing can be computed before the query is known.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ SHAPE_FILE = "cross_encoder.json"
 
 @dataclass(frozen=True)
 class CrossEncoderShape:
-    """`query_length`: tokens kept of a query; `length`: of both texts; `separator`: the id between them."""
+    """Shape of a cross-encoder.
+
+    `query_length`: tokens kept of a query; `length`: of both texts; `separator`: the token id between them.
+    """
 
     pooling: Pooling
     query_length: int
@@ -43,7 +46,7 @@ class CrossEncoderShape:
 
 
 class CrossEncoder(BackboneModel):
-    """A language model with one number on top."""
+    """A language model with a linear layer that returns one number."""
 
     def __init__(self, shape: CrossEncoderShape, backbone: nn.Module) -> None:
         super().__init__(backbone)
@@ -54,13 +57,13 @@ class CrossEncoder(BackboneModel):
         self._typed = "token_type_ids" in takes and kinds > 1
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[None, Tensor]:
-        """[batch, length] ids of pairs → scores [batch, 1], in the place of sentence vectors."""
+        """[batch, length] ids of pairs → scores [batch, 1], in place of sentence vectors."""
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
         if self._typed:  # 0 up to the first separator, then 1
             ended = (input_ids == self.shape.separator).long()
             inputs["token_type_ids"] = ((ended.cumsum(1) - ended) > 0).long() * attention_mask
         hidden = self.backbone(**inputs).last_hidden_state
-        # In fp32, also where the language model runs in bfloat16, whose steps are too coarse to rank by.
+        # In fp32, even if the language model runs in bfloat16, which is too coarse for ranking.
         with torch.autocast(hidden.device.type, enabled=False):
             pooled, mask = hidden[:, 0].float(), attention_mask.float()
             if self.shape.pooling == "mean":
@@ -68,7 +71,7 @@ class CrossEncoder(BackboneModel):
             return None, self.score(pooled)
 
     def save_pretrained(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
-        """Write shape and weights. The tokenizer is copied by the caller, who has it."""
+        """Write shape and weights; the caller copies the tokenizer."""
         self.save_weights(folder, dtype)
         save_shape(self.shape, folder / SHAPE_FILE)
 
@@ -84,6 +87,6 @@ class CrossEncoder(BackboneModel):
 def join_pair(
     query: NDArray[np.int32], passage: NDArray[np.int32], suffix: Sequence[int], length: int
 ) -> NDArray[np.int32]:
-    """A query with its special tokens, then a passage without any, cut so that both fit, and its end."""
+    """A query with its special tokens, a passage without, truncated so that both fit, and its suffix."""
     room = max(0, length - len(query) - len(suffix))
     return np.concatenate([query, passage[:room], np.array(suffix, dtype=np.int32)]).astype(np.int32)

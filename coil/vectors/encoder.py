@@ -1,4 +1,4 @@
-"""The Encoder: any number of texts in, TokenVectors out, in input order."""
+"""The Encoder: turns any number of texts into TokenVectors, in input order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LENGTH_STEP = 8
 
 
 SentenceTerms = tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]
-"""Characters of each token [tokens, 2], its term [tokens, n_c], and that of the marks at both ends [n_c]."""
+"""The span of each token [tokens, 2], its term [tokens, n_c], and that of bias and special tokens [n_c]."""
 
 
 Batch = tuple[list[tuple[str, Tokens]], int]
@@ -32,7 +32,7 @@ Batch = tuple[list[tuple[str, Tokens]], int]
 
 
 class Encoder(Protocol):
-    """Anything that turns texts into TokenVectors."""
+    """The interface of encoders: they turn texts into TokenVectors."""
 
     @property
     def config(self) -> ModelConfig:
@@ -63,13 +63,12 @@ class Encoder(Protocol):
         ...
 
     def sentence_terms(self, text: str) -> SentenceTerms | None:
-        """The contribution of each token to a document's sentence vector; None if the model does not
-        support it."""
+        """Each token's contribution to a document's sentence vector; None if the model cannot tell."""
         ...
 
 
 class BatchEncoder(ABC):
-    """What all encoders share: windows of texts, batches of similar length, results in order."""
+    """What all encoders share: windows of texts, batches, results in order."""
 
     def __init__(self, files: ModelFiles, batch_tokens: int, bucketed: bool = True, threads: int = 1) -> None:
         self._files = files
@@ -112,12 +111,11 @@ class BatchEncoder(ABC):
         return self._encode(texts, self.config.profile.document_length)
 
     def _states(self, input_ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32] | None:
-        """The language model's last states, [batch, length, width]; None where they cannot be had."""
+        """The language model's last states, [batch, length, width]; None if they are not available."""
         return None
 
     def sentence_terms(self, text: str) -> SentenceTerms | None:
-        """The contribution of each token to a document's sentence vector; None if the model does not support
-        it.
+        """Each token's contribution to a document's sentence vector; None if the model cannot tell.
 
         The vector is W·p + b, where p is the mean of the states h_j of n tokens, possibly scaled to length 1.
         So a token contributes W·h_j / n, or W·h_j / (n·‖mean‖); b and the special tokens are the rest.
@@ -184,7 +182,7 @@ class BatchEncoder(ABC):
         return found
 
     def _check(self, vectors: NDArray[np.float32] | None, shape: tuple[int, ...]) -> None:
-        """A damaged model may give anything."""
+        """Check the output of the model, which may be damaged."""
         if vectors is not None and vectors.shape != shape:
             raise WrongShape(
                 f"the model in {self._files.folder} returns vectors of shape {list(vectors.shape)}; "
@@ -250,10 +248,10 @@ def windows(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def equal_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Positions of texts that have the same padded length, up to `batch_tokens` together.
+    """Positions of texts with the same padded length, with up to `batch_tokens` per batch.
 
-    There is hardly any padding. Because a text is never padded to the length of its neighbours, its vectors
-    are the same alone and in any batch: an index does not depend on how it was built.
+    There is hardly any padding. Because a text is never padded to the length of another, its vectors are the
+    same alone and in any batch: an index does not depend on how it was built.
     """
     for length, places in groupby(
         sorted(range(len(lengths)), key=lambda i: -lengths[i]), lengths.__getitem__
@@ -265,8 +263,7 @@ def equal_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[in
 
 
 def batches_in_order(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Positions in the given order, with a padded size of up to `batch_tokens`, unless a single text
-    exceeds it."""
+    """Positions in the given order, with a padded size of up to `batch_tokens`, or a single longer text."""
     batch: list[int] = []
     width = 0
     for place, length in enumerate(lengths):

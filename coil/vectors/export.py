@@ -1,6 +1,6 @@
-"""Exports a trained model to ONNX: traced by PyTorch, fused, quantized, checked, then saved.
+"""Export of a trained model to ONNX: traced by PyTorch, fused, quantized, checked, then saved.
 
-Importing this module requires the packages of the `train` extra, and says so if one is missing.
+Importing this module requires the packages of the `train` extra; if one is missing, the error says so.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ import torch  # noqa: E402
 
 from coil.vectors.torch_model import CoilModel  # noqa: E402
 
-OPSET = 17  # the newest that the fusions below were written for
+OPSET = 17  # the newest version that the fusions below support
 MAX_BYTES = 2_000_000_000  # of one ONNX file without side files, a limit of protobuf
-MAX_ERROR = 1e-4  # fp32: largest difference from PyTorch in any number
+MAX_ERROR = 1e-4  # fp32: largest difference from PyTorch in any value
 MIN_COSINE = 0.99  # int8: mean cosine with PyTorch, over tokens and over sentences
 
 MICROSOFT = "com.microsoft"
 LEVELS = 127  # of activations and tables: −127 … 127, symmetric, so that zero is exact
 MATRIX_LEVELS = 64  # of matrices, see `quantize`
-MIN_TABLE_ROWS = 100  # word and position tables; not token types, not relative position biases
+MIN_TABLE_ROWS = 100  # word and position tables, but not token types or relative position biases
 
-# Read by the check: short and long, dull and odd, so that padding and quantisation have something to do.
+# Texts for the check: short and long, ordinary and odd, to exercise padding and quantization.
 SAMPLES = (
     "how do I cancel a long running task",
     "bank",
@@ -60,7 +60,7 @@ SAMPLES = (
 
 @dataclass(frozen=True)
 class ExportedFile:
-    """One ONNX file and how far it is from PyTorch (None where the check was left out)."""
+    """An ONNX file and how much it differs from PyTorch (None if it was not checked)."""
 
     path: Path
     precision: Precision
@@ -75,7 +75,7 @@ def export_model(
 ) -> list[ExportedFile]:
     """Write model.onnx and/or model.int8.onnx into a model folder.
 
-    A file is compared with PyTorch before it takes its place; one that is too far off is not written.
+    A file is compared with PyTorch before it is put in place; one that differs too much is not written.
     """
     for precision in precisions:
         if precision not in get_args(Precision):
@@ -85,7 +85,7 @@ def export_model(
     fused = fuse(trace(model, files), model)
     exported = []
     for precision in precisions:
-        # The token projection is small and last: in fp32 it costs nothing and loses nothing.
+        # The token projection is small and comes last: in fp32 it costs little and stays exact.
         graph = fused if precision == "fp32" else quantize(fused, keep=["/tok_proj/"])
         with _written(folder / ONNX_FILES[precision], graph.SerializeToString()) as unfinished:
             size = unfinished.stat().st_size
@@ -97,22 +97,22 @@ def export_model(
 
 
 def trace(model: CoilModel, files: ModelFiles) -> Any:
-    """Record the PyTorch model as an ONNX graph; batch and length stay open, the widths are fixed."""
+    """Record the PyTorch model as an ONNX graph; batch and length are variable, the widths are fixed."""
     size = sum(weight.numel() * 4 for weight in model.parameters())
     if size > MAX_BYTES:
         raise ModelError(
             f"{files.folder} has {size / 1e9:.1f} GB of weights, more than an ONNX file can hold",
             "use the PyTorch encoder for this model",
         )
-    model = copy.deepcopy(model)  # what follows rewrites it; the check wants the one that was trained
-    with contextlib.suppress(AttributeError, ValueError):  # some kinds know only one way anyway
-        # The plain formula is what the fusion recognises.
+    model = copy.deepcopy(model)  # it is modified below; the check needs the trained model
+    with contextlib.suppress(AttributeError, ValueError):  # some models have only one implementation anyway
+        # The fusion recognizes the plain formula.
         model.backbone.set_attn_implementation("eager")  # type: ignore[operator]
     inputs = ["input_ids", "attention_mask"]
     widths = {"token_vectors": model.config.n_t, "sentence_vector": model.config.n_c}
     outputs = [name for name, width in widths.items() if width]
     if model.config.n_c and model.config.pooling == "mean":
-        outputs.append(HIDDEN)  # what the sentence vector is a mean of: explanations ask for it
+        outputs.append(HIDDEN)  # the sentence vector is their mean; explanations need them
     axes = {name: {0: "batch", 1: "length"} for name in (*inputs, *outputs)}
     axes["sentence_vector"] = {0: "batch"}
 
@@ -123,7 +123,7 @@ def trace(model: CoilModel, files: ModelFiles) -> Any:
         model.cls_proj = RowProduct(model.cls_proj)  # type: ignore[assignment]
 
     class Present(torch.nn.Module):
-        """The tracer cannot record an output that is None."""
+        """Returns only the outputs that exist: the tracer cannot record an output that is None."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -146,13 +146,13 @@ def trace(model: CoilModel, files: ModelFiles) -> Any:
             output_names=outputs,
             dynamic_axes=axes,
             opset_version=OPSET,
-            dynamo=False,  # the newer exporter is slower and its graphs are not recognised by the fusion
+            dynamo=False,  # the newer exporter is slower, and the fusion does not recognize its graphs
         )
     return onnx.load_from_string(buffer.getvalue())
 
 
 class RowProduct(torch.nn.Module):
-    """W x + b as a sum of products, for each text on its own."""
+    """W x + b as a sum of products, for each text separately."""
 
     def __init__(self, linear: torch.nn.Linear) -> None:
         super().__init__()
@@ -164,14 +164,14 @@ class RowProduct(torch.nn.Module):
 
 
 def fuse(graph: Any, model: CoilModel) -> Any:
-    """Replace attention, GELU and layer normalisation by ONNX Runtime's single operators where recognised."""
+    """Replace attention, GELU and layer normalization by ONNX Runtime's fused operators where recognized."""
     load_onnxruntime()
     from onnxruntime.transformers.fusion_options import FusionOptions
     from onnxruntime.transformers.optimizer import optimize_by_fusion
 
     options = FusionOptions("bert")
     # The fused embedding cannot be stored in bytes with one scale per row, and the fused skip + layer
-    # normalisation is ten times slower on the CPU than Add and LayerNormalization (ONNX Runtime 1.31).
+    # normalization is ten times slower on the CPU than Add and LayerNormalization (ONNX Runtime 1.31).
     options.enable_embed_layer_norm = False
     options.enable_skip_layer_norm = False
     options.enable_bias_skip_layer_norm = False
@@ -190,24 +190,24 @@ def fuse(graph: Any, model: CoilModel) -> Any:
 
 
 def quantize(model: Any, keep: Iterable[str]) -> Any:
-    """A copy with eight-bit weights and tables; nodes named like one of `keep` stay fp32.
+    """A copy with eight-bit weights and tables; nodes whose names contain one of `keep` stay fp32.
 
-    Every product with a constant matrix becomes, with x one token's activations [width],
+    Every product with a constant matrix becomes, with x the activations of one token [width],
 
-        m = max |x|                      one scale per token, found while running
+        m = max |x|                      one scale per token, computed at run time
         q = round(127 x / m) + 128       unsigned eight bits, zero at 128
         y = (m / 127) · (q − 128) W₈ s   W₈ signed, within ±64, s one scale per output channel
 
-    The usual dynamic quantisation has one scale for the whole batch. One scale a token takes about the same
+    The usual dynamic quantization has one scale for the whole batch. One scale per token takes about the same
     time, is closer to fp32 (mean token cosine .998 instead of .992 on MiniLM-L6), and makes the vectors of a
-    text independent of the texts that happen to share its batch.
+    text independent of the other texts in its batch.
 
     A token of zeros gives 0/0, which becomes some eight-bit number, and is then multiplied by m = 0.
 
-    Why ±64: processors without VNNI add two products in sixteen bits, and 2 · 255 · 127 does not fit, but
-    2 · 255 · 64 does. So the sums are exact, and the vectors the same, on every processor. It costs .0015 of
-    cosine. ONNX Runtime's own remedy (`session.x64quantprecision`) keeps the full range, but is half as fast,
-    on processors with VNNI too.
+    Why ±64: processors without VNNI add two products in sixteen bits; 2 · 255 · 127 does not fit, but
+    2 · 255 · 64 does. So the sums are exact, and the vectors the same, on every processor. This lowers the
+    cosine by .0015. ONNX Runtime's own remedy (`session.x64quantprecision`) keeps the full range, but is half
+    as fast, even on processors with VNNI.
     """
     quantized = onnx.ModelProto()
     quantized.CopyFrom(model)
@@ -233,7 +233,7 @@ class _Rewriter:
         self.added: list[Any] = []
         self._constants = constants
         self._keep = keep
-        self._quantized: dict[str, tuple[str, str]] = {}  # activation → its bytes, its scale
+        self._quantized: dict[str, tuple[str, str]] = {}  # activation → bytes and scale
         self._step = self._constant("int8/step", np.array(1 / LEVELS, dtype=np.float32))
         self._zero = self._constant("int8/zero", np.array(LEVELS + 1, dtype=np.uint8))
 
@@ -251,7 +251,7 @@ class _Rewriter:
             self.nodes.append(node)
 
     def _product(self, x: str, weight: str, output: str) -> None:
-        """y = x W, as `quantize` says."""
+        """Add y = x W, as described at `quantize`."""
         quantized, scale = self._activation(x)
         matrix, channels = self._matrix(weight)
         self._add(
@@ -263,7 +263,7 @@ class _Rewriter:
         self._add("Mul", [f"{output}/int8", scale], [output])
 
     def _attention(self, node: Any) -> None:
-        """One product for queries, keys and values together, then attention itself in fp32."""
+        """Add one product for queries, keys and values together, then the attention in fp32."""
         x, weight, bias, mask, _, attention_bias = [*node.input, "", "", ""][:6]
         output = node.output[0]
         parts = [f"{output}/{part}" for part in ("query", "key", "value")]
@@ -277,7 +277,7 @@ class _Rewriter:
         self._add("MultiHeadAttention", inputs, [output], domain=MICROSOFT, **attributes)
 
     def _table(self, node: Any) -> None:
-        """A table of vectors in bytes, with one scale per row."""
+        """Add a table of vectors in bytes, with one scale per row."""
         table, rows = self._rows(node.input[0])
         output = node.output[0]
         self._add("Gather", [table, node.input[1]], [f"{output}/bytes"])
@@ -286,7 +286,7 @@ class _Rewriter:
         self._add("Mul", [f"{output}/float", f"{output}/scale"], [output])
 
     def _activation(self, x: str) -> tuple[str, str]:
-        """The bytes and the scales of an activation, made once even where several products read it."""
+        """The bytes and the scales of an activation, computed once even if several products read it."""
         if x not in self._quantized:
             self._add("Abs", [x], [f"{x}/abs"])
             self._add("ReduceMax", [f"{x}/abs"], [f"{x}/max"], axes=[-1], keepdims=1)
@@ -327,7 +327,7 @@ class _Rewriter:
 def _round(
     values: NDArray[np.float32], axis: int, levels: int
 ) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Eight-bit values and their scales; numbers along `axis` share one."""
+    """Eight-bit values and their scales; values along `axis` share a scale."""
     largest = np.abs(values).max(axis=axis, keepdims=True)
     scale = np.where(largest > 0, largest / levels, 1).astype(np.float32)
     return np.rint(values / scale).astype(np.int8), scale
@@ -349,7 +349,7 @@ def _compare(report: ExportedFile, path: Path, model: CoilModel, files: ModelFil
             a, b = value[real], found[name][real]
             differences.extend(np.abs(a - b).max(axis=-1).tolist())
             cosines[name].extend(_cosines(a, b))
-    # numpy's max and mean, unlike Python's, hand on a nan, and no comparison with nan holds.
+    # NumPy's max and mean, unlike Python's, propagate NaN, and every comparison with NaN is false.
     max_error = float(np.max(differences))
     token_cosine, sentence_cosine = (float(np.mean(values or [1.0])) for values in cosines.values())
     exact = report.precision == "fp32"
@@ -375,7 +375,7 @@ def _run_torch(model: CoilModel, batch: list[Tokens]) -> dict[str, NDArray[np.fl
 
 
 def _real_tokens(batch: list[Tokens], files: ModelFiles, width: int) -> NDArray[np.bool_]:
-    """Where the tokens of the texts stand, without special tokens and padding: [batch, length]."""
+    """Which positions are tokens of the texts, not special tokens or padding: [batch, length]."""
     first, last = len(files.tokenizer.prefix), len(files.tokenizer.suffix)
     places = np.arange(width)[None]
     ends = np.array([len(text) - last for text in batch])[:, None]
@@ -384,10 +384,10 @@ def _real_tokens(batch: list[Tokens], files: ModelFiles, width: int) -> NDArray[
 
 
 def _cosines(a: NDArray[np.float32], b: NDArray[np.float32]) -> list[float]:
-    """Row by row; of term weights, which have no direction, one over all of them."""
+    """The cosine of each pair of rows; for term weights (width 1), one cosine over all of them."""
     if a.shape[-1] == 1:
         a, b = a.reshape(1, -1), b.reshape(1, -1)
-    zero = ~a.any(axis=-1) & ~b.any(axis=-1)  # equal, though without a direction
+    zero = ~a.any(axis=-1) & ~b.any(axis=-1)  # equal, although the cosine is undefined
     norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
     return list(np.where(zero, 1.0, (a * b).sum(axis=-1) / np.maximum(norms, 1e-12)).tolist())
 

@@ -1,9 +1,9 @@
-"""ColBERT's model: a unit vector for every token of a text, with no lists and no sentence vector.
+"""ColBERT's model: a unit vector for every token of a text, without lists and sentence vector.
 
     s(q, d) = Σ_i max_j v_i^q · v_j^d    over all tokens of both, [CLS] and [SEP] included
 
-Short queries are filled up with mask tokens, whose vectors take part as well (ColBERT's query augmentation).
-ColBERT's marker tokens [Q] and [D] are absent, and punctuation of documents is kept.
+Short queries are padded with mask tokens, whose vectors are scored as well (ColBERT's query augmentation).
+Unlike ColBERT, there are no marker tokens [Q] and [D], and punctuation in documents is kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHAPE_FILE = "colbert.json"
 
 @dataclass(frozen=True)
 class LateInteractionShape:
-    """Width of the vectors, tokens kept of texts, and tokens to which queries are filled up (0: not)."""
+    """Width of the vectors, maximum lengths in tokens, and length to which queries are padded (0: none)."""
 
     n_t: int
     query_length: int
@@ -55,7 +55,7 @@ class LateInteractionModel(BackboneModel):
         return nn.functional.normalize(self.tok_proj(hidden).float(), dim=-1), None
 
     def save_pretrained(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
-        """Write shape and weights. The tokenizer is copied by the caller, who has it."""
+        """Write shape and weights; the caller copies the tokenizer."""
         self.save_weights(folder, dtype)
         save_shape(self.shape, folder / SHAPE_FILE)
 
@@ -69,7 +69,7 @@ class LateInteractionModel(BackboneModel):
 
 
 def fill_up(ids: NDArray[np.int32], fill: int, tokenizer: Tokenizer) -> NDArray[np.int32]:
-    """The tokens of a query, with mask tokens up to a length."""
+    """The tokens of a query, padded with mask tokens to a length."""
     missing = fill - len(ids)
     if missing <= 0:
         return ids

@@ -28,12 +28,12 @@ HEADS_FILE = "heads.safetensors"
 ONNX_FILES = {"fp32": "model.onnx", "int8": "model.int8.onnx"}
 
 DEFAULT = "default"  # the name of the bundled model
-# The package carries the bundled model for ONNX Runtime, the repository for PyTorch; both need these files.
+# The package has the bundled model for ONNX Runtime, the repository for PyTorch; both need these files.
 SHARED_FILES = (CONFIG_FILE, "config.json", HEADS_FILE, TOKENIZER_FILE)
 GET_WEIGHTS = "clone the coil-ir repository and pass the path of its folder models/default"
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")  # owner/name
-# These count positions from the padding id on, so the table has that many rows they never use.
+# These models number positions from the padding id + 1, so this many rows of the table are unused.
 OFFSET_POSITIONS = {"roberta": 2, "xlm-roberta": 2, "camembert": 2, "mpnet": 2}
 
 
@@ -73,14 +73,14 @@ class ModelFiles:
         try:
             heads = load_file(path)
             weight, bias = heads["cls_proj.weight"], heads["cls_proj.bias"]
-        except Exception as error:  # SafetensorError, and what NumPy says about types that it does not have
+        except Exception as error:  # SafetensorError, or NumPy's errors about unsupported types
             raise ModelError(f"{path} is damaged: {str(error)[:200]}", COPY) from error
         if weight.ndim != 2 or len(weight) != self.config.n_c or bias.shape != (self.config.n_c,):
             raise WrongShape(f"{path}: the sentence projection does not have {self.config.n_c} rows", COPY)
         return weight.astype(np.float32), bias.astype(np.float32)
 
     def fingerprint(self, weights: Path) -> str:
-        """A digest over weights, configuration, tokenizer and profile."""
+        """A digest of weights, configuration, tokenizer and profile."""
         digest = hashlib.sha256()
         digest.update(json.dumps(self.config.to_json(), sort_keys=True).encode())
         for path in (self.folder / TOKENIZER_FILE, *_weight_files(weights)):
@@ -95,12 +95,12 @@ class ModelFiles:
 
 def _weight_files(weights: Path) -> list[Path]:
     beside = weights.with_name(HEADS_FILE)
-    # PyTorch builds the language model from config.json; an ONNX file holds all of it.
+    # PyTorch builds the language model from config.json; an ONNX file contains the whole model.
     return [weights, beside, weights.with_name("config.json")] if weights.name == BACKBONE_FILE else [weights]
 
 
 def check_backbone(folder: Path, tokenizer: Tokenizer, profile: ScoringProfile) -> None:
-    """The language model described by config.json must have room for the vocabulary and the lengths."""
+    """Check that the language model described by config.json supports the vocabulary and the lengths."""
     path = folder / "config.json"
     value = read_json(path)
     for name, largest in _LARGEST_SIZES.items():
@@ -130,7 +130,7 @@ def check_backbone(folder: Path, tokenizer: Tokenizer, profile: ScoringProfile) 
 
 
 def longest_input(folder: Path) -> int | None:
-    """How many tokens the language model described by config.json takes; None where that is not limited."""
+    """How many tokens the language model described by config.json can read; None if there is no limit."""
     value = read_json(folder / "config.json")
     room = value.get("max_position_embeddings")
     return None if room is None else int(room) - OFFSET_POSITIONS.get(value.get("model_type", ""), 0)
@@ -142,7 +142,7 @@ def bundled_model() -> Path:
 
 
 def bundled_weights() -> Path:
-    """The folder of the same model for PyTorch: in a checkout, not in an installed package."""
+    """The folder of the bundled model for PyTorch: in a checkout, not in an installed package."""
     packaged = bundled_model()
     folder = packaged.parents[2] / "models" / DEFAULT
     if not (folder / BACKBONE_FILE).is_file():
@@ -161,9 +161,9 @@ def bundled_weights() -> Path:
 
 
 def resolve_folder(model: str | Path | None) -> Path:
-    """A model folder from a path, an installed package that carries one, or None or "default" (bundled).
+    """A model folder from a path, an installed package that contains one, or None or "default" (bundled).
 
-    A folder with the name that was given comes first.
+    An existing folder with the given name takes precedence.
     """
     if model is None:
         return bundled_model()
@@ -196,15 +196,17 @@ def resolve_folder(model: str | Path | None) -> Path:
 
 
 def name_lastingly(model: str | Path | None) -> str | Path | None:
-    """The name of a model for later: a folder by its absolute path, since the working directory may change,
-    or be another one in another process."""
-    with suppress(OSError, ValueError, TypeError):  # no path
+    """A name of a model that stays valid: a folder by its absolute path.
+
+    The working directory may change, or differ in another process.
+    """
+    with suppress(OSError, ValueError, TypeError):  # not a path
         if model is not None and Path(model).is_dir():
             return str(Path(model).resolve())
     return model
 
 
 def resolve_weights(model: str | Path | None) -> Path:
-    """The same for PyTorch: the bundled model is then the one of the repository."""
+    """Like `resolve_folder`, for PyTorch: the bundled model is the one in the repository."""
     folder = resolve_folder(model)
     return bundled_weights() if folder.resolve() == bundled_model() else folder

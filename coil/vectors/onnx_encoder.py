@@ -21,9 +21,9 @@ from coil.vectors.parallel import MOST_ENCODING, map_on_threads, usable_cores
 from coil.vectors.token_vectors import TokenVectors
 
 Precision = Literal["fp32", "int8"]
-HIDDEN = "hidden"  # the output that sentence vectors are a mean of, in files that have it
-# Few tokens a batch: their activations stay in the processor's own cache. On one EPYC core, documents per
-# CPU second were 59, 57, 52, 44 and 34 with 256, 512, 1024, 2048 and 4096 (96 docstrings, one trial).
+HIDDEN = "hidden"  # the output whose mean is the sentence vector, in files that have it
+# Few tokens per batch, so that their activations stay in the processor's cache. On one EPYC core, documents
+# per CPU second were 59, 57, 52, 44 and 34 with 256, 512, 1024, 2048 and 4096 (96 docstrings, one trial).
 BATCH_TOKENS = 512
 _REMEDY = "recreate the ONNX files with `coil export`"
 
@@ -39,15 +39,15 @@ class OnnxEncoder(BatchEncoder):
         batch_tokens: int = BATCH_TOKENS,
         bucketed: bool = True,
     ) -> None:
-        """`precision` None uses int8 if the folder has it; `threads` 0 uses every core."""
-        folder = resolve_folder(model).absolute()  # for files read later: the working directory may change
+        """`precision` None means int8 if the folder has it; `threads` 0 means one per core."""
+        folder = resolve_folder(model).absolute()  # files are read later: the working directory may change
         super().__init__(ModelFiles.load(folder), batch_tokens, bucketed)
         self._path = _onnx_file(folder, precision)
         self._threads = min(threads or usable_cores(), MOST_ENCODING)
         self._sessions: dict[int, Any] = {}  # by the number of threads that share a batch
         self._opening = make_lock()
         self._file = _identity(self._path)
-        self._batches = 0  # being encoded or waiting for it
+        self._batches = 0  # being encoded or waiting to be
         self._counting = make_lock()
         session = self._session(self._threads)
         names = [output.name for output in session.get_outputs()]
@@ -57,7 +57,7 @@ class OnnxEncoder(BatchEncoder):
         _ENCODERS.add(self)
 
     def _session(self, threads: int) -> Any:
-        """A session of this model. One that is open already serves where the file has changed since."""
+        """A session of this model. If the file has changed since, one that is already open is used."""
         with self._opening:
             if threads not in self._sessions:
                 if self._sessions and _identity(self._path) != self._file:
@@ -69,9 +69,9 @@ class OnnxEncoder(BatchEncoder):
             return self._sessions[threads]
 
     def leave_sessions(self) -> None:
-        """Open new sessions when they are next needed: the threads of these do not exist in a forked process.
+        """Drop the sessions, whose threads do not exist in a forked process; new ones open when needed.
 
-        They are never closed, not even when the process exits: that would wait for their threads forever.
+        The old ones are never closed, not even at exit: that would wait for their threads forever.
         """
         for session in self._sessions.values():
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
@@ -99,7 +99,7 @@ class OnnxEncoder(BatchEncoder):
         return self._files.fingerprint(self._path)
 
     def _encode_batches(self, batches: Sequence[Batch]) -> Iterable[list[TokenVectors]]:
-        """Several batches at a time, one per core. A single batch, such as a query, uses all cores."""
+        """Encode several batches at a time, one per core. A single batch, such as a query, uses all cores."""
         left = len(batches)
 
         def encode(batch: Batch) -> list[TokenVectors]:
@@ -131,18 +131,18 @@ class OnnxEncoder(BatchEncoder):
         return states[0] if states else None
 
     def _run(self, outputs: list[str], input_ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Any:
-        # Threads that share a batch wait for each other at every layer, and longest for one whose core is
-        # taken. So they share only a batch that is alone.
+        # Threads that share a batch wait for each other at every layer, and longest if another thread takes
+        # one of their cores. So a batch is shared only if it is the only one.
         session = self._session(self._threads if self._batches <= 1 else 1)
         with compiled_code():
             try:
                 return session.run(outputs, {"input_ids": input_ids, "attention_mask": mask})
-            except Exception as error:  # onnxruntime raises classes of its own, none of them public
+            except Exception as error:  # the exception classes of onnxruntime are not public
                 raise ModelError(f"{self._path} cannot be run: {str(error)[:300]}", _REMEDY) from error
 
 
 _ENCODERS: WeakSet[OnnxEncoder] = WeakSet()
-_kept: list[OnnxEncoder] = []  # while a fork lasts: those that only another thread uses would be closed by it
+_kept: list[OnnxEncoder] = []  # during a fork: it would close encoders that only another thread uses
 
 
 def _leave_sessions() -> None:
@@ -160,10 +160,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def load_onnxruntime() -> Any:
-    """The runtime without its telemetry: a search library sends nothing anywhere.
+    """ONNX Runtime without its telemetry: COIL sends no data anywhere.
 
-    Since version 1.29, importing it starts a thread that uploads data; only an environment variable prevents
-    that.
+    Since version 1.29, importing it starts a thread that uploads data, unless an environment variable is set.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     onnxruntime: Any = import_undisturbed("onnxruntime")
@@ -172,14 +171,14 @@ def load_onnxruntime() -> Any:
 
 
 def open_session(path: Path, threads: int = 0) -> Any:
-    """Load an ONNX file for the CPU; `threads` share a batch."""
+    """Load an ONNX file for the CPU; this many threads share a batch."""
     onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    # Threads may spin while a text is encoded, but not between texts: the cores belong to the search then.
+    # Threads may spin while a text is encoded, but not between texts, when the search needs the cores.
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    # Work is dealt to the threads in small portions: a core that is busy elsewhere holds up the rest less.
+    # Work is given to the threads in small portions, so that a busy core delays the others less.
     options.add_session_config_entry("session.dynamic_block_base", "4")
     with compiled_code():
         try:
@@ -189,12 +188,12 @@ def open_session(path: Path, threads: int = 0) -> Any:
                 providers=["CPUExecutionProvider"],
                 disabled_optimizers=["SkipLayerNormFusion"],  # slower than what it replaces, see export.py
             )
-        except Exception as error:  # onnxruntime raises classes of its own, none of them public
+        except Exception as error:  # the exception classes of onnxruntime are not public
             raise ModelError(f"{path} cannot be loaded: {str(error)[:300]}", _REMEDY) from error
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:
-    """Changes when the file is written or replaced; None if there is no such file."""
+    """A value that changes when the file is written or replaced; None if there is no such file."""
     try:
         found = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Spreads work over the cores of this machine."""
+"""Distribution of work over the cores of this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-MOST_ENCODING = 16  # threads: each takes memory for the activations of a batch
+MOST_ENCODING = 16  # threads: each needs memory for the activations of a batch
 
 
 def usable_cores() -> int:
@@ -20,10 +20,10 @@ def usable_cores() -> int:
 
 
 def map_on_threads(work: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
-    """`work(item)` for every item, in order. The calling thread is one of the threads.
+    """The results of `work(item)`, in the order of the items. The calling thread is one of the threads.
 
-    After an error or an interruption, no further item is begun, and the error is raised once all threads have
-    stopped.
+    After an error or an interruption, no further item is started, and the error is raised once all threads
+    have stopped.
     """
     left = deque(enumerate(items))
     found: dict[int, R] = {}
@@ -37,7 +37,7 @@ def map_on_threads(work: Callable[[T], R], items: Sequence[T], threads: int) -> 
                 return
             try:
                 found[place] = work(item)
-            except BaseException as error:  # it is raised in the calling thread
+            except BaseException as error:  # raised in the calling thread, below
                 failed.append(error)
 
     helpers: list[Thread] = []
@@ -46,7 +46,7 @@ def map_on_threads(work: Callable[[T], R], items: Sequence[T], threads: int) -> 
             helper = Thread(target=run, name="coil-encode", daemon=True)
             try:
                 helper.start()
-            except RuntimeError:  # too many threads, or the process is exiting: the others do the work
+            except RuntimeError:  # too many threads, or the process is exiting: use the ones that started
                 break
             helpers.append(helper)
         run()

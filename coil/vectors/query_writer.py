@@ -1,8 +1,8 @@
-"""The query writer: a sequence-to-sequence model that writes queries a passage answers (doc2query).
+"""The query writer: a sequence-to-sequence model that writes queries that a passage answers (doc2query).
 
-Any Hugging Face sequence-to-sequence model can be one. Where none is at hand, one is started from an encoder:
-the encoder reads the passage, and a decoder with the same weights writes the query. Only its attention to the
-passage and its output layer are new.
+Any Hugging Face sequence-to-sequence model can be used. Without one, training starts from an encoder: the
+encoder reads the passage, and a decoder initialized with its weights writes the query. Only the decoder's
+attention to the passage and its output layer are new.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from coil.vectors.backbone import BackboneModel, load_backbone, read_backbone_co
 from coil.vectors.model_files import BACKBONE_FILE
 from coil.vectors.quiet import quiet
 
-NO_LABEL = -100  # a place in a target that is padding
+NO_LABEL = -100  # marks padding in a target
 
 
 class QueryWriter(BackboneModel):
-    """log p(query | passage), and the model that queries are drawn from."""
+    """A model of p(query | passage), for training and for sampling queries."""
 
     def __init__(self, backbone: nn.Module, new: frozenset[str] = frozenset()) -> None:
-        """`new` names the weights of the model that start at random."""
+        """`new` names the weights that are initialized at random."""
         super().__init__(backbone)
         self._new = new
 
     @property
     def first_id(self) -> int:
-        """The token that a query is written after."""
+        """The token that starts a written query."""
         return int(self.backbone.config.decoder_start_token_id)  # type: ignore[union-attr, arg-type]
 
     def is_new(self, name: str) -> bool:
@@ -44,7 +44,7 @@ class QueryWriter(BackboneModel):
         return name.removeprefix("backbone.") in self._new
 
     def log_likelihood(self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor) -> Tensor:
-        """Σ log p of the tokens of each query after the passage, [batch]; labels end with NO_LABELs."""
+        """Σ log p of the tokens of each query, given its passage, [batch]; NO_LABEL is padding."""
         first = labels.new_full((len(labels), 1), self.first_id)
         written = torch.cat([first, labels[:, :-1]], dim=1).clamp_min(0)
         logits = self.backbone(
@@ -56,14 +56,14 @@ class QueryWriter(BackboneModel):
         return -losses.sum(1)
 
     def save_pretrained(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
-        """Write a Hugging Face folder. The tokenizer is written by the caller, who has it."""
+        """Write a Hugging Face folder; the caller writes the tokenizer."""
         whole: Any = copy.deepcopy(self.backbone).to("cpu", dtype)
         with quiet():
             whole.save_pretrained(folder)
 
     @classmethod
     def from_pretrained(cls, folder: Path) -> QueryWriter:
-        """Read a Hugging Face folder; every weight must be there."""
+        """Read a Hugging Face folder; every weight must be present."""
         config = read_backbone_config(folder)
         if not getattr(config, "is_encoder_decoder", False):
             raise ModelError(
@@ -95,7 +95,7 @@ class QueryWriter(BackboneModel):
 
     @classmethod
     def from_base(cls, base: Path, tokenizer: Tokenizer) -> QueryWriter:
-        """A model to train: a sequence-to-sequence model as it is, or one started from an encoder."""
+        """A model to train: a sequence-to-sequence model, or one built from an encoder."""
         if getattr(read_backbone_config(base), "is_encoder_decoder", False):
             return cls.from_pretrained(base)
         encoder: Any = load_backbone(base)
@@ -107,7 +107,7 @@ class QueryWriter(BackboneModel):
             EncoderDecoderModel(encoder=encoder, decoder=decoder)
             own = decoder.base_model.state_dict()
             if not any("crossattention" in name for name in own):
-                raise ValueError("it has no attention to another text")
+                raise ValueError("it does not support cross-attention")
         except Exception as error:
             raise OptionMismatch(
                 f"a {config.model_type} model cannot write queries: {str(error)[:200]}",

@@ -1,4 +1,4 @@
-"""Silence for what Hugging Face and ONNX tools say while a model is read, written or traced."""
+"""Suppresses the output of Hugging Face and ONNX tools while a model is read, written or traced."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hide remarks and progress bars of other libraries; what matters is checked on the result."""
+    """Hide log messages, warnings and progress bars of other libraries; the result is checked instead."""
     from transformers.utils import logging as hugging_face
 
     remarks: Any = hugging_face

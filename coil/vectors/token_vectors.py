@@ -16,11 +16,11 @@ class TokenVectors:
     """
 
     keys: tuple[str | None, ...]  # [n]
-    positions: NDArray[np.int32]  # [n] place of the vector in the language model's input
+    positions: NDArray[np.int32]  # [n] position of the vector in the language model's input
     spans: NDArray[np.int32]  # [n, 2] characters of the text
     vectors: NDArray[np.float32]  # [n, n_t]
     sentence: NDArray[np.float32] | None  # [n_c], None for COIL-tok
-    dropped: int = 0  # tokens of the text that were cut off because it is too long
+    dropped: int = 0  # tokens that were cut off because the text is too long
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -34,7 +34,7 @@ class TorchEncoder(BatchEncoder):
         batch_tokens: int | None = None,
         bucketed: bool = True,
     ) -> None:
-        folder = resolve_weights(model).absolute()  # for files read later: the working directory may change
+        folder = resolve_weights(model).absolute()  # files are read later: the working directory may change
         if device.startswith("cuda") and not torch.cuda.is_available():
             raise CoilError(
                 "no CUDA device is available", "use --device cpu, or install a CUDA build of torch"

@@ -16,10 +16,10 @@ from coil.vectors.config import CONFIG_FILE, ModelConfig
 class CoilModel(BackboneModel):
     """LM(text) → v_i = W_tok LM(text, i) + b_tok for each token, v_cls = W_cls LM(text, CLS) + b_cls.
 
-    A non-negative model floors v_i at 0: with n_t = 1 it is a term weight, as in DeepCT.
+    A non-negative model floors v_i at 0: with n_t = 1, v_i is a term weight, as in DeepCT.
 
-    α, β and γ of the scoring profile are learned where its weight is BM25's: each is its value in the
-    configuration times e^x, so it stays positive, and one that is 0 stays 0.
+    With BM25 weights, α, β and γ of the scoring profile are learned: each is its value in the configuration
+    times e^x, so it stays positive, or stays 0 if it is 0.
     """
 
     def __init__(self, config: ModelConfig, backbone: nn.Module) -> None:
@@ -27,7 +27,7 @@ class CoilModel(BackboneModel):
         self.config = config
         self.tok_proj = nn.Linear(self.width, config.n_t) if config.n_t else None
         if self.tok_proj is not None and config.non_negative:
-            nn.init.ones_(self.tok_proj.bias)  # a weight of 1 to start from: below 0 there is no gradient
+            nn.init.ones_(self.tok_proj.bias)  # start from weights of about 1: below 0 there is no gradient
         self.cls_proj = nn.Linear(self.width, config.n_c) if config.n_c else None
         self.cls_norm = nn.LayerNorm(config.n_c) if config.n_c and config.sentence_norm == "layer" else None
         self.log_factors = nn.Parameter(torch.zeros(3)) if config.profile.weight == "bm25" else None
@@ -38,14 +38,14 @@ class CoilModel(BackboneModel):
         return self.vectors(hidden, attention_mask)
 
     def vectors(self, hidden: Tensor, attention_mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """The language model's states [batch, length, width] → the same."""
+        """The language model's states [batch, length, width] → token and sentence vectors."""
         tokens = self.token_vectors(hidden)
         if self.cls_proj is None:
             return tokens, None
         return tokens, self.sentence(self.pool(hidden, attention_mask))
 
     def token_vectors(self, hidden: Tensor) -> Tensor | None:
-        """[batch, length, width] → [batch, length, n_t]."""
+        """The language model's states [batch, length, width] → token vectors [batch, length, n_t]."""
         if self.tok_proj is None:
             return None
         tokens: Tensor = self.tok_proj(hidden)
@@ -72,7 +72,7 @@ class CoilModel(BackboneModel):
         return (hidden * mask.unsqueeze(-1)).sum(1)
 
     def factors(self) -> Tensor | None:
-        """α, β and γ as they are now; None where they are constants."""
+        """The current α, β and γ; None if they are constants."""
         if self.log_factors is None:
             return None
         profile = self.config.profile
@@ -80,7 +80,7 @@ class CoilModel(BackboneModel):
         return start * self.log_factors.exp()
 
     def profile(self) -> ScoringProfile:
-        """The scoring profile with α, β and γ as they are now."""
+        """The scoring profile with the current α, β and γ."""
         if self.log_factors is None:
             return self.config.profile
         start, grown = self.config.profile, self.log_factors.detach().double().exp().tolist()
@@ -91,7 +91,7 @@ class CoilModel(BackboneModel):
         return replace(start, alpha=alpha, beta=beta, gamma=gamma)
 
     def heads(self) -> dict[str, Tensor]:
-        """The projections: the weights that are neither the language model's nor in the profile."""
+        """The projections: the weights that are in neither the language model nor the profile."""
         return {name: w for name, w in super().heads().items() if name != "log_factors"}
 
     @classmethod
@@ -100,13 +100,13 @@ class CoilModel(BackboneModel):
         return cls(config, load_backbone(base))
 
     def save_pretrained(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
-        """Write configuration and weights. The tokenizer is copied by the caller, who has it."""
+        """Write configuration and weights; the caller copies the tokenizer."""
         self.save_weights(folder, dtype)
         replace(self.config, profile=self.profile()).save(folder)
 
     @classmethod
     def from_pretrained(cls, folder: Path) -> CoilModel:
-        """Read what `save_pretrained` wrote; every weight must be there and fit."""
+        """Read what `save_pretrained` wrote; every weight must be present and have the right shape."""
         config = ModelConfig.load(folder)
         model = cls(config, load_backbone(folder))
         model.load_heads(folder, CONFIG_FILE)
