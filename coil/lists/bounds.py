@@ -1,11 +1,13 @@
-"""Bounds: let a search skip lists, blocks of lists and sentence vectors that cannot win.
+"""Bounds: let a search skip lists, blocks of lists and sentence vectors that cannot contribute a hit.
 
 |q · v| is at most ‖q‖ ‖v‖, so a list adds at most its largest factor of term frequency and length times (base
-+ ‖q‖ · its longest vector). Norms and factors are rounded up. A long list has the same bounds for every 64
-postings. The tail of a sentence vector adds at most the product of the lengths of both tails.
++ ‖q‖ · the length of its longest vector). Norms and factors are rounded up. In a long list, every block of 64
+postings has such bounds as well. The tail of a sentence vector adds at most the product of the lengths of
+both tails.
 
 The factors are computed with the segment's own mean length m. For another mean M, the factor of a row is at
-most max(1, M / m) times as large (and at most 1): K grows by no more than m / M shrinks it.
+most max(1, M / m) times as large (and at most 1), since BM25's K = k1·(1 − b + b·len/mean) is at least
+min(1, m / M) times as large.
 
 Boxes (the minimum and maximum of each dimension in a block) were tried as well: for the vectors of the first
 bundled model, they are looser than norms, both per list and per block.
@@ -23,7 +25,7 @@ from coil.lists.precision import StoredVectors
 from coil.lists.sentences import Sentences
 
 BLOCK = 64  # postings of a list that share one bound
-STEPS = 255  # in which factors and the lengths of tails are counted
+STEPS = 255  # quantization levels of factors and of the lengths of tails
 _AT_ONCE = 1 << 14  # vectors decoded at a time
 
 
@@ -33,7 +35,7 @@ class Bounds:
 
     list_norms: NDArray[np.float32]  # [lists] of the longest vector
     list_factors: NDArray[np.uint8]  # [lists] of the largest factor, in steps of 1/255
-    long_lists: NDArray[np.uint32]  # [long lists] their places, ascending
+    long_lists: NDArray[np.uint32]  # [long lists] their numbers, ascending
     long_offsets: NDArray[np.uint32]  # [long lists + 1] where their blocks begin
     block_mentions: NDArray[np.uint32]  # [blocks] first mention
     block_norms: NDArray[np.float32]  # [blocks]
@@ -50,7 +52,7 @@ def find_bounds(
     vectors: GroupedVectors,
     sentences: Sentences,
 ) -> Bounds:
-    """The bounds of vectors as they are stored; `posting_mentions` are the first mentions of postings."""
+    """Compute the bounds of vectors as stored; `posting_mentions` is the first mention of each posting."""
     lists = len(list_offsets) - 1
     norms = np.concatenate(
         [
@@ -66,7 +68,7 @@ def find_bounds(
     long_offsets = np.concatenate([[0], np.cumsum(blocks)])
     within = np.arange(long_offsets[-1]) - np.repeat(long_offsets[:-1], blocks)
     first_postings = np.repeat(posting_offsets[long].astype(np.int64), blocks) + within * BLOCK
-    # A block ends where the next one begins, and the last of a list where the list ends.
+    # A block ends where the next one begins; the last block of a list ends with the list.
     last_postings = np.minimum(
         first_postings + BLOCK, np.repeat(posting_offsets[long + 1].astype(np.int64), blocks)
     )
@@ -110,7 +112,7 @@ def _highest_between(values: NDArray, begins: NDArray[np.int64], ends: NDArray[n
     """The largest of values[begin:end] for each pair; no pair is empty."""
     if not len(begins):
         return np.zeros(0, values.dtype)
-    padded = np.append(values, values[-1:])  # reduceat takes no end beyond the last
+    padded = np.append(values, values[-1:])  # reduceat does not accept an end after the last value
     pairs = np.stack([begins, ends], axis=1).reshape(-1)
     return np.maximum.reduceat(padded, pairs)[::2]
 

@@ -27,14 +27,14 @@ from coil.lists.sentences import Sentences, head_width
 from coil.tokens.profile import ScoringProfile
 from coil.vectors.token_vectors import TokenVectors
 
-# What a key takes beside its mentions: a string, its number and a place in a hash table. It counts less than
-# that, because what is collected is multiplied by what finishing a segment takes.
+# Bytes counted per key in addition to its mentions: a string, its number and an entry in a hash table. This
+# is less than they take, because the total is multiplied by what finishing a segment takes.
 KEY_BYTES = 75
 
 
 @dataclass
 class _Columns:
-    """Vectors of one kind on their way into a segment, all of one form."""
+    """Vectors of one kind, collected for a segment, all stored in the same form."""
 
     dim: int
     form: Stored
@@ -50,11 +50,11 @@ class _Columns:
 
 
 class SegmentBuilder:
-    """Collects encoded texts and turns them into a segment. Vectors are stored as they come in."""
+    """Collects encoded texts and builds a segment from them. Vectors are quantized as they are added."""
 
     def __init__(self, profile: ScoringProfile, n_t: int, n_c: int, precision: Precision) -> None:
         self._profile = profile
-        self._keys: dict[str, int] = {}  # numbered as they come
+        self._keys: dict[str, int] = {}  # numbered in order of first occurrence
         self._lists: list[NDArray[np.int32]] = []
         searched, precise = searched_form(precision), precise_form(precision)
         self._head_width = head_width(n_c)
@@ -71,7 +71,7 @@ class SegmentBuilder:
         return len(self._documents)
 
     def add(self, document: int, span: tuple[int, int], text: TokenVectors) -> None:
-        """Add one text of a document; documents come in ascending order."""
+        """Add one text of a document; documents must be added in ascending order."""
         assert len(self) < MOST_ROWS
         assert not self._documents or document >= self._documents[-1]
         kept = [place for place, key in enumerate(text.keys) if key is not None]
@@ -95,7 +95,7 @@ class SegmentBuilder:
         self._spans.append(span)
 
     def finish(self) -> Segment:
-        """The segment of everything added; nothing can be added after it."""
+        """Build the segment of all added texts; nothing can be added afterwards."""
         keys = list(self._keys)
         self._keys = {}  # their numbers take more memory than the keys
         return assemble_segment(
@@ -113,9 +113,9 @@ class SegmentBuilder:
 
 
 def merge_segments(segments: Sequence[Segment], alive: Sequence[NDArray[np.bool_]]) -> list[Segment]:
-    """The rows that are alive, in order of their documents, in as few segments as hold them.
+    """Merge the living rows, in order of their documents, into as few segments as possible.
 
-    Stored bytes are copied, not encoded again, so not a bit of the vectors changes.
+    Stored bytes are copied, not encoded again, so the vectors do not change.
     """
     lists, owners, documents, spans = [], [], [], []
     vectors: list[StoredVectors] = []
@@ -125,7 +125,7 @@ def merge_segments(segments: Sequence[Segment], alive: Sequence[NDArray[np.bool_
     keys: dict[str, int] = {}
     before = 0
     for segment, living in zip(segments, alive, strict=True):
-        number = np.cumsum(living) - 1 + before  # old row → place among all living rows
+        number = np.cumsum(living) - 1 + before  # old row → position among all living rows
         rows = segment.mention_rows()
         kept = living[rows]
         numbers = np.array([keys.setdefault(key, len(keys)) for key in segment.dictionary], dtype=np.int32)
@@ -143,7 +143,7 @@ def merge_segments(segments: Sequence[Segment], alive: Sequence[NDArray[np.bool_
     if not before:
         return []
     document_of = np.concatenate(documents)
-    order = np.argsort(document_of, kind="stable")  # chunks of a document stay in their order
+    order = np.argsort(document_of, kind="stable")  # the chunks of a document keep their order
     place = np.empty(before, dtype=np.int64)
     place[order] = np.arange(before)
     row_of = place[np.concatenate(owners)]
@@ -161,7 +161,7 @@ def merge_segments(segments: Sequence[Segment], alive: Sequence[NDArray[np.bool_
     document_of = document_of[order]
     errors = (max(s.token_error for s in segments), max(s.sentence_error for s in segments))
     names = list(keys)
-    del keys  # their numbers take more memory than they do
+    del keys  # their numbers take more memory than the keys
     merged = []
     for begin, end in _cuts(document_of):
         here = (row_of >= begin) & (row_of < end)
@@ -183,7 +183,7 @@ def merge_segments(segments: Sequence[Segment], alive: Sequence[NDArray[np.bool_
 
 
 def _cuts(document_of: NDArray[np.int64]) -> Iterable[tuple[int, int]]:
-    """Runs of at most MOST_ROWS rows that never part the chunks of one document."""
+    """Ranges of at most MOST_ROWS rows that never separate the chunks of a document."""
     begin = 0
     while begin < len(document_of):
         end = min(begin + MOST_ROWS, len(document_of))
@@ -206,22 +206,22 @@ def assemble_segment(
     errors: tuple[float, float],
     saturation: tuple[float, float],
 ) -> Segment:
-    """The segment of mentions, each of which is in the list `keys[numbers[i]]` and in row `rows[i]`."""
+    """Build a segment from mentions; mention i is in the list `keys[numbers[i]]` and in row `rows[i]`."""
     if len(numbers) > MOST_MENTIONS:
         raise InputError(
             f"a segment would have {len(numbers):,} mentions, which exceeds the limit of {MOST_MENTIONS:,}",
             "index shorter chunks: use a model with a smaller document_length",
         )
-    used = sorted(distinct(numbers).tolist(), key=keys.__getitem__)  # as their UTF-8 bytes would be
+    used = sorted(distinct(numbers).tolist(), key=keys.__getitem__)  # the same order as their UTF-8 bytes
     names = [keys[number] for number in used]
     places = np.zeros(len(keys), dtype=np.int32)
     places[used] = np.arange(len(used))
     lists = places[numbers]
     del used, places
-    order = np.lexsort((rows, lists))  # stable: within a row, mentions stay in text order
+    order = np.lexsort((rows, lists))  # stable: within a row, mentions keep their text order
     lists, rows_in_order = lists[order], rows[order]
     list_offsets = np.concatenate([[0], np.cumsum(np.bincount(lists, minlength=len(names)))])
-    begins = np.ones(len(order), dtype=bool)  # whether a posting begins at a mention
+    begins = np.ones(len(order), dtype=bool)  # whether a posting begins at each mention
     begins[1:] = (lists[1:] != lists[:-1]) | (rows_in_order[1:] != rows_in_order[:-1])
     posting_mentions = np.flatnonzero(begins)
     posting_offsets = np.searchsorted(posting_mentions, list_offsets)
@@ -267,7 +267,7 @@ def assemble_segment(
 
 
 def _join(parts: Sequence[StoredVectors], dim: int, form: Stored | None = None) -> StoredVectors:
-    """Several as one; `form` says what to make where there may be none."""
+    """Concatenate stored vectors; `form` is required if there may be none."""
     whole = [StoredVectors(part.values.reshape(len(part), dim), part.scales) for part in parts]
     if form is not None:
         whole.insert(0, store(np.zeros((0, dim), np.float32), form))

@@ -1,7 +1,7 @@
 """Dictionary: the keys of a segment's lists in ascending order of their UTF-8 bytes, front-coded.
 
 A block has sixteen keys. A key is stored as two bytes (the number of bytes that it shares with the previous
-key, and the number of its remaining bytes) and its remaining bytes; the first key of a block shares none. A
+key, and the number of its remaining bytes) and the remaining bytes; the first key of a block shares none. A
 lookup is a binary search over the first keys of the blocks and a scan of one block; the rest is not read.
 docs/format.md specifies the bytes.
 """
@@ -22,7 +22,7 @@ BLOCK_KEYS = 16
 
 @dataclass(frozen=True, eq=False)
 class Dictionary:
-    """The number of a list is the place of its key."""
+    """The keys of a segment's lists; the number of a list is the position of its key."""
 
     keys: NDArray[np.uint8]  # bytes of all blocks
     key_blocks: NDArray[np.uint32]  # [blocks + 1] where each block begins, and the end
@@ -30,7 +30,7 @@ class Dictionary:
 
     @classmethod
     def of(cls, keys: Sequence[str]) -> Dictionary:
-        """The dictionary of keys, which ascend by their UTF-8 bytes."""
+        """The dictionary of these keys, which must be in ascending order of their UTF-8 bytes."""
         coded = bytearray()
         begins = []
         before = b""
@@ -53,9 +53,9 @@ class Dictionary:
         return self.count
 
     def find(self, key: str) -> int:
-        """The place of a key, -1 where it is not there."""
+        """The position of a key, -1 if it is not there."""
         wanted = key.encode()
-        low, high = 0, len(self.key_blocks) - 1  # the block that may hold it is in [low, high)
+        low, high = 0, len(self.key_blocks) - 1  # the block that may contain the key is in [low, high)
         while high - low > 1:
             middle = (low + high) // 2
             if next(self._block(middle)) <= wanted:
@@ -70,7 +70,7 @@ class Dictionary:
         return -1
 
     def key(self, place: int) -> str:
-        """The key at a place."""
+        """The key at a position."""
         for number, found in enumerate(self._block(place // BLOCK_KEYS)):
             if number == place % BLOCK_KEYS:
                 return _text(found)
@@ -82,7 +82,7 @@ class Dictionary:
                 yield _text(found)
 
     def _block(self, block: int) -> Iterator[bytes]:
-        """The keys of a block; whatever the bytes are, nothing outside of it is read."""
+        """The keys of a block; even if the bytes are damaged, nothing outside the block is read."""
         begin, end = int(self.key_blocks[block]), int(self.key_blocks[block + 1])
         if not 0 <= begin <= end <= len(self.keys):
             raise _damaged()

@@ -2,8 +2,8 @@
 
 The vectors of all lists are stored back to back. Sixteen consecutive vectors form a group; the last may be
 smaller. Within a group, the first four dimensions (int8) or the first one (fp16, fp32) of all its vectors
-come first, then the next, and so on; the last step may have fewer. A 64-byte register holds the same
-dimensions of sixteen vectors.
+come first, then the next, and so on; the last step may have fewer dimensions. A 64-byte register then holds
+the same dimensions of sixteen vectors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AT_ONCE = LANES << 12  # vectors
 
 @dataclass(frozen=True, eq=False)
 class GroupedVectors:
-    """Stored vectors in groups; `[begin:end]` gives some of them one after another."""
+    """Stored vectors in groups; `[begin:end]` returns some of them as consecutive vectors."""
 
     values: NDArray[Any]  # [count * dim] int8, float16 or float32
     scales: NDArray[np.uint8] | None  # [count] scale bytes of int8, None otherwise
@@ -55,7 +55,7 @@ def group_vectors(stored: StoredVectors) -> GroupedVectors:
 
 
 def gather_groups(stored: StoredVectors, order: NDArray[np.intp]) -> GroupedVectors:
-    """The vectors in this order, in groups: some at a time, so that there is no second copy of all."""
+    """Arrange vectors in this order in groups, some at a time, to avoid a second copy of all of them."""
     count, dim = len(order), stored.dim
     values = np.empty(count * dim, stored.values.dtype)
     whole = count // LANES * LANES
@@ -81,7 +81,7 @@ def _group(rows: NDArray[Any], lanes: int) -> NDArray[Any]:
 
 
 def _ungroup(flat: NDArray[Any], lanes: int, dim: int) -> NDArray[Any]:
-    """The other way round."""
+    """The inverse of `_group`."""
     width = _width(flat.dtype)
     main = dim // width * width
     n = len(flat) // (lanes * dim) if dim else 0

@@ -1,8 +1,8 @@
 """Precision: how vectors are stored, and the error relative to fp32.
 
-int8 stores one byte per dimension and one byte of scale per vector. Because the scale depends only on the
-vector itself, a vector is stored the same way whatever its neighbours: after adding, deleting and merging, an
-index has the same bytes as one built from scratch.
+int8 stores one byte per dimension and one byte of scale per vector. The scale depends only on the vector
+itself, so how a vector is stored does not depend on the others: after adding, deleting and merging, an index
+has the same bytes as one built from scratch.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Precision = Literal["int8", "fp16", "fp32", "int8+fp16", "int8+fp32"]
 Stored = Literal["int8", "fp16", "fp32"]
 
 LEVELS = 127
-QUERY_LEVELS = 16_383  # a query vector has 15 bits a dimension
+QUERY_LEVELS = 16_383  # a query vector has 15 bits per dimension
 STEPS_AN_OCTAVE = 8
-ZERO_OCTAVE = 160  # the scale byte that stands for 1
+ZERO_OCTAVE = 160  # the scale byte of the scale 1
 # The scale of each scale byte: from 2^-20 up to 2^11.9 in steps of 2^(1/8), about 9 %.
 SCALES: NDArray[np.float32] = np.exp2((np.arange(256) - ZERO_OCTAVE) / STEPS_AN_OCTAVE).astype(np.float32)
 LARGEST = float(SCALES[-1]) * LEVELS
@@ -30,7 +30,7 @@ LARGEST = float(SCALES[-1]) * LEVELS
 
 @dataclass(frozen=True, eq=False)
 class StoredVectors:
-    """Vectors as they are stored. Rows can be cut with a slice, a mask or an array of rows."""
+    """Vectors as they are stored. Rows can be selected with a slice, a mask or an array of rows."""
 
     values: NDArray[Any]  # [rows, dim] int8, float16 or float32
     scales: NDArray[np.uint8] | None  # [rows] scale bytes of int8, None otherwise
@@ -43,7 +43,7 @@ class StoredVectors:
 
     @property
     def dim(self) -> int:
-        """How wide a vector is."""
+        """The number of dimensions of a vector."""
         return int(self.values.shape[1])
 
     def decode(self) -> NDArray[np.float32]:
@@ -53,7 +53,7 @@ class StoredVectors:
 
 
 def searched_form(precision: Precision) -> Stored:
-    """The form that is searched."""
+    """The form used for searching."""
     forms: dict[str, Stored] = {"fp16": "fp16", "fp32": "fp32"}
     return forms.get(precision, "int8")
 
@@ -65,7 +65,7 @@ def precise_form(precision: Precision) -> Stored | None:
 
 
 def store(vectors: NDArray[np.float32], precision: Stored) -> StoredVectors:
-    """Bring vectors into the form they are stored in."""
+    """Convert vectors to the form in which they are stored."""
     if vectors.size and not np.isfinite(vectors).all():
         raise InputError("a vector contains NaN or infinity", "check the model")
     if precision == "fp32":
@@ -85,11 +85,11 @@ def store(vectors: NDArray[np.float32], precision: Stored) -> StoredVectors:
 
 
 def scale_bytes(largest: NDArray[Any], levels: int) -> NDArray[np.uint8]:
-    """The smallest scale with which the largest entry of each vector fits into ±levels."""
+    """The smallest scale for which the largest entry of each vector fits into ±levels."""
     with np.errstate(divide="ignore"):
         exact = np.log2(largest / levels) * STEPS_AN_OCTAVE + ZERO_OCTAVE
     found: NDArray[np.uint8] = np.clip(np.ceil(exact), 0, 255).astype(np.uint8)
-    # log2 rounds: where the scale came out one too small, take the next.
+    # log2 is inexact: where the scale is one step too small, take the next.
     small = (largest > SCALES[found] * levels) & (found < 255)
     found[small] += 1
     return found

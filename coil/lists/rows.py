@@ -18,16 +18,16 @@ from coil.vectors.token_vectors import TokenVectors
 Long = Literal["chunk", "truncate"]
 Span = tuple[int, int]
 Rows = list[tuple[Span, TokenVectors]]
-"""The characters and the vectors of every chunk of a document."""
+"""The span and the vectors of every row of a document."""
 
 T = TypeVar("T")
-_PART = 8_192  # tokens, at most, that are encoded between two calls of `go_on`: seconds on a slow machine
+_PART = 8_192  # tokens to encode between two calls of `go_on`: seconds on a slow machine
 
 
 def encode_rows(
     encoder: Encoder, documents: Iterable[Document], long: Long, context: ContextRule
 ) -> Iterator[tuple[Document, Rows]]:
-    """Each document with its rows, in order; few documents are held at a time."""
+    """Each document with its rows, in order; only a few documents are held in memory at a time."""
     cut = ((document, document, row_spans(encoder, document, long, context)) for document in documents)
     return encode_spans(encoder, cut, context)
 
@@ -35,7 +35,7 @@ def encode_rows(
 def row_texts(
     encoder: Encoder, document: Document, spans: Sequence[Span], context: ContextRule
 ) -> Iterator[RowText]:
-    """What the model reads of each row: its context, and its span."""
+    """The text that the model reads for each row: context and span."""
     most = context_room(encoder.tokenizer, encoder.config.profile.document_length, context.tokens)
     outline = Outline(document, context.front_matter) if most > 0 else None
     for span in spans:
@@ -48,13 +48,13 @@ def encode_spans(
     context: ContextRule,
     go_on: GoOn | None = None,
 ) -> Iterator[tuple[T, Rows]]:
-    """What each document belongs to, with the rows of its spans, in order; one without spans has no rows.
+    """The first value of each triple, with the rows of the document's spans, in order.
 
-    A row that was truncated ends where the model stopped reading.
-    `go_on` is called again and again, however many rows one text has; what it raises is passed on.
+    A document without spans has no rows. A truncated row ends where the model stopped reading. `go_on` is
+    called regularly, even within a document with many rows; what it raises is passed on.
     """
     waiting: deque[tuple[T, Sequence[Span]]] = deque()
-    shifts: deque[int] = deque()  # from places in what the model reads to places in the document, of each row
+    shifts: deque[int] = deque()  # of each row: from positions in its text to positions in the document
 
     def pieces() -> Iterator[str]:
         for owner, document, spans in documents:
@@ -81,12 +81,12 @@ def encode_spans(
 
 
 def _encode_in_parts(encoder: Encoder, texts: Iterable[str], go_on: GoOn) -> Iterator[TokenVectors]:
-    """The same vectors, with a call of `go_on` before each part."""
+    """Like `encode_documents`, with a call of `go_on` before each part."""
     part: list[str] = []
     tokens = 0
     for text in texts:
         part.append(text)
-        tokens += min(len(text), encoder.config.profile.document_length)  # a token has a character or more
+        tokens += min(len(text), encoder.config.profile.document_length)  # a token has at least one character
         if tokens >= _PART:
             go_on()
             yield from encoder.encode_documents(part)
@@ -103,10 +103,10 @@ def row_spans(
     place: Callable[[Document], str] | None = None,
     go_on: GoOn | None = None,
 ) -> list[Span]:
-    """The characters of each row: the text, which the encoder truncates, or the chunks of a long one.
+    """The span of each row: the whole text, which the encoder truncates, or the chunks of a long text.
 
-    `context` says what is put before each.
-    `place` says where the document comes from, for the error that it has more chunks than a segment has rows.
+    `context` determines the context of each row. `place` describes where the document comes from, for the
+    error that it has too many chunks.
     """
     if long == "truncate":
         return [(0, len(document.text))]

@@ -22,12 +22,12 @@ from coil.lists.sentences import Sentences
 
 MOST_ROWS = 65_536
 MOST_MENTIONS = (1 << 32) - 1
-_REMEMBERED = 4096  # lists whose place is remembered
+_REMEMBERED = 4096  # keys whose lookups are cached
 
 
 @dataclass(frozen=True, eq=False)
 class InvertedList:
-    """One list's postings: rows ascending, the mentions of a row side by side in text order."""
+    """The postings of one list: rows in ascending order, the mentions of a row adjacent, in text order."""
 
     rows: NDArray[np.uint16]  # [postings]
     starts: NDArray[np.intp]  # [postings] first mention of each
@@ -42,9 +42,9 @@ class InvertedList:
 class Segment:
     """All lists back to back, in the order of the dictionary.
 
-    The i-th list is mentions `list_offsets[i]:list_offsets[i + 1]` and postings
-    `posting_offsets[i]:posting_offsets[i + 1]`. `posting_starts` has a bit for each mention, the lowest of a
-    word first, which is set where a posting begins. `k1` and `b` are those that the bounds were made with.
+    The i-th list has the mentions `list_offsets[i]:list_offsets[i + 1]` and the postings
+    `posting_offsets[i]:posting_offsets[i + 1]`. `posting_starts` has a bit for each mention, the lowest bit
+    of a word first, which is set where a posting begins. The bounds were computed with `k1` and `b`.
     """
 
     dictionary: Dictionary
@@ -60,34 +60,34 @@ class Segment:
     bounds: Bounds
     k1: float
     b: float
-    precise_vectors: StoredVectors | None = None  # [mentions, n_t], where a precise form is kept
+    precise_vectors: StoredVectors | None = None  # [mentions, n_t], if a precise form is stored
     precise_sentences: StoredVectors | None = None  # [rows, n_c]
-    token_error: float = 0.0  # no token vector as it is searched is farther from its fp32 than this
+    token_error: float = 0.0  # largest distance of a stored token vector from its fp32 form
     sentence_error: float = 0.0
-    longest_sentence: float = 0.0  # no sentence vector as it is searched is longer than this
+    longest_sentence: float = 0.0  # length of the longest stored sentence vector
 
     @property
     def n_rows(self) -> int:
-        """How many texts are in the segment."""
+        """The number of rows."""
         return len(self.row_documents)
 
     @property
     def n_lists(self) -> int:
-        """How many lists there are."""
+        """The number of lists."""
         return len(self.list_offsets) - 1
 
     @property
     def n_mentions(self) -> int:
-        """How many vectors are in all lists together."""
+        """The number of mentions, and so of vectors, in all lists."""
         return self.vectors.count
 
     @property
     def mean_length(self) -> float:
-        """The mean number of mentions of a row: the one that the bounds were made with."""
+        """The mean number of mentions per row, with which the bounds were computed."""
         return self.n_mentions / self.n_rows if self.n_rows else 0.0
 
     def find(self, key: str) -> int:
-        """The place of the list with this key, -1 where there is none."""
+        """The number of the list with this key, -1 if there is none."""
         found = self._found.get(key)
         if found is None:
             if len(self._found) >= _REMEMBERED:
@@ -98,19 +98,19 @@ class Segment:
         return found
 
     def mentions_at(self, place: int) -> slice:
-        """Which mentions are a list's; none for the place -1."""
+        """The mentions of a list; none for -1."""
         if place < 0:
             return slice(0, 0)
         return slice(int(self.list_offsets[place]), int(self.list_offsets[place + 1]))
 
     def postings_at(self, place: int) -> slice:
-        """Which postings are a list's; none for the place -1."""
+        """The postings of a list; none for -1."""
         if place < 0:
             return slice(0, 0)
         return slice(int(self.posting_offsets[place]), int(self.posting_offsets[place + 1]))
 
     def rows_at(self, place: int) -> tuple[NDArray[np.uint16], NDArray[np.intp], NDArray[np.int64]]:
-        """Rows, first mentions (counted from the list's) and numbers of mentions of a list's postings."""
+        """The postings of a list: rows, first mentions (relative to the list), and numbers of mentions."""
         mentions, postings = self.mentions_at(place), self.postings_at(place)
         rows = self.posting_rows[postings]
         starts = np.flatnonzero(self._bits(mentions))
@@ -123,7 +123,7 @@ class Segment:
         return rows, starts, np.diff(starts, append=mentions.stop - mentions.start)
 
     def list_of(self, key: str) -> InvertedList:
-        """The postings of one list; empty when no text mentions it."""
+        """The list with this key; empty if there is none."""
         place = self.find(key)
         rows, starts, counts = self.rows_at(place)
         return InvertedList(rows, starts, counts, self.vectors[self.mentions_at(place)])
@@ -141,16 +141,16 @@ class Segment:
 
     @cached
     def _checked(self) -> set[int]:
-        """Places of lists whose rows are known to be in the segment and to ascend."""
+        """The lists whose rows were checked: they are in the segment, in ascending order."""
         return set()
 
     def mention_rows(self) -> NDArray[np.uint16]:
-        """The row of every mention of every list; all of them are checked."""
+        """The row of every mention of every list, checked."""
         starts = self.posting_mentions()
         return np.repeat(self.posting_rows, np.diff(starts, append=self.n_mentions))
 
     def posting_mentions(self) -> NDArray[np.int64]:
-        """The first mention of every posting of every list; their rows are checked."""
+        """The first mention of every posting of every list; the rows are checked to be in the segment."""
         starts = np.flatnonzero(self._bits(slice(0, self.n_mentions)))
         rows = self.posting_rows
         if len(starts) != len(rows) or (len(rows) and (starts[0] or int(rows.max()) >= self.n_rows)):
@@ -160,7 +160,7 @@ class Segment:
 
 @dataclass(frozen=True, eq=False)
 class LiveSegment:
-    """A segment and which of its rows count."""
+    """A segment, and which of its rows are alive."""
 
     segment: Segment
     alive: NDArray[np.bool_] | None  # [rows]; None: all of them
@@ -169,6 +169,6 @@ class LiveSegment:
 def wrong_lists() -> DamagedSegment:
     """The error for inconsistent lists."""
     return DamagedSegment(
-        "the rows of a list are outside the segment, not in ascending order, or too many or too few",
+        "the rows of a list are outside the segment, not in ascending order, or wrong in number",
         "run `coil verify`",
     )

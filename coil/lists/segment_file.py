@@ -1,7 +1,7 @@
 """The lists of a segment as one safetensors file, mapped in one piece. docs/format.md specifies the bytes.
 
-Names, types, shapes and all arrays of offsets are checked when a file is opened, whoever wrote it.
-`check_mentions` checks what only a scan of all mentions can reveal.
+Names, types, shapes and all arrays of offsets are checked whenever a file is opened. `check_mentions` checks
+what only a scan of all mentions can reveal.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ Refuse = Callable[[str], DamagedSegment]
 
 
 def segment_bytes(segment: Segment) -> tuple[str, Iterator[bytes | memoryview]]:
-    """The SHA-256 of a segment's header, and its file in parts."""
+    """The SHA-256 of a segment's header, and the bytes of its file in parts."""
     arrays = {name: np.ascontiguousarray(array) for name, array in _arrays(segment).items()}
-    # As the library does: the widest types first, so that every array is aligned.
+    # Like the safetensors library: the widest types first, so that every array is aligned.
     names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
     described: dict[str, Any] = {
         "__metadata__": {
@@ -86,14 +86,14 @@ def segment_bytes(segment: Segment) -> tuple[str, Iterator[bytes | memoryview]]:
 
 
 def open_segment(mapped: memoryview, where: str, header_sha256: str) -> Segment:
-    """The segment of a file's bytes, which stay where they are. `where` names the file in errors."""
+    """The segment of a mapped file, whose bytes are not copied. `where` names the file in errors."""
 
     def refuse(what: str) -> DamagedSegment:
         return DamagedSegment(f"{where}: {what}", REMEDY)
 
     length = int.from_bytes(mapped[:8], "little")
     if len(mapped) < 8 or length > min(_LONGEST_HEADER, len(mapped) - 8):
-        raise refuse("it does not begin like a segment")
+        raise refuse("it is not a segment file, or its start is damaged")
     header = bytes(mapped[8 : 8 + length])
     if sha256(header).hexdigest() != header_sha256:
         raise refuse("its header has changed")
@@ -108,7 +108,7 @@ def open_segment(mapped: memoryview, where: str, header_sha256: str) -> Segment:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise refuse(f"its header is invalid: {error}") from error
     if wrong := _REQUIRED - arrays.keys() or arrays.keys() - _REQUIRED - _OPTIONAL:
-        raise refuse(f"it should have {'no' if wrong <= arrays.keys() else 'an'} array named {min(wrong)!r}")
+        raise refuse(f"{'unexpected' if wrong <= arrays.keys() else 'missing'} array {min(wrong)!r}")
     if not all(0.0 <= number < np.inf for number in numbers.values()) or numbers["b"] > 1.0:
         raise refuse("its header has a number that is out of range")
     _check_arrays(arrays, n_t, refuse)
@@ -136,7 +136,7 @@ def _precise(values: NDArray[Any] | None) -> StoredVectors | None:
 
 
 def _map_arrays(data: memoryview, described: dict[str, Any]) -> dict[str, NDArray[Any]]:
-    """Arrays over the bytes; a ValueError where they do not fit into them."""
+    """Arrays over the bytes, without a copy; a ValueError if they do not fit."""
     arrays: dict[str, NDArray[Any]] = {}
     covered = 0
     for name, tensor in sorted(described.items(), key=lambda item: tuple(item[1]["data_offsets"])):
@@ -162,7 +162,7 @@ def _map_arrays(data: memoryview, described: dict[str, Any]) -> dict[str, NDArra
 
 
 def _check_arrays(arrays: dict[str, NDArray[Any]], n_t: int, refuse: Refuse) -> None:
-    """Types, shapes and offsets: what a search relies on without looking."""
+    """Check types, shapes and offsets, on which a search relies."""
     lists, postings = len(arrays["list_offsets"]) - 1, len(arrays["posting_rows"])
     rows = len(arrays["row_documents"])
     heads, tails = arrays["sentence_heads"], arrays["sentence_tails"]
@@ -203,7 +203,7 @@ def _check_arrays(arrays: dict[str, NDArray[Any]], n_t: int, refuse: Refuse) -> 
             "sentence_tail_scales": (np.uint8, (rows,)),
         }
     elif precision not in (np.float16, np.float32):
-        raise refuse(f"its vectors are {precision}")
+        raise refuse(f"its vectors have the invalid type {precision}")
     if "precise_vectors" in arrays or "precise_sentences" in arrays:
         precise = arrays["precise_vectors"].dtype if "precise_vectors" in arrays else None
         if precise not in (np.float16, np.float32):
@@ -217,7 +217,7 @@ def _check_arrays(arrays: dict[str, NDArray[Any]], n_t: int, refuse: Refuse) -> 
             found = f"{arrays[name].dtype} {arrays[name].shape}" if name in arrays else "missing"
             raise refuse(f"{name} is {found}; expected {np.dtype(dtype)} {shape}")
     for name in _SCALES & arrays.keys() - expected.keys():
-        raise refuse(f"it should have no array named {name!r}")
+        raise refuse(f"unexpected array {name!r}")
     lengths = _lengths(arrays["list_offsets"], mentions, "list_offsets", refuse)
     counts = _lengths(arrays["posting_offsets"], postings, "posting_offsets", refuse)
     if (counts < 1).any() or (counts > lengths).any():
@@ -238,7 +238,7 @@ def _check_arrays(arrays: dict[str, NDArray[Any]], n_t: int, refuse: Refuse) -> 
 
 
 def _check_blocks(arrays: dict[str, NDArray[Any]], refuse: Refuse) -> None:
-    """The blocks of a long list begin at its first mention and ascend within it."""
+    """Check that the blocks of a long list begin at its first mention and ascend within it."""
     offsets, long = arrays["list_offsets"].astype(np.int64), arrays["long_lists"].astype(np.int64)
     mentions, firsts = arrays["block_mentions"].astype(np.int64), arrays["long_offsets"].astype(np.int64)
     if not len(long):
@@ -252,8 +252,8 @@ def _check_blocks(arrays: dict[str, NDArray[Any]], refuse: Refuse) -> None:
 
 
 def _lengths(offsets: NDArray[np.uint32], end: int, name: str, refuse: Refuse) -> NDArray[np.int64]:
-    """The differences of offsets, which begin at 0, never fall and end where they should."""
-    rising = bool((offsets[1:] >= offsets[:-1]).all())  # no difference of hostile numbers may overflow
+    """The differences of offsets, which must begin at 0, never decrease, and end at `end`."""
+    rising = bool((offsets[1:] >= offsets[:-1]).all())  # compared, because a difference could overflow
     if offsets[0] != 0 or offsets[-1] != end or not rising:
         raise refuse(f"{name} has the wrong extent")
     lengths: NDArray[np.int64] = offsets[1:].astype(np.int64) - offsets[:-1].astype(np.int64)
@@ -261,7 +261,7 @@ def _lengths(offsets: NDArray[np.uint32], end: int, name: str, refuse: Refuse) -
 
 
 def check_mentions(segment: Segment, where: str) -> None:
-    """Read everything that a search would read: rows in range and in order, numbers that are numbers."""
+    """Check everything that a search reads: rows in range and in order, finite numbers, valid bounds."""
 
     def refuse(what: str) -> DamagedSegment:
         return DamagedSegment(f"{where}: {what}", REMEDY)
@@ -277,7 +277,7 @@ def check_mentions(segment: Segment, where: str) -> None:
     falls = np.flatnonzero(segment.posting_rows[1:] <= segment.posting_rows[:-1]) + 1
     begins = segment.posting_offsets[:-1].astype(np.int64)
     if not is_among(falls, begins).all() or not np.array_equal(starts[begins], segment.list_offsets[:-1]):
-        raise refuse("the rows of a list are not in ascending order, or too many or too few")
+        raise refuse("the rows of a list are not in ascending order, or wrong in number")
     _check_numbers(segment, refuse)
     _check_bounds(segment, starts, refuse)
 
@@ -291,7 +291,7 @@ def _check_numbers(segment: Segment, refuse: Refuse) -> None:
 
 
 def _check_bounds(segment: Segment, starts: NDArray[np.int64], refuse: Refuse) -> None:
-    """A bound that is too low would make a search miss hits."""
+    """Refuse bounds that are too low: a search would miss hits."""
     counts = np.diff(starts, append=segment.n_mentions)
     lengths = segment.row_lengths[segment.posting_rows]
     factors = saturate(counts, lengths, segment.mean_length, segment.k1, segment.b)
@@ -309,7 +309,7 @@ def _check_bounds(segment: Segment, starts: NDArray[np.int64], refuse: Refuse) -
         (bounds.tail_norms * np.float64(bounds.norm_step[0]), norms_of(segment.sentences.tail)),
         (np.array([segment.longest_sentence]), np.array([longest])),
     ]
-    # Another processor may round a length otherwise, in the last place.
+    # Another processor may round the last digit of a length differently.
     if any((found < least * (1 - 1e-6)).any() for found, least in pairs):
         raise refuse("a bound is too low")
 

@@ -1,8 +1,8 @@
-"""Sentence vectors in two parts: the head, the first 64 dimensions, and the tail, the rest.
+"""Sentence vectors in two parts: the head (the first 64 dimensions) and the tail (the rest).
 
-The dimensions of a model are ordered by principal directions, so the head carries most information. A search
-reads all heads; the lengths of the tails then show which tails cannot matter. Each part has its own int8
-scale, and a product is the sum of both parts on the grid.
+The dimensions of a model are ordered by principal directions, so the head carries most of the information. A
+search reads all heads; the lengths of the tails then show which tails cannot matter. Each part has its own
+int8 scale, and a product is the sum of both parts on the grid.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ HEAD = 64  # dimensions
 
 
 def head_width(n_c: int) -> int:
-    """How many of a sentence vector's dimensions are its head."""
+    """The number of dimensions in the head of a sentence vector."""
     return min(n_c, HEAD)
 
 
 @dataclass(frozen=True, eq=False)
 class Sentences:
-    """The sentence vectors of rows, which can be cut with a slice, a mask or an array of rows."""
+    """The sentence vectors of rows. Rows can be selected with a slice, a mask or an array of rows."""
 
     head: StoredVectors  # [rows, up to 64]
-    tail: StoredVectors  # [rows, what is left]
+    tail: StoredVectors  # [rows, the rest]
 
     def __len__(self) -> int:
         return len(self.head)
@@ -38,7 +38,7 @@ class Sentences:
 
     @property
     def dim(self) -> int:
-        """How wide a sentence vector is."""
+        """The number of dimensions of a sentence vector."""
         return self.head.dim + self.tail.dim
 
     @property
