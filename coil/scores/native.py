@@ -1,4 +1,4 @@
-"""The native kernels in Python: segments in the form that they read, and a scorer over them."""
+"""The Python side of the native kernels: segments in the form that they read, and a scorer."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from coil.errors import DamagedSegment, TooLittleMemory
 from coil.lists.segment import Segment
 from coil.scores.prepared import PreparedQuery
 
-WIDEST = 1024  # dimensions; beyond, whole-number sums could overflow
+WIDEST = 1024  # dimensions; with more, integer sums could overflow
 
 
 @dataclass(frozen=True, eq=False)
 class KernelSegment:
-    """A segment as the kernels read it, and the arrays that they read, which must outlive it."""
+    """A segment in the form that the kernels read, and its arrays, which must outlive it."""
 
     read: Any
     arrays: dict[str, NDArray[Any]]
@@ -40,7 +40,7 @@ def import_native() -> Any:
 
 
 def load_native() -> Any | None:
-    """The extension module, None where it was not built (no C++ compiler); a warning says so, once."""
+    """The extension module; None, with one warning, if it was not built (no C++ compiler)."""
     try:
         return import_native()
     except ModuleNotFoundError:
@@ -59,7 +59,7 @@ def _warn_of_slowness() -> None:
 
 
 class NativeScorer:
-    """Scores with the kernels of one instruction set, by default the best that this processor has."""
+    """Scores with the kernels of one instruction set, by default the best that this processor supports."""
 
     def __init__(self, instruction_set: str | None = None) -> None:
         self.native = import_native()
@@ -75,7 +75,7 @@ class NativeScorer:
         return scores
 
     def segment(self, segment: Segment) -> KernelSegment:
-        """A segment as the kernels read it; it lives as long as the segment, or as somebody holds it."""
+        """A segment in the form that the kernels read, cached for as long as the segment lives."""
         found = _SEGMENTS.get(segment)
         if found is None:
             arrays = named_arrays(segment)
@@ -88,7 +88,7 @@ class NativeScorer:
 
 
 def key_finder(segments: Sequence[Segment]) -> Callable[[str], Sequence[int]]:
-    """Looks a key up in the dictionaries of many segments: its place in each, -1 where it is not there."""
+    """A function that looks up a key in several segments: the number of its list in each, -1 if none."""
     native = load_native()
     if native is None or any(max(of.vectors.dim, of.sentences.dim) > WIDEST for of in segments):
         return lambda key: [segment.find(key) for segment in segments]
@@ -129,11 +129,11 @@ def named_arrays(segment: Segment) -> dict[str, NDArray[Any]]:
 
 @contextmanager
 def native_errors() -> Iterator[None]:
-    """Around every call of the kernels: their errors as errors of this library."""
+    """Wrap a call of the kernels: their errors become errors of this library."""
     try:
         with compiled_code():
             yield
-    except ValueError as error:  # arrays that contradict themselves
+    except ValueError as error:  # inconsistent arrays
         raise DamagedSegment(f"a segment cannot be searched: {error}", "run `coil verify`") from error
     except MemoryError as error:
         raise TooLittleMemory(

@@ -2,7 +2,7 @@
 
     s(q, d) = Σ_i w_i · (α + β · max_{j: key(d_j) = key(q_i)} v_i^q · v_j^d)⁺ + γ(q) · v_cls^q · v_cls^d
 
-over query tokens i with a match. Without a floor the parenthesis may be negative. w_i is 1, or BM25's weight
+over query tokens i with a match. Without a floor, the parenthesis may be negative. w_i is 1, or BM25's weight
 
     w_i = ln(1 + (N − df + ½)/(df + ½)) · tf / (tf + k1·(1 − b + b·len/mean))
 
@@ -26,17 +26,17 @@ class CountedRows:
     rows: Sequence[TokenVectors]
 
     def rows_with(self, key: str) -> int:
-        """How many rows mention a key."""
+        """The number of rows that mention a key."""
         return sum(1 for row in self.rows if key in row.keys)
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self.rows)
 
     @property
     def mean_length(self) -> float:
-        """How many listed mentions a row has on average."""
+        """The mean number of listed mentions per row."""
         total = sum(1 for row in self.rows for key in row.keys if key is not None)
         return total / len(self.rows) if total else 1.0
 
@@ -51,7 +51,7 @@ def score(
 def token_score(
     query: TokenVectors, document: TokenVectors, profile: ScoringProfile, collection: CountedRows
 ) -> float:
-    """Σ over query tokens that have a match."""
+    """The token part: Σ over query tokens that have a match."""
     total = 0.0
     for i, key in enumerate(query.keys):
         if key is None or not profile.uses_lists:
@@ -75,7 +75,7 @@ def token_score(
 
 
 def weight(key: str, document: TokenVectors, profile: ScoringProfile, collection: CountedRows) -> float:
-    """w_i: what a match of this key counts in this document."""
+    """w_i: the weight of a match of this key in this document."""
     if profile.weight == "one":
         return 1.0
     df = collection.rows_with(key)
@@ -87,7 +87,7 @@ def weight(key: str, document: TokenVectors, profile: ScoringProfile, collection
 
 
 def sentence_score(query: TokenVectors, document: TokenVectors, profile: ScoringProfile) -> float:
-    """γ(q) · v_cls^q · v_cls^d, 0 where there is no sentence part."""
+    """γ(q) · v_cls^q · v_cls^d, or 0 without a sentence part."""
     if query.sentence is None or document.sentence is None:
         return 0.0
     product = 0.0
@@ -99,9 +99,10 @@ def sentence_score(query: TokenVectors, document: TokenVectors, profile: Scoring
 def rank(
     query: TokenVectors, documents: Sequence[TokenVectors], k: int, profile: ScoringProfile
 ) -> list[tuple[int, float]]:
-    """The k best (ordinal, score): score descending, then order of insertion.
+    """The k best (ordinal, score) pairs: by score, descending, then in order of insertion.
 
-    Without a sentence part a document that scores exactly 0 has nothing in common with the query: no hit.
+    Without a sentence part, a document that scores exactly 0 has nothing in common with the query and is not
+    a hit.
     """
     collection = CountedRows(documents)
     scored = [

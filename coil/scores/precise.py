@@ -14,7 +14,7 @@ from coil.scores.scorer import precise_parts, token_parts
 def score_precisely(
     query: PreparedQuery, segment: Segment, rows: NDArray[np.intp] | None = None
 ) -> NDArray[np.int64]:
-    """The scores of these rows (ascending; None: all of them) in the precise form, [rows]."""
+    """The scores of these rows (ascending; None means all) from the precise vectors, [rows]."""
     assert segment.precise_vectors is not None
     assert segment.precise_sentences is not None
     wanted = np.arange(segment.n_rows) if rows is None else rows
@@ -29,7 +29,7 @@ def score_precisely(
         if not len(mine):
             continue
         lengths = counts[mine]
-        begins = np.cumsum(lengths) - lengths  # of each posting among the mentions that are picked
+        begins = np.cumsum(lengths) - lengths  # of each posting among the selected mentions
         stored = None
         if query.n_t:
             first = segment.mentions_at(place).start
@@ -43,7 +43,7 @@ def score_precisely(
 
 
 def largest_difference(query: PreparedQuery, segment: Segment) -> float:
-    """How far the score from the searched vectors can be from the precise score, in this segment."""
+    """The largest possible difference between a searched and a precise score in this segment."""
     assert segment.precise_vectors is not None
     half = segment.precise_vectors.values.dtype == np.float16
     difference = 0.0
@@ -62,7 +62,7 @@ def largest_difference(query: PreparedQuery, segment: Segment) -> float:
 def _difference(
     vector: QueryVector, error: float, longest: float, half: bool, coded: NDArray[np.float32] | None = None
 ) -> float:
-    """|q̂ · v̂ − q · v'|, where v̂ is at most `error` from fp32 and v' is fp32 or the nearest half."""
+    """A bound on |q̂ · v̂ − q · v'|: v̂ is at most `error` away from fp32, v' is fp32 or the nearest fp16."""
     exact = vector.exact.astype(np.float64)
     searched = (vector.coded if coded is None else coded).astype(np.float64)
     length, dim = float(np.linalg.norm(exact)), len(exact)

@@ -1,7 +1,7 @@
 """PreparedQuery: everything about an encoded query that a scorer needs, computed once.
 
-A scorer is a function of a prepared query and a segment. What the equation takes from the profile and from
-the collection's statistics is resolved here: with rarity r_i, a token contributes
+A scorer is a function of a prepared query and a segment. The parameters from the profile and the statistics
+of the collection are applied here: with rarity r_i, a token contributes
 
     f · (base_i + v_i · v_j)⁺        base_i = r_i·α,  v_i = r_i·β·v_i^q,  f = tf / (tf + c0 + c1·len)
 
@@ -35,20 +35,20 @@ class KnowsCollection(Protocol):
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         ...
 
     @property
     def mean_length(self) -> float:
-        """Mentions of a row on average."""
+        """The mean number of mentions per row."""
         ...
 
     def rows_with(self, key: str) -> int:
-        """How many rows have this key."""
+        """The number of rows with this key."""
         ...
 
     def rarity(self, key: str) -> float:
-        """How much a match of this key says."""
+        """The rarity of a key: the weight of a match."""
         ...
 
 
@@ -61,10 +61,10 @@ class Saturation(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PreparedQuery:
-    """The query tokens that have a list, each occurrence on its own, and the sentence vector.
+    """The query tokens that have a list, each occurrence separately, and the sentence vector.
 
-    `places` are the places of these tokens in the encoded query. Vectors have no dimensions where only
-    counts matter (β = 0). Without `saturation` a factor is 1. With `floor`, a token adds at least 0.
+    `places` are the positions of these tokens in the encoded query. If only counts matter (β = 0), vectors
+    have no dimensions. Without `saturation`, the factor is 1. With `floor`, a token adds at least 0.
     """
 
     keys: tuple[str, ...]  # [tokens]
@@ -84,7 +84,7 @@ class PreparedQuery:
         sentence = None
         if profile.uses_sentence and query.sentence is not None:
             sentence = np.float32(profile.gamma_of(len(listed))) * query.sentence.astype(np.float32)
-        # With neither α nor vectors, no list can add anything.
+        # Without α and vectors, no list can contribute.
         if profile.alpha == 0.0 and (counted or not query.vectors.shape[1]):
             listed = []
         keys = tuple(key for key in (query.keys[place] for place in listed) if key is not None)
@@ -120,13 +120,13 @@ class PreparedQuery:
 
     @property
     def n_t(self) -> int:
-        """The width of the token vectors; 0 where only counts matter."""
+        """The number of dimensions of the token vectors; 0 if only counts matter."""
         return int(self.vectors.shape[1])
 
     def factors(
         self, counts: NDArray[np.int64], lengths: NDArray[np.uint32]
     ) -> NDArray[np.float32] | np.float32:
-        """f of postings with so many mentions, in rows of these lengths."""
+        """f for postings with these numbers of mentions, in rows of these lengths."""
         if self.saturation is None:
             return np.float32(1.0)
         tf = counts.astype(np.float32)
@@ -136,10 +136,10 @@ class PreparedQuery:
 
     @cached
     def own_score(self) -> float | None:
-        """What the query's own text would score as a document of this collection; None for an empty query.
+        """The score of the query's own text as a document of this collection; None for an empty query.
 
-        A score by itself says little; as a share of this it does. It is no limit, but a text has to say what
-        the query says, in its words, to come near.
+        A score by itself says little; its share of the own score says more. A score may exceed the own score,
+        but to come near it, a text has to say what the query says, in the same words.
         """
         if not len(self.encoded):
             return None
@@ -160,7 +160,7 @@ class PreparedQuery:
 
     @cached
     def token_vectors(self) -> tuple[QueryVector, ...]:
-        """The token vectors in every form that lists are multiplied with."""
+        """The token vectors in the forms used for products with lists."""
         return _forms(self.vectors)
 
     @cached
@@ -174,7 +174,7 @@ class PreparedQuery:
 
     @cached
     def native(self) -> Any:
-        """The query as the native kernels read it; they make the same 15-bit codes."""
+        """The query in the form that the native kernels read; they compute the same 15-bit codes."""
         saturation = self.saturation or Saturation(0.0, 0.0)
         with importing():
             native = importlib.import_module("coil._native")
@@ -191,6 +191,6 @@ class PreparedQuery:
 
 
 def _forms(vectors: NDArray[np.float32]) -> tuple[QueryVector, ...]:
-    """[n, dim] → n vectors, as they are and in 15 bits."""
+    """[n, dim] → n vectors, each exact and in 15 bits."""
     codes, scales = quantise_queries(vectors)
     return tuple(QueryVector(*forms) for forms in zip(vectors, codes, scales, strict=True))

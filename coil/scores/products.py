@@ -22,7 +22,7 @@ _PARTS = 16
 
 @dataclass(frozen=True, eq=False)
 class QueryVector:
-    """A vector of a query: as it is, and in 15 bits."""
+    """A vector of a query: exact, and in 15 bits."""
 
     exact: NDArray[np.float32]  # [dim]
     codes: NDArray[np.int16]  # [dim]
@@ -36,7 +36,7 @@ class QueryVector:
 
     @property
     def coded(self) -> NDArray[np.float32]:
-        """The vector that int8 lists are multiplied with."""
+        """The vector used for products with int8 lists."""
         return self.codes.astype(np.float32) * self.scale
 
 
@@ -47,7 +47,7 @@ def to_grid(products: NDArray[np.float32]) -> NDArray[np.int64]:
 
 
 def mention_products(stored: StoredVectors, query: QueryVector) -> NDArray[np.float32]:
-    """q · v of each vector of a list, dimension after dimension. [mentions]"""
+    """q · v of each vector of a list, summed dimension by dimension. [mentions]"""
     if stored.scales is not None:
         return _scaled_products(stored, query)
     sums = np.zeros(len(stored), np.float32)
@@ -58,7 +58,7 @@ def mention_products(stored: StoredVectors, query: QueryVector) -> NDArray[np.fl
 
 
 def row_products(stored: StoredVectors, query: QueryVector) -> NDArray[np.float32]:
-    """q · v of each sentence vector: sixteen partial sums, then halves added to halves. [rows]"""
+    """q · v of each sentence vector: sixteen partial sums, then added pairwise. [rows]"""
     if stored.scales is not None:
         return _scaled_products(stored, query)
     blocks = -(-stored.dim // _PARTS)
@@ -77,7 +77,7 @@ def row_products(stored: StoredVectors, query: QueryVector) -> NDArray[np.float3
 
 
 def _scaled_products(stored: StoredVectors, query: QueryVector) -> NDArray[np.float32]:
-    """int8: high and low seven bits of the query apart, so that fp32 sums of both are exact whole numbers."""
+    """int8: high and low seven bits of the query separately, so that the fp32 sums of both are exact."""
     assert stored.scales is not None
     halves = np.stack([query.codes >> 7, query.codes & 127], axis=1).astype(np.float32)
     sums = stored.values.astype(np.float32) @ halves  # [vectors, 2], exact up to 1,024 dimensions

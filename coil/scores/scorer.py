@@ -14,7 +14,7 @@ from coil.scores.products import QueryVector, mention_products, row_products, to
 
 
 class Scorer(Protocol):
-    """Anything that computes the equation over a segment."""
+    """The interface of scorers: they compute the equation over a segment."""
 
     def __call__(self, query: PreparedQuery, segment: Segment) -> NDArray[np.int64]:
         """The score of every row of the segment, [rows]."""
@@ -22,14 +22,14 @@ class Scorer(Protocol):
 
 
 def score_with_numpy(query: PreparedQuery, segment: Segment) -> NDArray[np.int64]:
-    """The paper's way: the products of each list, the maximum per row, a sum."""
+    """Score as in the paper: the products of each list, their maximum per row, and the sum."""
     return score_between(query, segment, 0, segment.n_rows, precise=False)
 
 
 def score_between(
     query: PreparedQuery, segment: Segment, begin: int, end: int, precise: bool = True
 ) -> NDArray[np.int64]:
-    """The scores of rows begin to end alone, in the form that is searched or the most precise there is."""
+    """The scores of rows begin to end, from the searched vectors or the most precise ones available."""
     scores = np.zeros(end - begin, dtype=np.int64)
     for key, base, vector in query:
         place = segment.find(key)
@@ -69,7 +69,7 @@ def token_parts(
 ) -> NDArray[np.int64]:
     """f · (base + max v·v)⁺ of postings that begin at these mentions, on the grid. [postings]
 
-    `stored` is None where only counts matter.
+    `stored` is None if only counts matter.
     """
     best = np.zeros(len(starts), np.float32)
     if stored is not None:
@@ -81,6 +81,6 @@ def token_parts(
 
 
 def precise_parts(query: PreparedQuery, sentences: StoredVectors) -> NDArray[np.int64]:
-    """The sentence part from the precise form, which is not in two parts. [rows]"""
+    """The sentence part from the precise form, which is not split into head and tail. [rows]"""
     assert query.sentence is not None
     return to_grid(row_products(sentences, QueryVector.of(query.sentence)))

@@ -18,7 +18,7 @@ _REMEMBERED = 1 << 16  # keys
 
 
 class Statistics:
-    """How many rows there are, how long they are, and how many of them a list has."""
+    """The number of rows, their mean length, and the number of rows per list."""
 
     def __init__(self, segments: Sequence[LiveSegment]) -> None:
         self._segments = segments
@@ -26,14 +26,14 @@ class Statistics:
 
     @cached
     def n_rows(self) -> int:
-        """How many rows are alive."""
+        """The number of living rows."""
         return sum(
             live.segment.n_rows if live.alive is None else int(live.alive.sum()) for live in self._segments
         )
 
     @cached
     def n_mentions(self) -> int:
-        """How many mentions the living rows have in all lists."""
+        """The number of mentions of the living rows in all lists."""
         return sum(
             live.segment.n_mentions
             if live.alive is None
@@ -43,11 +43,11 @@ class Statistics:
 
     @property
     def mean_length(self) -> float:
-        """Mentions of a living row on average; 1 where there are none, so that nothing is divided by 0."""
+        """The mean number of mentions per living row; 1 if there are none, to avoid division by 0."""
         return self.n_mentions / self.n_rows if self.n_mentions else 1.0
 
     def rows_with(self, key: str) -> int:
-        """How many living rows the list with this key has; counted when it is first asked for."""
+        """The number of living rows in the list with this key; counted on first use."""
         found = self._rows_with.get(key)
         if found is None:
             if len(self._rows_with) >= _REMEMBERED:
@@ -63,29 +63,29 @@ class Statistics:
         return key_finder([live.segment for live in self._segments])
 
     def rarity(self, key: str) -> float:
-        """ln(1 + (N − df + ½) / (df + ½)): how much a match of this key says."""
+        """ln(1 + (N − df + ½) / (df + ½)), the weight of a match of this key."""
         return rarity(self.n_rows, self.rows_with(key))
 
 
 @dataclass(frozen=True)
 class Totals:
-    """The same statistics as plain numbers: of some keys, in one collection or several taken together."""
+    """The same statistics as plain numbers, for some keys, of one collection or several combined."""
 
     n_rows: int
     n_mentions: int
-    rows: Mapping[str, int]  # that have each of these keys
+    rows: Mapping[str, int]  # with each of these keys
 
     @property
     def mean_length(self) -> float:
-        """Mentions of a row on average; 1 where there are none."""
+        """The mean number of mentions per row; 1 if there are none."""
         return self.n_mentions / self.n_rows if self.n_mentions else 1.0
 
     def rows_with(self, key: str) -> int:
-        """How many rows have this key, which was asked for."""
+        """The number of rows with this key, which must be one of those counted."""
         return self.rows[key]
 
     def rarity(self, key: str) -> float:
-        """How much a match of this key says."""
+        """The weight of a match of this key."""
         return rarity(self.n_rows, self.rows[key])
 
     @classmethod
@@ -103,7 +103,7 @@ class Tally:
         self.n_rows = self.n_mentions = 0
 
     def add(self, keys: Sequence[str | None]) -> None:
-        """Count one more row."""
+        """Count a row."""
         listed = [key for key in keys if key is not None]
         self._rows_with.update(set(listed))
         self.n_rows += 1
@@ -111,15 +111,15 @@ class Tally:
 
     @property
     def mean_length(self) -> float:
-        """Mentions of a row on average."""
+        """The mean number of mentions per row."""
         return self.n_mentions / self.n_rows if self.n_mentions else 1.0
 
     def rows_with(self, key: str) -> int:
-        """How many rows have this key."""
+        """The number of rows with this key."""
         return self._rows_with[key]
 
     def rarity(self, key: str) -> float:
-        """How much a match of this key says."""
+        """The weight of a match of this key."""
         return rarity(self.n_rows, self._rows_with[key])
 
 
