@@ -1,1 +1,1 @@
-"""Hits: the best documents of a segment for a query, in one fixed order."""
+"""Hits: the best documents of a collection for a query, in a fixed order."""

@@ -1,4 +1,4 @@
-"""Answering: questions in, pages of hits out, over anything that ranks prepared queries."""
+"""Answering: turns queries into pages of hits, with any ranker of prepared queries."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from coil.vectors.config import ModelConfig
 from coil.vectors.encoder import Encoder, read_queries
 from coil.vectors.token_vectors import TokenVectors
 
-# Between slices the deadline is checked.
+# The deadline is checked between slices.
 ENCODE_SLICE = 32  # queries
-FETCH_SLICE = 1_000  # hits between two looks at the clock: a few milliseconds
+FETCH_SLICE = 1_000  # hits: a few milliseconds
 FIRST_PAGE = Paging()
 
 
 @dataclass(frozen=True)
 class SearchStats:
-    """The cost of one query. In a batch, each query bears an equal share of the time.
+    """The cost of one query. In a batch, the time is divided equally among the queries.
 
-    A mention or sentence vector is skipped if it provably cannot change the hits; the head of the sentence
-    vector may have been read before that. If precise vectors are stored beside int8, the rows that could be
-    hits are scored again with them.
+    A mention or sentence vector is skipped if it provably cannot change the hits; the head of a skipped
+    sentence vector may have been read. If precise vectors are stored beside int8, the rows that could be hits
+    are scored again with them.
     """
 
     mentions_scored: int = 0
@@ -49,11 +49,11 @@ class SearchStats:
     sentences_skipped: int = 0
     heads_scored: int = 0
     rescored: int = 0
-    exact_in: str = ""  # the form of the vectors in which these are provably the best
+    exact_in: str = ""  # the form of the vectors for which the hits are provably the best
     encode_ms: float = 0.0
     score_ms: float = 0.0
     fetch_ms: float = 0.0
-    query_dropped: int = 0  # tokens of the query that were not read, because it is too long for the model
+    query_dropped: int = 0  # tokens that were not read, because the query is too long for the model
 
     def plus(self, other: SearchStats) -> SearchStats:
         """The sum of two costs."""
@@ -73,11 +73,11 @@ class Answer:
     stats: SearchStats
     query_vectors: TokenVectors | None = field(default=None, repr=False, compare=False)  # to explain the hits
     own_score: float | None = None
-    unknown_fields: tuple[str, ...] = ()  # of the filter: if there are no hits, those that no document has
+    unknown_fields: tuple[str, ...] = ()  # without hits: fields of the filter that no document has
 
 
 class Answerable(Protocol):
-    """What answers are made from: the statistics that weights need, and the documents behind ordinals."""
+    """What answering needs: the statistics for weights, and the documents by ordinal."""
 
     @property
     def statistics(self) -> KnowsCollection:
@@ -91,11 +91,11 @@ class Answerable(Protocol):
     def field_values(
         self, name: str, ordinals: Sequence[int], deadline: float | None = None
     ) -> Iterable[tuple[int, Any]]:
-        """The field of those of these documents that have it."""
+        """The values of a field of these documents, by ordinal; documents without the field are left out."""
         ...
 
     def blocks(self, ordinals: Sequence[int]) -> Iterable[Sequence[int]]:
-        """Documents in blocks that are read at once."""
+        """Split ordinals into blocks whose documents are read together."""
         ...
 
 
@@ -103,9 +103,9 @@ C = TypeVar("C", bound=Answerable)
 
 
 class Answering(ABC, Generic[C]):
-    """Encodes queries, has them ranked, selects the requested page and fetches its documents.
+    """Encodes queries, ranks documents, selects the requested page and fetches its documents.
 
-    Subclasses rank: over segments or over shards.
+    Subclasses implement the ranking: over segments or over shards.
     """
 
     def __init__(self, encoder: Encoder, collection: C) -> None:
@@ -113,12 +113,12 @@ class Answering(ABC, Generic[C]):
 
     @abstractmethod
     def rank_prepared(self, queries: Sequence[PreparedQuery], selection: Selection) -> Rankings:
-        """The k best documents of each query: score descending, then ordinal; and what that cost."""
+        """The k best documents of each query, by score, descending, then by ordinal, with the cost."""
 
     @property
     @abstractmethod
     def exact_in(self) -> str:
-        """The form of the vectors in which hits and scores are exact."""
+        """The form of the vectors for which hits and scores are exact."""
 
     @abstractmethod
     def chunks(self, found: Ranking) -> list[tuple[int, int]]:
@@ -204,7 +204,7 @@ class Answering(ABC, Generic[C]):
         return [PreparedQuery.of(query, profile, statistics) for query in queries]
 
     def _encode(self, queries: Sequence[str], selection: Selection) -> list[TokenVectors]:
-        """All queries at once, or slice by slice where there is a deadline to keep."""
+        """Encode all queries at once, or in slices if there is a deadline."""
         if selection.deadline is None:
             return list(self.encoder.encode_queries(queries))
         vectors: list[TokenVectors] = []
@@ -259,7 +259,7 @@ class Answering(ABC, Generic[C]):
         return ids
 
     def _load(self, hits: Sequence[Hit], found: Ranking, selection: Selection, most_text: int | None) -> int:
-        """Read the texts of hits, some at a time; returns how many characters they have."""
+        """Load the texts of hits, some at a time; returns their number of characters."""
         total = begin = 0
         for some in self.collection.blocks(found.ordinals[: len(hits)].tolist()):
             check_deadline(selection)
@@ -269,7 +269,7 @@ class Answering(ABC, Generic[C]):
 
 
 def _above(found: Ranking, own_score: float | None, min_share: float | None) -> Ranking:
-    """Those whose share is large enough; they are sorted by score."""
+    """The documents whose share is large enough; the ranking is sorted by score."""
     if min_share is None:
         return found
     if own_score is None or not own_score > 0.0:
@@ -278,7 +278,7 @@ def _above(found: Ranking, own_score: float | None, min_share: float | None) -> 
 
 
 def asks_anything(query: str, vectors: TokenVectors) -> bool:
-    """Whether a query contains any token. Otherwise, no document has a score."""
+    """Whether a query contains any token; otherwise no document has a score."""
     return bool(query.strip()) and len(vectors) > 0
 
 

@@ -1,4 +1,4 @@
-"""Certified search: int8 finds every document that could matter, and the precise vectors decide the order.
+"""Certified search: int8 finds every document that could be a hit; the precise vectors decide the order.
 
 A searched score differs from the precise one by at most ε. So the k-th best precise score is at least the
 k-th best searched score minus ε, and a document whose searched score is more than 2 ε below it cannot be
@@ -23,20 +23,20 @@ from coil.scores.prepared import PreparedQuery
 from coil.scores.products import GRID
 
 Rank = Callable[[Sequence[PreparedQuery], Selection], Rankings]
-"""Ranks queries in the form that is searched."""
+"""Ranks documents by the searched vectors."""
 
 
 def rank_certified(
     rank: Rank, queries: Sequence[PreparedQuery], segments: Sequence[LiveSegment], selection: Selection
 ) -> Rankings:
-    """The k best in the precise form, the same as if every row had been scored in it."""
+    """The k best documents by precise scores, as if every row had been scored with precise vectors."""
     if selection.k <= 0:
         return rank(queries, selection)
     rankings = []
     for query, (found, first) in zip(queries, rank(queries, selection), strict=True):
         best = Ranking.of([])
         counts = first
-        if len(found) == selection.k:  # otherwise there may be documents that int8 takes for 0
+        if len(found) == selection.k:  # otherwise there may be documents whose int8 score is 0
             widest = max((largest_difference(query, s.segment) for s in segments), default=0.0)
             apart = math.ceil(widest * GRID) + 1
             n_rows = sum(live.segment.n_rows for live in segments)
@@ -45,8 +45,8 @@ def rank_certified(
             counts = _sum(first, more)
             candidates = [_rows_of(live, number, close) for number, live in enumerate(segments)]
             best, counts = _rescore(query, segments, candidates, selection, counts)
-            # The proof needs k documents that score this much. One that scores exactly 0 without a sentence
-            # part is no hit, and may have been one of them.
+            # The proof needs k documents with at least this score. Without a sentence part, a document that
+            # scores exactly 0 is not a hit, but may have been one of them.
             if len(best) < selection.k or best[-1].grid_score < found[-1].grid_score - apart:
                 best = Ranking.of([])
         if not best:
@@ -63,7 +63,7 @@ def _rescore(
     selection: Selection,
     counts: Counts,
 ) -> tuple[Ranking, Counts]:
-    """The k best of these rows (None: of all) by their precise scores."""
+    """The k best documents of these rows (None means all) by their precise scores."""
     best: list[Ranking] = []
     for number, (live, rows) in enumerate(zip(segments, candidates, strict=True)):
         check_deadline(selection)
@@ -74,7 +74,7 @@ def _rescore(
 
 
 def _rows_of(live: LiveSegment, number: int, close: Ranking) -> NDArray[np.intp]:
-    """All rows of the documents that are close: the best row may be another one in the precise form."""
+    """All rows of the close documents: with precise scores, another row may be the best."""
     documents = close.ordinals[close.segments == number]
     return np.flatnonzero(is_among(live.segment.row_documents, documents))
 

@@ -1,4 +1,4 @@
-"""Collection: what a searcher searches, either an index on disk or documents in memory."""
+"""Collection: what a searcher searches: an index on disk, or documents in memory."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ REPORT_EVERY = 256  # documents between two reports of progress
 
 
 class Collection(Protocol):
-    """Segments, and the documents behind their ordinals."""
+    """Segments, and the documents by ordinal."""
 
     @property
     def segments(self) -> Sequence[LiveSegment]:
-        """The lists, in blocks."""
+        """The segments with the lists."""
         ...
 
     @property
@@ -37,7 +37,7 @@ class Collection(Protocol):
 
     @property
     def context(self) -> ContextRule:
-        """What rows begin with."""
+        """What the context of a row contains."""
         ...
 
     def document(self, ordinal: int) -> Document:
@@ -45,17 +45,20 @@ class Collection(Protocol):
         ...
 
     def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
-        """Documents by their ordinals, in this order; without texts and fields they cost less."""
+        """Documents by their ordinals, in this order; without texts and fields, this is faster."""
         ...
 
     def field_values(
         self, name: str, ordinals: Sequence[int], deadline: float | None = None
     ) -> Iterable[tuple[int, Any]]:
-        """The field of those of these documents that have it; dots may lead to fields inside fields."""
+        """The values of a field of these documents, by ordinal; a dotted name may refer to a nested field.
+
+        Documents without the field are left out.
+        """
         ...
 
     def blocks(self, ordinals: Sequence[int]) -> Iterable[Sequence[int]]:
-        """Documents in blocks that are read at once: of few bytes, or a single document."""
+        """Split ordinals into blocks whose documents are read together: small, or a single document."""
         ...
 
     def ordinal_of(self, doc_id: str) -> int:
@@ -64,7 +67,7 @@ class Collection(Protocol):
 
 
 class MemoryCollection:
-    """Documents and their lists in memory; the ordinal of a document is its place."""
+    """Documents and their lists in memory; the ordinal of a document is its position."""
 
     context = NO_CONTEXT
 
@@ -85,7 +88,10 @@ class MemoryCollection:
         precision: Precision = "fp32",
         progress: Callable[[int], object] | None = None,
     ) -> MemoryCollection:
-        """Encode documents, truncated to the model's length; `progress` is called with their number."""
+        """Encode documents, truncated to the model's length.
+
+        `progress` is called with the number of documents since its last call.
+        """
         kept = list(documents)
         collection = cls(kept, [])  # checks the ids before anything is encoded
 
@@ -118,14 +124,14 @@ class MemoryCollection:
     def field_values(
         self, name: str, ordinals: Sequence[int], deadline: float | None = None
     ) -> Iterator[tuple[int, Any]]:
-        """The field of those of these documents that have it; dots may lead to fields inside fields."""
+        """The values of a field of these documents, by ordinal; a dotted name may refer to a nested field."""
         for ordinal in ordinals:
             value = field_of(self.documents[ordinal].fields, name)
             if value is not None:
                 yield ordinal, value
 
     def blocks(self, ordinals: Sequence[int]) -> list[Sequence[int]]:
-        """All at once: they are in memory."""
+        """A single block: the documents are in memory."""
         return [ordinals]
 
     def ordinal_of(self, doc_id: str) -> int:
@@ -140,7 +146,7 @@ class MemoryCollection:
 
 
 class PartCollection:
-    """Some of a collection's segments, with the statistics of all of it, or of more than it."""
+    """Some segments of a collection, with the statistics of the whole collection or those given."""
 
     def __init__(
         self,
@@ -151,7 +157,7 @@ class PartCollection:
         self._collection = collection
         self.segments = segments
         self.context = collection.context
-        # Or weights would depend on the candidates.
+        # Not the statistics of these segments: weights would depend on the candidates.
         self.statistics = collection.statistics if statistics is None else statistics
 
     def document(self, ordinal: int) -> Document:
@@ -165,11 +171,11 @@ class PartCollection:
     def field_values(
         self, name: str, ordinals: Sequence[int], deadline: float | None = None
     ) -> Iterable[tuple[int, Any]]:
-        """The field of those of these documents that have it."""
+        """The values of a field of these documents, by ordinal."""
         return self._collection.field_values(name, ordinals, deadline)
 
     def blocks(self, ordinals: Sequence[int]) -> Iterable[Sequence[int]]:
-        """Documents in blocks that are read at once."""
+        """Split ordinals into blocks whose documents are read together."""
         return self._collection.blocks(ordinals)
 
     def ordinal_of(self, doc_id: str) -> int:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 COLUMNS = ("rank", "doc_id", "score", "share", "text")
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
-_DIGITS = 15  # of a decimal number; a float keeps them all
+_DIGITS = 15  # of a decimal number; a float preserves that many
 _EXACT = (
     1 << 53
-)  # a float keeps all whole numbers up to this one, and missing values turn whole numbers into floats
+)  # floats represent whole numbers up to this one exactly; missing values turn whole numbers into floats
 
 
 def to_frame(hits: Iterable[Hit]) -> DataFrame:
@@ -47,12 +47,12 @@ def to_frame(hits: Iterable[Hit]) -> DataFrame:
 
 
 def _fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields under names that no column has."""
+    """The fields, renamed if a column has the same name."""
     return {f"fields.{name}" if name in COLUMNS else name: value for name, value in fields.items()}
 
 
 def _numbers(values: list[Any]) -> list[Any]:
-    """The values as numbers, if they are all written as numbers in one format; otherwise as they are."""
+    """The values as numbers if all are written as numbers in the same format, otherwise unchanged."""
     written = [value for value in values if value is not None and value != ""]
     if not written or not all(isinstance(value, str) and _DECIMAL.fullmatch(value) for value in written):
         return values

@@ -11,7 +11,7 @@ from coil.errors import AnswerTooLarge
 from coil.texts.values import Document
 from coil.tokens.contexts import Outline
 
-BLOCK = 64  # hits whose texts are read together: one is rarely read without its neighbours
+BLOCK = 64  # hits whose texts are read together: usually, the neighbouring ones are read as well
 
 
 class Fetches(Protocol):
@@ -24,7 +24,7 @@ class Fetches(Protocol):
 
 @runtime_checkable
 class Held(Protocol):
-    """A collection whose files stay open while someone holds it."""
+    """A collection whose files stay open while it is referenced."""
 
     def retain(self) -> bool:
         """Add a reference."""
@@ -37,7 +37,7 @@ class Held(Protocol):
 
 @contextmanager
 def _held(collection: Fetches) -> Iterator[None]:
-    """Keep its files open meanwhile, unless they are closed already."""
+    """Keep the files of a collection open meanwhile, unless they are already closed."""
     held = collection if isinstance(collection, Held) and collection.retain() else None
     try:
         yield
@@ -47,9 +47,9 @@ def _held(collection: Fetches) -> Iterator[None]:
 
 
 class Shelf:
-    """The documents of one query's hits; it holds the collection until all of them are loaded or discarded.
+    """The documents of one query's hits. Thread-safe.
 
-    Threads may read it concurrently.
+    It holds a reference to the collection until all documents are loaded, or it is discarded.
     """
 
     def __init__(self, collection: Fetches, ordinals: Sequence[int]) -> None:
@@ -59,7 +59,7 @@ class Shelf:
         self._let_go = None
         if isinstance(collection, Held) and collection.retain():
             self._let_go = weakref.finalize(self, collection.release)
-            self._let_go.atexit = False  # the end of the process closes files without us
+            self._let_go.atexit = False  # the system closes the files when the process exits
 
     def document(self, place: int) -> Document:
         """The document of the hit at this position; some of its neighbours are loaded with it."""
@@ -74,8 +74,8 @@ class Shelf:
         """Load these documents. Returns their number of characters; more than `most_text` is an error."""
         collection = self._collection
         if collection is not None:
-            # Threads may read the same hits, and the first that has them all lets go: so each one holds the
-            # collection while it reads. Where that comes too late, nothing is left to be read.
+            # Several threads may read the same hits, and the first that has all of them releases the
+            # collection. So each one retains it while it reads. If that is too late, nothing is left to read.
             with _held(collection):
                 wanted = [place for place in places if place not in self._documents]
                 read = collection.fetch([self._ordinals[place] for place in wanted]) if wanted else []
@@ -144,7 +144,7 @@ class Hit:
         return f"Hit(rank={self.rank}, doc_id={self.doc_id!r}, score={self.score!r}, chunk={self.chunk})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy for another process contains the text."""
+        """Pickle the hit with its text, for another process."""
         document = self._shelf.document(self._place)
         return _restore, (self._key(), document)
 
@@ -155,7 +155,7 @@ def load_texts(hits: Sequence[Hit], most_text: int | None = None) -> int:
 
 
 class _Read:
-    """A document that was read already."""
+    """A source of one document that was already read."""
 
     def __init__(self, document: Document) -> None:
         self._document = document

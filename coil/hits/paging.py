@@ -15,17 +15,17 @@ from coil.errors import InputError
 from coil.hits.ranking import Ranking
 from coil.texts.values import Document
 
-SORTED = 10_000  # the best hits, which a field brings into another order
+SORTED = 10_000  # this many of the best hits are sorted by a field
 MOST_OFFSET = 1_000_000
 _FIELD = re.compile(r"-?[^\W\d][\w.-]*")
 _NUMBER = re.compile(r"\s*-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\s*")
-_MORE = 64  # hits that are looked at for duplicates beyond twice those that are wanted
+_MORE = 64  # hits checked for duplicates in addition to twice the requested number
 _COMPARED = 256  # characters by which texts are sorted
-_LONGEST_WHOLE = 400  # characters of a text that is a whole number; a longer one is beyond all floats
+_LONGEST_WHOLE = 400  # characters of a whole number; a longer one exceeds all floats
 
 
 class KnowsFields(Protocol):
-    """What fields and texts are read from."""
+    """A source of fields and texts."""
 
     def fetch(self, ordinals: Sequence[int], texts: bool = True) -> list[Document]:
         """Documents by their ordinals, in this order."""
@@ -34,18 +34,21 @@ class KnowsFields(Protocol):
     def field_values(
         self, name: str, ordinals: Sequence[int], deadline: float | None = None
     ) -> Iterable[tuple[int, Any]]:
-        """The field of those of these documents that have it."""
+        """The values of a field of these documents, by ordinal; documents without the field are left out."""
         ...
 
     def blocks(self, ordinals: Sequence[int]) -> Iterable[Sequence[int]]:
-        """Documents in blocks that are read at once."""
+        """Split ordinals into blocks whose documents are read together."""
         ...
 
 
 @dataclass(frozen=True)
 class Paging:
-    """Which of the hits are wanted: those after the first `offset`, of the best 10,000 in the order of the
-    field `sort` ("-year": descending), with `fold` without those whose text is that of an earlier one."""
+    """Which hits to return.
+
+    The first `offset` hits are skipped. With `sort`, the best 10,000 hits are sorted by this field ("-year":
+    descending). With `fold`, hits with the same text as an earlier one are folded into it.
+    """
 
     offset: int = 0
     sort: str | None = None
@@ -67,22 +70,22 @@ class Paging:
         return None if self.sort is None else self.sort.removeprefix("-")
 
     def depth(self, k: int) -> int:
-        """How many hits to look at first."""
+        """How many hits to find first."""
         wanted = self.offset + k
         if not k or not (self.sort or self.fold):
             return wanted if k else 0
-        return SORTED if self.sort else 2 * wanted + _MORE  # always the same hits are sorted
+        return SORTED if self.sort else 2 * wanted + _MORE  # every page sorts the same hits
 
 
 class Page(NamedTuple):
-    """Hits in the order in which they are shown, and the ordinals that were folded into each."""
+    """Hits in the order of display, and the ordinals that were folded into each."""
 
     ranking: Ranking
     duplicates: list[tuple[int, ...]] | None = None
 
     @property
     def ordinals(self) -> list[int]:
-        """All documents that are named: hits, and those folded into them."""
+        """The ordinals of all hits and of the documents folded into them."""
         hits: list[int] = self.ranking.ordinals.tolist()
         return hits + [ordinal for of in self.duplicates or () for ordinal in of]
 
@@ -95,7 +98,7 @@ def turn_to_page(
     deadline: float | None,
     check_time: Callable[[], object],
 ) -> Page:
-    """The page of what was found. Fewer than k hits may mean that more must be found first."""
+    """The requested page of a ranking. If it has fewer than k hits, more may have to be found first."""
     wanted = slice(paging.offset, paging.offset + k)
     if paging.sort is not None:
         found = _take(found, _sorted_places(found, paging.sort, collection, deadline))
@@ -124,19 +127,21 @@ def _take(found: Ranking, places: Sequence[int]) -> Ranking:
 def _sorted_places(
     found: Ranking, sort: str, collection: KnowsFields, deadline: float | None
 ) -> Sequence[int]:
-    """By the field, then by the score. Numbers come before texts, and descending after them; documents
-    without the field always come last."""
+    """Sort by the field, then by the score.
+
+    Numbers come before texts (in descending order, after them). Documents without the field come last.
+    """
     ordinals = found.ordinals.tolist()
     values = collection.field_values(sort.removeprefix("-"), ordinals, deadline)
     keys = {ordinal: _sort_key(value) for ordinal, value in values if value is not None}
     places = [place for place, ordinal in enumerate(ordinals) if ordinal in keys]
-    # What is equal keeps its order, whichever way it is sorted.
+    # The sort is stable in both directions: equal values keep the order by score.
     places.sort(key=lambda place: keys[ordinals[place]], reverse=sort.startswith("-"))
     return places + [place for place, ordinal in enumerate(ordinals) if ordinal not in keys]
 
 
 def _sort_key(value: Any) -> tuple[int, float, str]:
-    """Numbers, and texts that are a number to the last character, by their size; others as texts."""
+    """A sort key: numbers, and texts that are entirely a number, by value; others as texts."""
     if isinstance(value, int | float):
         return 0, value, ""  # Python compares whole numbers and floats exactly
     if isinstance(value, str) and _NUMBER.fullmatch(value):
@@ -149,7 +154,7 @@ def _sort_key(value: Any) -> tuple[int, float, str]:
 def _digests(
     ordinals: Sequence[int], collection: KnowsFields, check_time: Callable[[], object]
 ) -> Iterator[bytes]:
-    """Of the texts, without regard to case and white space."""
+    """Digests of the texts, ignoring case and differences in white space."""
     for some in collection.blocks(ordinals):
         check_time()
         for document in collection.fetch(some):

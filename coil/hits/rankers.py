@@ -1,6 +1,6 @@
-"""Ranking: prepared queries and segments in, the k best rows out. Native and fused, or with any `Scorer`.
+"""Rankers: the k best documents of segments for prepared queries; native and fused, or with any `Scorer`.
 
-Both return the same documents in the same order with the same scores, bit for bit.
+Both return the same documents in the same order with bit-identical scores.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from coil.scores.native import WIDEST, NativeScorer, native_errors
 from coil.scores.prepared import PreparedQuery
 from coil.scores.scorer import Scorer
 
-RANGE_ROWS = 32_768  # rows whose scores stay in the processor's cache while lists are read: 256 KiB a query
-BATCH_ROWS = 8_192  # the same where many queries share the lists and the cache
-BATCH = 8  # queries that are many
-WORTH_PRUNING = 2000  # rows for each hit asked for: with fewer, too little can be ruled out
+RANGE_ROWS = 32_768  # rows whose scores stay in the processor's cache: 256 KiB per query
+BATCH_ROWS = 8_192  # the same if many queries share the lists and the cache
+BATCH = 8  # this many queries or more are a batch
+WORTH_PRUNING = 2000  # rows per requested hit: with fewer, too little can be skipped
 NO_THRESHOLD = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What a query made the scorer do."""
+    """The work that a scorer did for a query."""
 
     mentions_scored: int = 0
     mentions_skipped: int = 0
@@ -41,13 +41,13 @@ class Counts:
     rescored: int = 0  # rows scored again in a more precise form
 
     def plus(self, other: Counts) -> Counts:
-        """What both made it do."""
+        """The sum of both."""
         return Counts(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Selects k documents, of `allowed` ordinals only, scoring `at_least`, before a deadline."""
+    """What to find: k documents, with `allowed` ordinals, and a score of `at_least`, before a deadline."""
 
     k: int
     allowed: NDArray[np.int64] | None = None
@@ -64,7 +64,7 @@ def rank_with_scorer(
     segments: Sequence[LiveSegment],
     selection: Selection,
 ) -> Rankings:
-    """Every row scored, segment by segment."""
+    """Rank by scoring every row, segment by segment."""
     return [_rank_one(scorer, query, segments, selection) for query in queries]
 
 
@@ -91,9 +91,9 @@ def best_documents(
     without_zero: bool,
     rows: NDArray[np.intp] | None = None,
 ) -> Ranking:
-    """The k best documents of one segment: a document scores what its best row scores.
+    """The k best documents of one segment; the score of a document is that of its best row.
 
-    `rows` says which rows the scores belong to, where it is not all of them.
+    `rows` are the rows that the scores belong to, if not all of them.
     """
     documents = live.segment.row_documents if rows is None else live.segment.row_documents[rows]
     if not len(documents):
@@ -115,7 +115,7 @@ def best_documents(
 
 
 def mask_of(live: LiveSegment, allowed: NDArray[np.int64] | None) -> NDArray[np.uint8] | None:
-    """A byte for each row, 0 where it does not count; None where all do."""
+    """A byte per row, 0 if the row must not be found; None if all may be."""
     if allowed is None:
         return None if live.alive is None else live.alive.astype(np.uint8)
     mask = is_among(live.segment.row_documents, allowed)
@@ -123,13 +123,13 @@ def mask_of(live: LiveSegment, allowed: NDArray[np.int64] | None) -> NDArray[np.
 
 
 def check_deadline(selection: Selection) -> None:
-    """Stop where the time is over."""
+    """Raise SearchTimeout after the deadline."""
     if selection.deadline is not None and time.monotonic() > selection.deadline:
         raise SearchTimeout("the search exceeded its time limit", "request fewer hits, or allow more time")
 
 
 class NativeRanker:
-    """Fused scoring and top-k over segments; with pruning, what provably cannot win is left out."""
+    """Fused scoring and top-k over segments; pruning skips what provably cannot be a hit."""
 
     def __init__(
         self,
@@ -147,13 +147,13 @@ class NativeRanker:
         self._threads = threads
 
     def _usual_range(self, queries: Sequence[PreparedQuery], prune: bool) -> int:
-        if prune and all(query.keys for query in queries):  # hardly any scores are written
+        if prune and all(query.keys for query in queries):  # few scores are written
             return MOST_ROWS if len(self._segments) >= 2 * self._threads or self._threads == 1 else RANGE_ROWS
-        few = len(self._segments) < 4 * self._threads and self._threads > 1  # ranges are what threads share
+        few = len(self._segments) < 4 * self._threads and self._threads > 1  # threads divide work by ranges
         return BATCH_ROWS if few or (len(queries) >= BATCH and not prune) else RANGE_ROWS
 
     def rank(self, queries: Sequence[PreparedQuery], selection: Selection, prune: bool = True) -> Rankings:
-        """The k best of each query. Without pruning, a list is read once for all queries that use it."""
+        """The k best documents of each query. Without pruning, a list is read once for all its queries."""
         masks = self._masks
         if selection.allowed is not None:
             masks = [mask_of(live, selection.allowed) for live in self._segments]
@@ -177,9 +177,9 @@ class NativeRanker:
     ) -> Rankings:
         left = 0.0 if selection.deadline is None else max(selection.deadline - time.monotonic(), 1e-9)
         k = min(max(selection.k, 0), _n_rows(self._segments))
-        if self._range_rows is None and selection.at_least == NO_THRESHOLD:  # as a rule, not in tests
+        if self._range_rows is None and selection.at_least == NO_THRESHOLD:  # tests set `range_rows`
             prune = prune and k * WORTH_PRUNING <= _n_rows(self._segments)
-        prune = prune and all(query.floor for query in queries)  # a match that subtracts has no useful bound
+        prune = prune and all(query.floor for query in queries)  # negative contributions have no useful bound
         with native_errors():
             answers: Any = self._scorer.native.search(
                 instruction_set=self._scorer.instruction_set,

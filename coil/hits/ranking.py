@@ -31,7 +31,7 @@ class Ranked(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Ranking(Sequence[Ranked]):
-    """Score descending, then ordinal. A sequence of `Ranked`, each created on access."""
+    """Documents by score, descending, then by ordinal: a sequence of `Ranked`, created on access."""
 
     grid_scores: NDArray[np.int64]
     ordinals: NDArray[np.int64]
@@ -40,7 +40,7 @@ class Ranking(Sequence[Ranked]):
 
     @classmethod
     def of(cls, ranked: Iterable[Ranked]) -> Self:
-        """The columns of these, in this order."""
+        """The ranking of these documents, in this order."""
         table = np.array(list(ranked), dtype=np.int64).reshape(-1, 4)
         return cls(table[:, 0], table[:, 1], table[:, 2].astype(np.int32), table[:, 3].astype(np.int32))
 

@@ -1,8 +1,8 @@
 """Reranking: the candidates of another system in COIL's order, with the scores of a search.
 
-There is no separate arithmetic here. Candidates in an index are scored where they are stored, or their stored
-bytes are first copied into a small segment; candidates in a corpus are encoded and stored as in an index.
-Then the searcher ranks them, so the scores are bit-identical in all cases.
+There is no separate arithmetic here. Candidates in an index are scored in place, or their stored bytes are
+first copied into a small segment; candidates from a corpus are encoded and stored as in an index. Then the
+searcher ranks them, so the scores are bit-identical in all cases.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from coil.tokens.profile import By
 from coil.vectors.encoder import Encoder
 
 AT_ONCE = 64  # queries encoded and scored together
-BLOCK_BYTES = 256 << 20  # of a corpus's candidates held in memory before they are scored
-COPY_COST = 16  # mentions must be saved from being scored for each one that is looked at to copy candidates
+BLOCK_BYTES = 256 << 20  # of candidates from a corpus, held in memory at a time
+COPY_COST = 16  # copying pays off if it saves scoring this many mentions per mention of the segment
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Reranked:
-    """Each query's candidates with their scores, best first, and the candidates that were nowhere."""
+    """The candidates of each query with their scores, best first, and the candidates that were not found."""
 
     rows: dict[str, list[tuple[str, float]]]
     missing: tuple[str, ...]
@@ -65,10 +65,10 @@ def rank_candidates(
     candidates: Sequence[Sequence[int]],
     by: By = "coil",
 ) -> list[list[Candidate]]:
-    """All candidates of each query, given by their ordinals: score descending, then ordinal.
+    """All candidates of each query, given by ordinal, sorted by score, descending, then by ordinal.
 
-    No candidate is dropped: one that has nothing in common with the query scores 0, and so do all candidates
-    of a blank query.
+    No candidate is dropped: one that has nothing in common with the query scores 0, as do all candidates of a
+    blank query.
     """
     asker = Searcher(encoder, collection)
     encoded = asker.encode(queries, by)
@@ -76,7 +76,7 @@ def rank_candidates(
     wanted = [distinct(np.array(of_query, dtype=np.int64)) for of_query in candidates]
     asked = [asks_anything(text, v) for text, v in zip(queries, encoded, strict=True)]
     segments = _narrow(collection.segments, wanted, prepared)
-    searchers: dict[tuple[int, ...], Searcher] = {}  # by the segments that they search
+    searchers: dict[tuple[int, ...], Searcher] = {}  # by segments
     found = []
     for query, ordinals, is_asked in zip(prepared, wanted, asked, strict=True):
         touched = tuple(n for n, live in enumerate(segments) if _holds(live.segment, ordinals))
@@ -102,7 +102,7 @@ def _narrow(
     wanted: Sequence[NDArray[np.int64]],
     queries: Sequence[PreparedQuery],
 ) -> list[LiveSegment]:
-    """The segments that hold candidates; where they hold much else, only the candidates' rows of them."""
+    """The segments with candidates; if they contain much else, only a copy of the candidates' rows."""
     everyone = distinct(np.concatenate([np.zeros(0, np.int64), *wanted]))
     kept: list[LiveSegment] = []
     cut: list[Segment] = []
@@ -114,7 +114,7 @@ def _narrow(
         mine = is_among(segment.row_documents, everyone)
         if live.alive is not None:
             mine &= live.alive
-        # What the queries would read for nothing, counted in mentions, against what there is to copy from.
+        # Compare what the queries would read needlessly, in mentions, with the mentions to copy from.
         read = sum(
             sum(_length(segment.mentions_at(segment.find(key))) for key in query.keys)
             + (segment.n_rows * segment.sentences.dim / max(segment.vectors.dim, 1))
@@ -139,7 +139,7 @@ def _holds(segment: Segment, ordinals: NDArray[np.int64]) -> bool:
 
 
 def _first_rows(segment: Segment, ordinals: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The first row of each document, -1 where the segment has none of it."""
+    """The first row of each document, -1 if it is not in the segment."""
     documents = segment.row_documents
     if not len(documents):
         return np.full(len(ordinals), -1, dtype=np.int64)
@@ -151,7 +151,7 @@ def _first_rows(segment: Segment, ordinals: NDArray[np.int64]) -> NDArray[np.int
 def _with_zeros(
     best: list[Candidate], ordinals: NDArray[np.int64], segments: Sequence[LiveSegment]
 ) -> list[Candidate]:
-    """A search leaves out what scores exactly 0; a candidate comes back all the same."""
+    """Add the candidates that score exactly 0, which a search leaves out."""
     left = ordinals[~is_among(ordinals, np.array([found.ordinal for found in best], dtype=np.int64))]
     if not len(left):
         return best
@@ -178,23 +178,23 @@ def rerank(
     encoded: Callable[[int], object] | None = None,
     scored: Callable[[int], object] | None = None,
 ) -> Reranked:
-    """Rank the candidates of each query, `query_id` → `doc_id`s, by encoding only them from a corpus.
+    """Rank the candidates of each query (`query_id` → `doc_id`s), which are encoded from a corpus.
 
-    `queries` has the text of each. The documents are read once, and all are counted, so that scores are those
-    of an index of them; only candidates are encoded. At most a block of `block_rows` rows is in memory; the
-    others wait in a temporary folder. `encoded` hears how many more documents are encoded, `scored` how many
-    more candidates have a score.
+    `queries` maps each `query_id` to its text. The documents are read once, and all of them are counted, so
+    the scores are those of an index of the corpus; only candidates are encoded. At most one block of
+    `block_rows` rows is in memory; the others are stored in a temporary folder. `encoded` is called with the
+    number of documents encoded since its last call, `scored` with the number of candidates scored.
     """
     names = list(candidates)
     askers = _askers(queries, candidates)
-    doc_ids: list[str] = []  # by ordinal: the place among the candidates, in the corpus's order
+    doc_ids: list[str] = []  # by ordinal: the position among the candidates, in the order of the corpus
     scores: list[list[tuple[float, int]]] = [[] for _ in names]
     counts = Tally() if encoder.config.profile.answering(by).weight == "bm25" else None
     with TemporaryDirectory(prefix="coil-rerank-") as folder:
         blocks: list[tuple[list[str], Path, str]] = []
         chosen = _chosen(documents, askers, _counter(encoder, long, counts))
         for in_block, segment in _blocks(encoder, chosen, precision, long, block_rows, encoded):
-            # Weights are known when all of the corpus was read: until then blocks wait on disk.
+            # Weights are known only after the whole corpus was read: until then, blocks are kept on disk.
             digest, parts = segment_bytes(segment)
             path = Path(folder) / f"{len(blocks)}.lists"
             with path.open("wb") as file:
@@ -207,7 +207,7 @@ def rerank(
                     by_query.setdefault(number, []).append(ordinal)
             doc_ids += in_block
             segment = open_segment(memoryview(path.read_bytes()), str(path), digest)
-            whole = MemoryCollection([], [segment])  # the texts are let go once they are encoded
+            whole = MemoryCollection([], [segment])  # the texts are not kept
             collection = PartCollection(whole, whole.segments, counts)
             numbers = list(by_query)
             for begin in range(0, len(numbers), AT_ONCE):
@@ -229,7 +229,7 @@ def rerank(
 
 
 def _counter(encoder: Encoder, long: Long, counts: Tally | None) -> Callable[[Document], object]:
-    """Counts the words of a document as an index would, so that a candidate has the same score as there."""
+    """A function that counts the words of a document as an index does, so that scores are the same."""
 
     def count(document: Document) -> None:
         if counts is not None and document.text.strip():
@@ -242,7 +242,7 @@ def _counter(encoder: Encoder, long: Long, counts: Tally | None) -> Callable[[Do
 
 
 def _askers(queries: Mapping[str, str], candidates: Mapping[str, Sequence[str]]) -> dict[str, list[int]]:
-    """doc_id → the numbers of the queries that have it as a candidate."""
+    """doc_id → the numbers of the queries with this candidate."""
     askers: dict[str, list[int]] = {}
     for number, (query_id, doc_ids) in enumerate(candidates.items()):
         if query_id not in queries:
@@ -253,13 +253,13 @@ def _askers(queries: Mapping[str, str], candidates: Mapping[str, Sequence[str]])
 
 
 def check_candidates(doc_ids: Iterable[Iterable[str]]) -> list[list[str]]:
-    """The candidates of each query, as a program gives them."""
+    """Check the candidates of each query, passed from Python."""
     lists = check_list(doc_ids, "the candidates are", "pass one list of ids per query")
     return [_different(of_query) for of_query in lists]
 
 
 def _different(doc_ids: Iterable[str]) -> list[str]:
-    """A document cannot be two candidates of one query."""
+    """Check the ids of one query's candidates; a duplicate is an error."""
     seen: set[str] = set()
     for doc_id in (checked := check_ids(doc_ids)):
         if doc_id in seen:
@@ -298,7 +298,7 @@ def _blocks(
 def _chosen(
     documents: Iterable[Document], wanted: Mapping[str, object], count: Callable[[Document], object]
 ) -> Iterator[Document]:
-    """The documents that are candidates; two with one id are an error. All of them are counted."""
+    """Count all documents and yield those that are candidates; a duplicate id among these is an error."""
     reading = documents if isinstance(documents, Documents) else None
     marks: dict[str, int] = {}
     for number, document in enumerate(documents, start=1):

@@ -1,4 +1,4 @@
-"""Searcher: queries in, hits out, over the segments of a collection."""
+"""Searcher: finds the hits of queries in the segments of a collection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from coil.vectors.token_vectors import TokenVectors
 
 
 class Searcher(Answering[Collection]):
-    """An immutable snapshot to search: the encoder for queries, the lists, and the documents.
+    """An immutable snapshot to search: an encoder for queries, lists, and documents.
 
     It uses the native kernels if they were built, and NumPy otherwise; `scorer` selects another scorer, and
     `device` a PyTorch device, in which case every row is scored. Hits and scores are bit-identical.
@@ -53,8 +53,7 @@ class Searcher(Answering[Collection]):
         progress: Callable[[int], object] | None = None,
         scorer: Scorer | None = None,
     ) -> Searcher:
-        """Encode documents and search them in memory; `progress` is called with the number of further
-        documents."""
+        """A searcher over documents in memory; for `progress` see `MemoryCollection.build`."""
         return cls(encoder, MemoryCollection.build(encoder, documents, progress=progress), scorer)
 
     def search(
@@ -74,15 +73,15 @@ class Searcher(Answering[Collection]):
         return [answer.hits for answer in self.answer_many(queries, k, allowed, by)]
 
     def rank(self, query_vectors: TokenVectors, k: int, allowed: NDArray[np.int64] | None = None) -> Ranking:
-        """The k best documents for a query that is already encoded: score descending, then ordinal."""
+        """The k best documents for an encoded query, by score, descending, then by ordinal."""
         return self.rank_many([query_vectors], Selection(k, allowed))[0][0]
 
     def rank_many(self, queries: Sequence[TokenVectors], selection: Selection, by: By = "coil") -> Rankings:
-        """The same for many queries, with the cost of each."""
+        """The k best documents for each of many encoded queries, with the cost of each."""
         return self.rank_prepared(self.prepare(queries, by), selection)
 
     def rank_prepared(self, queries: Sequence[PreparedQuery], selection: Selection) -> Rankings:
-        """The same for queries that were prepared for the collection of this searcher."""
+        """Like `rank_many`, for queries that were prepared for this collection."""
         if not queries:
             return []
         if not self._precise:
@@ -90,7 +89,7 @@ class Searcher(Answering[Collection]):
         return rank_certified(self._rank_searched, queries, self.collection.segments, selection)
 
     def _rank_searched(self, queries: Sequence[PreparedQuery], selection: Selection) -> Rankings:
-        """In the form that is searched."""
+        """Rank by the searched vectors."""
         if self._device is not None:
             return self._torch_ranker.rank(queries, selection)
         ranker = self._ranker
@@ -100,13 +99,13 @@ class Searcher(Answering[Collection]):
 
     @property
     def _precise(self) -> bool:
-        """Whether precise vectors are stored in addition to those that are searched."""
+        """Whether precise vectors are stored in addition to the searched ones."""
         segments = self.collection.segments
         return bool(segments) and segments[0].segment.precise_vectors is not None
 
     @property
     def exact_in(self) -> str:
-        """The precision in which hits and scores are exact."""
+        """The form of the vectors for which hits and scores are exact."""
         for live in self.collection.segments:
             precise = live.segment.precise_vectors
             values = live.segment.vectors.values if precise is None else precise.values
@@ -130,14 +129,14 @@ class Searcher(Answering[Collection]):
         return self._scorer if self._scorer is not None else score_with_numpy
 
     def expect(self, ordinals: Sequence[int], texts: bool) -> None:
-        """Nothing to prepare: the documents are at hand."""
+        """Do nothing: the documents are local."""
 
     def chunks(self, found: Ranking) -> list[tuple[int, int]]:
-        """The part of the text that each row is."""
+        """The part of the text that gave each document its score."""
         return [(start, end) for start, end in self.spans(found).tolist()]
 
     def spans(self, found: Ranking) -> NDArray[np.int64]:
-        """The same as numbers. [ranked, 2]"""
+        """The chunks as an array. [ranked, 2]"""
         spans = np.zeros((len(found), 2), dtype=np.int64)
         for number in set(found.segments.tolist()):
             places = np.flatnonzero(found.segments == number)

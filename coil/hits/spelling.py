@@ -1,4 +1,4 @@
-"""Did you mean: for a query word that no document contains, the most frequent word that is one edit away."""
+"""Spelling suggestions: for a query word that no document contains, the most frequent word one edit away."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coil.vectors.encoder import Encoder
 
 _SHORTEST, _LONGEST = 4, 30  # letters of a word that may be misspelled
 _MOST_WORDS = 5  # of a query
-LOOKED_AT = 8  # texts, the first that have a word, which tell how it is written
+LOOKED_AT = 8  # rows, the first with a key, that are searched for the spelling of its word
 
 
 @dataclass(frozen=True)
@@ -30,20 +30,22 @@ class Suggestion:
 
 
 class KnowsWords(Protocol):
-    """What suggestions are taken from: how many rows have a key, and how its word is written in them."""
+    """The source of suggestions: how many rows have a key, and how its word is spelled there."""
 
     def rows_with(self, keys: Sequence[str]) -> list[int]:
         """How many rows have each of these keys."""
         ...
 
     def written(self, key: str, forms: Container[str]) -> Sequence[tuple[int, str | None]]:
-        """The first LOOKED_AT rows with a key, in order of insertion: the ordinal of each, and the first of
-        its words that is one of these forms."""
+        """The first LOOKED_AT rows with a key, in order of insertion.
+
+        Each with its ordinal and the first of its words that is one of these forms.
+        """
         ...
 
 
 class CollectionWords:
-    """The words of a collection that is at hand."""
+    """The words of a local collection."""
 
     def __init__(self, encoder: Encoder, collection: Collection) -> None:
         self._encoder, self._collection = encoder, collection
@@ -53,7 +55,7 @@ class CollectionWords:
         return [self._collection.statistics.rows_with(key) for key in keys]
 
     def written(self, key: str, forms: Container[str]) -> Sequence[tuple[int, str | None]]:
-        """The first rows with a key: the ordinal of each, and the first of its words that is a form."""
+        """The first rows with a key: the ordinal of each, and the first of its words among these forms."""
         return [
             (ordinal, next((word for word in self._words(ordinal, span) if word in forms), None))
             for ordinal, span in islice(self._rows(key), LOOKED_AT)
@@ -84,10 +86,10 @@ def suggest_words(
 ) -> list[Suggestion]:
     """Suggestions for the query words that no document contains, in order.
 
-    `go_on` is called before each word; an exception from it ends the call.
+    `go_on` is called before each word and may raise an exception to stop.
     """
     if encoder.config.profile.list_key != "word":
-        return []  # lists of pieces: a word that is in no document has no list of its own
+        return []  # with lists of word pieces, words have no keys
     found: list[Suggestion] = []
     looked_at = 0
     [tokens] = encoder.tokenizer.cut([query], encoder.config.profile.query_length)
@@ -111,9 +113,9 @@ def suggest_words(
 
 
 def _nearest(encoder: Encoder, words: KnowsWords, word: str) -> str | None:
-    """The most frequent word of the collection among those one edit away.
+    """The most frequent word of the collection that is one edit away.
 
-    A word that only one text contains may itself be a typo or a name: it must begin with the same letter.
+    A word that only one text contains may itself be a typo or a name, so it must begin with the same letter.
     """
     variants = dict.fromkeys(_edits(word))
     keys = {variant: encoder.keys.of_word(variant) for variant in variants}
@@ -123,7 +125,7 @@ def _nearest(encoder: Encoder, words: KnowsWords, word: str) -> str | None:
     for variant, key in keys.items():
         if key and (rows[key] > 1 or (rows[key] == 1 and variant[0] == word[0])):
             forms_of.setdefault(key, set()).add(variant)
-    for key in sorted(forms_of, key=lambda key: -rows[key]):  # a list is named by a stem, which nobody writes
+    for key in sorted(forms_of, key=lambda key: -rows[key]):  # a key is a stem, not a word as written
         for _, form in words.written(key, forms_of[key]):
             if form is not None:
                 return form
@@ -131,7 +133,7 @@ def _nearest(encoder: Encoder, words: KnowsWords, word: str) -> str | None:
 
 
 def _edits(word: str) -> Iterator[str]:
-    """Every text that is one deletion, exchange of neighbours, replacement or insertion away."""
+    """Every string that is one deletion, transposition, replacement or insertion away."""
     letters = sorted({*string.ascii_lowercase, *word})
     for place in range(len(word) + 1):
         before, after = word[:place], word[place:]

@@ -1,9 +1,9 @@
 """Ranking with PyTorch, for GPUs: as in the paper, with the lists resident on the device.
 
-Matrix products over the lists that a batch of queries uses, the maximum per row by scatter, a sum, and the k
-best. The arithmetic is that of `coil.scores.products`, so the scores are bit-identical to those on the CPU:
-products of int8 are integers that fp32 represents exactly, and sums of fp16 and fp32 products keep their
-order.
+The steps: matrix products over the lists that a batch of queries uses, the maximum per row by scatter, the
+sum, and the k best. The arithmetic is that of `coil.scores.products`, so the scores are bit-identical to
+those on the CPU: products of int8 are integers that fp32 represents exactly, and fp16 and fp32 products are
+added in the same order.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from coil.lists.segment import LiveSegment, Segment
 from coil.scores.prepared import PreparedQuery
 from coil.scores.products import GRID, QueryVector
 
-Tensor = Any  # torch is imported only where it is used
-AT_ONCE = 64  # queries whose scores are on the device at the same time, at most
+Tensor = Any  # torch is imported only when it is used
+AT_ONCE = 64  # most queries whose scores are on the device at the same time
 MOST_SCORES = 1 << 28  # on the device at the same time
 _PARTS = 16
 NOTHING = np.iinfo(np.int64).min
 
 
 class _Resident:
-    """The arrays of all segments on the device, as of one: each list in one piece, rows counted through."""
+    """The arrays of all segments on the device, joined: lists in one piece, rows numbered consecutively."""
 
     def __init__(self, torch: Any, segments: Sequence[LiveSegment], device: Any) -> None:
         self._torch, self._device = torch, device
@@ -52,10 +52,10 @@ class _Resident:
         of_rows = np.concatenate([part.row_documents for part in parts])
         self.documents, self.document_of_row, self.row_counts = np.unique(
             of_rows, return_inverse=True, return_counts=True
-        )  # ascending, so that places order documents as ordinals do
+        )  # ascending, so that positions have the same order as ordinals
         self.document_of = self._put(self.document_of_row)
         self.is_row_document = np.array_equal(self.document_of_row, np.arange(len(of_rows)))
-        # The rows of a document stand side by side.
+        # The rows of a document are adjacent.
         order = np.argsort(self.document_of_row, kind="stable")
         self.first_rows = order[np.concatenate([[0], np.cumsum(self.row_counts)[:-1]])]
 
@@ -89,7 +89,7 @@ class _Resident:
             if scales is not None:
                 scales[places] = SCALES[mentions.scales]
             rows[places] = part.mention_rows().astype(np.int64) + self.starts[number]
-        # Mentions of a row stand side by side in a list: a run. A list is some runs, each with its row.
+        # The mentions of a row are adjacent in a list: they form a run. A list consists of runs, one per row.
         first = np.diff(rows, prepend=-1) != 0
         first[self.offsets[:-1][np.diff(self.offsets) > 0]] = True
         run = np.cumsum(first) - 1
@@ -107,7 +107,7 @@ class _Resident:
 
 
 class TorchRanker:
-    """Ranks every row of every segment on a device."""
+    """Ranks documents on a device by scoring every row of every segment."""
 
     def __init__(self, segments: Sequence[LiveSegment], device: str = "cuda") -> None:
         self._torch = torch = require("torch", "gpu")
@@ -119,12 +119,12 @@ class TorchRanker:
             raise OptionMismatch(
                 f"the device {device!r} cannot be used: {reason}", "search on the CPU"
             ) from error
-        torch.backends.cuda.matmul.allow_tf32 = False  # whole numbers up to 2^24 must stay exact
+        torch.backends.cuda.matmul.allow_tf32 = False  # integers up to 2^24 must stay exact
         self._segments = segments
         self._resident = _Resident(torch, segments, self._device) if segments else None
 
     def rank(self, queries: Sequence[PreparedQuery], selection: Selection) -> Rankings:
-        """The k best of each query, some queries at a time."""
+        """The k best documents of each query, some queries at a time."""
         rankings: Rankings = []
         if self._resident is None or not self._resident.n_rows or selection.k <= 0:
             return [(Ranking.of([]), Counts()) for _ in queries]
@@ -145,7 +145,7 @@ class TorchRanker:
     def _scores(
         self, resident: _Resident, queries: Sequence[PreparedQuery], counts: list[list[int]]
     ) -> Tensor:
-        """[queries, rows] in multiples of 2^-32."""
+        """The scores [queries, rows] in multiples of 2^-32."""
         torch, n_rows = self._torch, resident.n_rows
         scores = torch.zeros((len(queries), n_rows), dtype=torch.int64, device=self._device)
         users: dict[str, list[tuple[int, float, QueryVector]]] = {}
@@ -186,7 +186,7 @@ class TorchRanker:
     def _best_products(
         self, resident: _Resident, mentions: slice, runs: slice, vectors: Sequence[QueryVector]
     ) -> Tensor:
-        """The largest product of each run with each vector, 0 where only counts matter. [runs, vectors]"""
+        """The largest product of each run with each vector, 0 if only counts matter. [runs, vectors]"""
         torch = self._torch
         best = torch.zeros((runs.stop - runs.start, len(vectors)), device=self._device)
         with_products = [number for number, vector in enumerate(vectors) if len(vector.exact)]
@@ -210,7 +210,7 @@ class TorchRanker:
             if query.saturation is None:
                 columns.append(torch.ones_like(tf))
                 continue
-            # As 32-bit numbers on the device: a Python number would be rounded only after the product.
+            # As fp32 on the device: a Python number would be rounded only after the product.
             c0, c1 = (torch.tensor(c, dtype=torch.float32, device=self._device) for c in query.saturation)
             columns.append(tf / (tf + (c0 + c1 * lengths)))
         return torch.cat(columns, dim=1)
@@ -218,7 +218,7 @@ class TorchRanker:
     def _products(
         self, values: Tensor, scales: Tensor | None, vectors: Sequence[QueryVector], add: Any
     ) -> Tensor:
-        """[vectors stored, vectors of queries]"""
+        """The products [stored vectors, query vectors]."""
         torch = self._torch
         if scales is None:
             exact = torch.from_numpy(np.stack([vector.exact for vector in vectors])).to(self._device)
@@ -258,7 +258,7 @@ class TorchRanker:
     def _best(
         self, resident: _Resident, scores: Tensor, queries: Sequence[PreparedQuery], selection: Selection
     ) -> list[Ranking]:
-        """The k best documents for each query: a document scores what its best row scores."""
+        """The k best documents for each query; the score of a document is that of its best row."""
         torch = self._torch
         n_documents = len(resident.documents)
         k = min(selection.k, n_documents)
@@ -273,10 +273,10 @@ class TorchRanker:
         if gone is not None:
             of_document = of_document.masked_fill(gone[None], NOTHING)
         sparse = torch.tensor([query.sentence is None for query in queries], device=self._device)
-        # Without a sentence part, a score of exactly 0 is no hit.
+        # Without a sentence part, a document that scores exactly 0 is not a hit.
         out = (sparse[:, None] & (of_document == 0)) | (of_document < selection.at_least)
         of_document = of_document.masked_fill(out, NOTHING)
-        # Which of the documents that tie at the k-th place topk picks is open: it only tells the k-th score.
+        # topk picks arbitrary documents among those that tie at the k-th place: it only gives the k-th score.
         last = torch.topk(of_document, k, dim=1).values[:, -1:]
         kept = torch.nonzero((of_document >= last) & (of_document > NOTHING))  # by query, then by document
         values = of_document[kept[:, 0], kept[:, 1]].cpu().numpy()
@@ -298,7 +298,7 @@ class TorchRanker:
         return [ranking[begin:end] for begin, end in pairwise(ends)]
 
     def _gone(self, resident: _Resident, selection: Selection) -> Tensor | None:
-        """Which documents do not count, None where all do."""
+        """Which documents must not be found; None if all may be."""
         masks = [mask_of(live, selection.allowed) for live in self._segments]
         if all(mask is None for mask in masks):
             return None
