@@ -11,7 +11,7 @@ _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\
 
 
 def printable(text: str) -> str:
-    """A text on one line, without what would move a terminal's cursor or turn the line around."""
+    """A text on one line, without characters that move the cursor or change the text direction."""
     line = " ".join(text.splitlines())
     return "".join(
         " " if char == "\t" else REPLACEMENT if unicodedata.category(char) == "Cc" or char in _BIDI else char
@@ -20,35 +20,35 @@ def printable(text: str) -> str:
 
 
 def width_of(text: str) -> int:
-    """How many columns a text takes: two for wide letters, none for marks on another letter."""
+    """How many columns a text takes: two for wide characters, none for combining marks."""
     return sum(_width(char) for char in text)
 
 
 def cut_end(text: str, columns: int) -> str:
-    """The beginning of a text in at most this many columns, with an ellipsis where it goes on."""
+    """Truncate a text to this many columns, with an ellipsis at the end."""
     return text if width_of(text) <= columns else _beginning(text, columns - 1) + ELLIPSIS * (columns > 0)
 
 
 def cut_end_at_word(text: str, columns: int) -> str:
-    """The same, up to the end of a word where there is one."""
+    """Like `cut_end`, at the end of a word if possible."""
     if width_of(text) <= columns:
         return text
     kept = _beginning(text, columns - 1)
-    if not text[len(kept) : len(kept) + 1].isspace():  # cut inside a word
+    if not text[len(kept) : len(kept) + 1].isspace():  # the cut is inside a word
         whole = kept[: kept.rfind(" ") + 1]
         kept = whole if whole.strip() else kept
     return kept.rstrip() + ELLIPSIS * (columns > 0)
 
 
 def cut_start_at_word(text: str, columns: int) -> str:
-    """The end of a text in at most this many columns, from the start of a word where there is one."""
+    """The end of a text in at most this many columns, from the start of a word if possible."""
     if width_of(text) <= columns:
         return text
     return cut_end_at_word(text[::-1], columns)[::-1]
 
 
 def cut_middle(text: str, columns: int) -> str:
-    """Both ends of a text in at most this many columns: long ids often differ only at their end."""
+    """Both ends of a text in at most this many columns: long ids often differ only at the end."""
     if width_of(text) <= columns:
         return text
     end = max(columns - 1, 0) // 2
@@ -61,13 +61,13 @@ def pad(text: str, columns: int, width: int | None = None) -> str:
 
 
 def bar(share: float, columns: int) -> str:
-    """A share from 0 to 1 as a bar in this many columns; more than 1 fills them."""
+    """A share from 0 to 1 as a bar in this many columns; a larger share fills them."""
     eighths = round(min(max(share, 0.0), 1.0) * columns * 8)
     return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()).ljust(columns)
 
 
 def wrap(text: str, columns: int, indent: str = "") -> list[str]:
-    """A text in lines broken between words, from the second on behind an indent; a long word stays whole."""
+    """Break a text into lines between words, indented from the second on; a long word is not broken."""
     lines = [""]
     for word in text.split(" "):
         grown = f"{lines[-1]} {word}" if lines[-1].strip() else lines[-1] + word

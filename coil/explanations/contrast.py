@@ -11,9 +11,9 @@ from coil.explanations.columns import cut_middle, printable
 from coil.explanations.explanation import Explanation, Match, QueryToken
 from coil.explanations.snippet import Span
 
-TIE = 0.005  # scores are shown with two digits: what is closer than this looks the same
+TIE = 0.005  # scores are shown with two decimals: closer ones look the same
 MOST_NAMED = 3  # parts in the summary
-ENOUGH = 2 / 3  # of what speaks for the upper document is named in the summary
+ENOUGH = 2 / 3  # the summary names parts until this share of the higher document's advantage is covered
 ID_WIDTH = 40
 
 _Key = tuple[Span, int]
@@ -80,7 +80,7 @@ class Contrast:
             named.append(difference)
         mostly = "mostly " if len(named) < len(speaking) else ""
         through = _reasons(named, sign, lower if whole else f"the scored part of {lower}")
-        against = [d for d in self.differences if sign * d.value <= -TIE]  # the largest first, as they stand
+        against = [d for d in self.differences if sign * d.value <= -TIE]  # already sorted, largest first
         gain = f"{abs(against[0].value):.2f} through {_name(against[0])}" if against else ""
         although = f", although {lower} gains {gain}" if gain else ""
         return f"{upper} scores {abs(self.gap):.2f} more than {lower}, {mostly}through {through}{although}"
@@ -137,7 +137,7 @@ def make_contrast(first: Explanation, second: Explanation) -> Contrast:
 
 
 def _keyed(matches: Iterable[Match]) -> dict[_Key, Match]:
-    """Matches by the query token's place; two tokens of one character are told apart by their number."""
+    """Matches by the span of the query token, and a number for tokens with the same span."""
     keyed: dict[_Key, Match] = {}
     for match in matches:
         number = 0
@@ -158,7 +158,7 @@ def _name(difference: Difference) -> str:
 
 
 def _reasons(named: list[Difference], sign: int, lower: str) -> str:
-    """The parts with their values; those that the lower document lacks are grouped."""
+    """The parts with their values; words that the lower document does not contain are grouped."""
 
     def lacks(difference: Difference) -> bool:
         match = difference.second if sign > 0 else difference.first

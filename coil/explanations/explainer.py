@@ -23,9 +23,9 @@ from coil.vectors.token_vectors import TokenVectors
 
 
 class Explainer:
-    """Takes the scores of a searcher's documents apart, with the very vectors that it searches.
+    """Breaks down the scores of a searcher's documents, with the same vectors as the search.
 
-    `by` names the system that scores. `vectors` saves encoding the query where that has been done.
+    `by` is the scoring system. `vectors` are those of the query, if it is already encoded.
     """
 
     def __init__(
@@ -82,26 +82,26 @@ class Explainer:
     def explain_many(
         self, doc_ids: Sequence[str], sentence_parts: bool = True, go_on: GoOn | None = None
     ) -> Iterator[Explanation]:
-        """The same for many documents, in this order."""
+        """Explain the scores of many documents, in this order."""
         for doc_id in doc_ids:
             (go_on or _no_check)()
             yield self.explain(doc_id, sentence_parts, go_on)
 
     @property
     def own_score(self) -> float | None:
-        """What the query's own text would score as a document; see `Explanation`."""
+        """The score of the query's own text as a document; see `Explanation`."""
         return self._prepared.own_score if asks_anything(self.query, self.vectors) else None
 
     @cached
     def _as_searched(self) -> PreparedQuery:
-        """The query with the vectors that the stored ones are multiplied with: int8 lists see 15 bits."""
+        """The query with the vectors used in the products: for int8 lists, they are rounded to 15 bits."""
         prepared, profile = self._prepared, self._profile
         if self._searcher.exact_in != "int8" or not prepared.n_t:
             return prepared
         vectors: NDArray[Any] = np.array(self.vectors.vectors, dtype=np.float64)
         for place, key, vector in zip(prepared.places, prepared.keys, prepared.token_vectors, strict=True):
             weight = profile.beta
-            if prepared.saturation is not None:  # codes are of r·β·v: what is shown is the similarity of v
+            if prepared.saturation is not None:  # codes are those of r·β·v; the similarity shown is that of v
                 weight *= self._searcher.collection.statistics.rarity(key)
             if weight:
                 vectors[place] = vector.coded.astype(np.float64) / weight
@@ -116,7 +116,7 @@ class Explainer:
 
 
 def _no_check() -> None:
-    """Nobody asks for an end."""
+    """Do nothing: the work is never stopped."""
 
 
 def explain_hit(
@@ -126,5 +126,5 @@ def explain_hit(
     query_vectors: TokenVectors | None = None,
     by: By = "coil",
 ) -> Explanation:
-    """The same for a single document."""
+    """Explain the score of a single document."""
     return Explainer(searcher, query, by, query_vectors).explain(doc_id)

@@ -41,9 +41,9 @@ class QueryToken:
 class Mention:
     """An occurrence in the document that a query token was compared with; `similarity` is v_q · v_d.
 
-    `fit` is computed from it; see `Match`. `where` says whether the mention is in the chunk's own text or in
-    its context: the path, the title, a heading or a field of the front matter. In that case, `span` is the
-    position in the document's text, or (0, 0) if the text does not contain it.
+    `fit` is computed from `similarity`; see `Match`. `where` says whether the mention is in the chunk's own
+    text or in its context: the path, the title, a heading or a field of the front matter. `span` is its
+    position in the document's text, or (0, 0) if the text does not contain that part of the context.
     """
 
     token: str
@@ -60,10 +60,11 @@ class Match:
 
     `contribution` = `rarity` · `factor` · `fit` is added to the score. `similarity` is the raw product with
     the best mention, which may be negative; `fit` is α + β · `similarity`, floored at 0 if the profile says
-    so (`floored` is then true). `rarity` is the weight of the word, computed from the `rows_with` texts of
-    the collection that contain it (1 and 0 if words are not weighted). `count` is how often this text
-    contains it, and `factor` is computed from it and the length of the text. `runner_ups` are the other
-    mentions, most similar first. `where` is the place of the best mention: see `Mention`.
+    so (`floored` is true if it was below 0). `rarity` is the weight of the word, computed from `rows_with`,
+    the number of texts in the collection that contain it (if words are not weighted, they are 1 and 0).
+    `count` is how often this text contains the word, and `factor` is computed from `count` and the length of
+    the text. `runner_ups` are the other mentions, most similar first. `where` is that of the best mention;
+    see `Mention`.
     """
 
     query_token: str
@@ -98,10 +99,10 @@ class Explanation:
     the query were ignored). `context` is what the chunk was encoded with: path, title, headings and front
     matter, unless the chunk contains them.
 
-    `own_score` is the score that the query's own text would have as a document. It is a yardstick for
-    `score`, which says little by itself; it is not a limit, but to come near it, a text has to say what the
-    query says, in the same words. It is None if the query has no words. `by` is the scoring system, and
-    `rows` the number of texts (documents, or chunks of long ones) in the collection.
+    `own_score` is the score that the query's own text would have as a document, None if the query has no
+    words. It is a yardstick for `score`, which says little by itself. A score may exceed it, but to come near
+    it, a text has to say what the query says, in the same words. `by` is the scoring system, and `rows` the
+    number of texts (documents, or chunks of long ones) in the collection.
     """
 
     query: str
@@ -150,7 +151,8 @@ class Explanation:
             )
         if (self.query, self.by) != (other.query, other.by):
             raise InputError(
-                "the two explanations are for different queries", "explain both documents for the same query"
+                "the two explanations are for different queries or scoring systems",
+                "explain both documents for the same query and with the same `by`",
             )
         return make_contrast(self, other)
 
@@ -266,10 +268,9 @@ def explain_vectors(
     by: By = "coil",
     sentence_vector: NDArray[np.float64] | None = None,
 ) -> Explanation:
-    """The same for a query and a document that are already encoded.
+    """Break down the score of an encoded query and an encoded document.
 
-    `sentence_vector` is the query's sentence vector as used in the product, if that is not
-    `prepared.sentence`.
+    `sentence_vector` is the query's sentence vector as used in the product, if it is not `prepared.sentence`.
     """
     encoded, document, vectors = prepared.encoded, scored.row.document, scored.vectors
     matches: list[Match] = []
@@ -286,7 +287,7 @@ def explain_vectors(
         else:
             matches.append(_match(token, key, i, places, prepared, profile, scored, statistics))
     sentence = None
-    asks = asks_anything(query, encoded)  # or no document has a score, whatever the sentence vectors say
+    asks = asks_anything(query, encoded)  # otherwise, no document has a score, despite the sentence vectors
     if asks and prepared.sentence is not None and vectors.sentence is not None:
         of_query = prepared.sentence.astype(np.float64) if sentence_vector is None else sentence_vector
         sentence = float(of_query @ vectors.sentence.astype(np.float64))
@@ -351,8 +352,8 @@ def _mentions(
     places: NDArray[np.intp],
     profile: ScoringProfile,
 ) -> list[Mention]:
-    """The mentions at these places, the most similar first, equals in text order."""
-    # In float64, so that the parts add up to what they are said to add up to.
+    """The mentions at these positions, most similar first, ties in text order."""
+    # In float64, so that the parts add up to the score.
     similarities = np.zeros(len(places))
     if profile.beta > 0.0 and len(query_vector):
         similarities = document_vectors.vectors[places].astype(np.float64) @ query_vector.astype(np.float64)
@@ -375,7 +376,7 @@ def _mentions(
 
 
 def _snippet(place: Place) -> Snippet:
-    """A mention in the text around it; one in the context says what that is."""
+    """A mention with the text around it; in the context, the part is named first."""
     snippet = cut_snippet(place.around, place.at)
     return snippet if place.where == "text" else replace(snippet, before=f"{place.where}: {snippet.before}")
 

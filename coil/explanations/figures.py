@@ -18,17 +18,17 @@ from coil.explanations.explanation import Explanation, Match, QueryToken
 from coil.explanations.sentence_parts import SentencePart
 
 WIDTH = 120  # columns of a terminal
-TINY = 64  # below, there is no room for how rare a word is and how often it is there
-SENTENCES = 3  # that are shown at least, where there are as many
-WITHOUT_CONTEXTS = ("bm25", "hybrid")  # they count words and do not compare what these mean
+TINY = 64  # in a narrower terminal, there is no room for the rarity and the count of a word
+SENTENCES = 3  # shown at least, if there are as many
+WITHOUT_CONTEXTS = ("bm25", "hybrid")  # they count words and do not compare contexts
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The numbers of matches that say something. `fit` is the name of its column, empty without one."""
+    """Which figures of matches to show. `fit` is the name of its column, empty if it is not shown."""
 
     fit: str
-    rarity: bool  # and how often the text has the word
+    rarity: bool  # and how often the text contains the word
     rows: int
 
     @classmethod
@@ -47,11 +47,11 @@ class Figures:
         return max(len(self.fit), 5) if self.fit else 0
 
     def show_fit(self, similarity: float, fit: float) -> str:
-        """The number that tells how well a context fits, as the column's name says."""
+        """The similarity or the fit of a context, depending on the name of the column."""
         return f"{similarity if self.fit == 'similarity' else fit:.2f}" if self.fit else ""
 
     def show_rows(self, match: Match, narrow: bool) -> str:
-        """How many texts have the word."""
+        """How many texts contain the word."""
         return f"{match.rows_with:,}" if narrow or not self.rows else f"{match.rows_with:,} of {self.rows:,}"
 
 
@@ -124,7 +124,7 @@ def contrast_notes(contrast: Contrast) -> list[str]:
 
 
 def _tokens(label: str, tokens: Iterable[QueryToken]) -> list[str]:
-    """The tokens after a label, those with one reason together."""
+    """The tokens after a label, grouped by reason."""
     groups = []
     by_reason = sorted(tokens, key=lambda token: token.reason)  # stable: in query order within a reason
     for reason, same in groupby(by_reason, lambda token: token.reason):

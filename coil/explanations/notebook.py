@@ -33,7 +33,7 @@ _NUMBER = 'style="text-align:right;vertical-align:top;font-variant-numeric:tabul
 
 
 def hits_html(hits: Sequence[Hit], words: Sequence[Sequence[Span]] = ()) -> str:
-    """A table of hits; `words` are the characters of the words in each hit's text that match the query."""
+    """A table of hits; `words` are the spans of the words in each hit's text that match the query."""
     rows = []
     for number, hit in enumerate(hits[:MOST_HITS]):
         marked = words[number] if number < len(words) else ()
@@ -54,7 +54,7 @@ def hits_html(hits: Sequence[Hit], words: Sequence[Sequence[Span]] = ()) -> str:
 
 
 def explanation_html(explanation: Explanation) -> str:
-    """The columns of `format_table`: what each word found and adds, then the sentences that add most."""
+    """A table with the columns of `format_table`: one row per match, then the main sentences."""
     figures = Figures.of([explanation])
     between = [name for name, there in _names(figures) if there]
     rows = [_match_row(explanation, match, figures) for match in explanation.matches]
@@ -75,7 +75,7 @@ def explanation_html(explanation: Explanation) -> str:
 
 
 def contrast_html(contrast: Contrast) -> str:
-    """The summary, then one row per part: what each document has for it and adds, and the difference."""
+    """The summary, then one row per part: its match and contribution in each document, and the difference."""
     both = (contrast.first, contrast.second)
     rows = []
     for difference in contrast.differences:
@@ -135,7 +135,7 @@ def _match_row(explanation: Explanation, match: Match, figures: Figures) -> str:
 
 
 def _part_row(name: str, what: str, explanation: Explanation, value: float, between: int) -> str:
-    """A row of the sentence part: its only number is what it adds, so its text spans the others."""
+    """A row of the sentence part: its only number is its contribution, so its text spans the others."""
     return (
         f'<tr><td {_CELL}>{name}</td><td colspan="{1 + between}" {_CELL}>{what}</td>'
         f"<td {_NUMBER}>{value:.2f}</td>{_share_cell(explanation, value)}</tr>"
@@ -162,7 +162,7 @@ def _text(hit: Hit, words: Iterable[Span]) -> str:
     start, end = chunk
     words = [(a, b) for a, b in words if a >= start]
     first = min((a for a, _ in words), default=start)
-    if first - start > TEXT_CHARACTERS // 2:  # nothing that matches is at the beginning
+    if first - start > TEXT_CHARACTERS // 2:  # no word at the beginning matches
         start = first - TEXT_CHARACTERS // 3
     end = min(end, start + TEXT_CHARACTERS)
     parts, place = ["… " if start > chunk[0] else ""], start

@@ -19,21 +19,21 @@ from coil.tokens.contexts import RowText
 from coil.tokens.tokenizer import GoOn
 from coil.vectors.encoder import Encoder
 
-# A run of white space is matched as a whole and judged afterwards (an empty line ends a sentence): a pattern
+# A run of white space is matched as a whole and checked afterwards (an empty line ends a sentence): a pattern
 # for runs with two line breaks would be tried from every character of a long run.
 _END = re.compile(r"(?<=[.!?。！？])[\"'”’)\]]*\s+|[。！？]|(?P<space>\s+)")
 CONTEXT, START_AND_END, ROUNDING = "title and headings", "start and end", "rounding"
-_ENDS = 1_000  # looked at between two calls of `go_on`: a millisecond
-_NOTHING = 1e-6  # what is closer to 0 than this is not worth a line
+_ENDS = 1_000  # possible sentence ends between two calls of `go_on`: a millisecond
+_NOTHING = 1e-6  # a contribution closer to 0 is not shown
 
 
 @dataclass(frozen=True)
 class SentencePart:
-    """A sentence of the document, and what it adds to the score through the sentence vector.
+    """A sentence of the document, and its contribution to the score through the sentence vector.
 
-    Without a span: the context that a row was read with ("title and headings"), the marks at both ends of a
-    text, which the model reads as well ("start and end"), or by how much the stored vector differs from the
-    text's own ("rounding").
+    Without a span: the context that the row was encoded with ("title and headings"), the special tokens at
+    both ends of a text ("start and end"), or the difference between the stored vector and that of the text
+    ("rounding").
     """
 
     text: str
@@ -49,10 +49,10 @@ def split_sentence_part(
     total: float | None,
     go_on: GoOn | None = None,
 ) -> tuple[SentencePart, ...]:
-    """The sentences of a row's chunk with what each adds, in text order; they sum to `total`.
+    """The sentences of a row's chunk with their contributions, in text order; they add up to `total`.
 
-    The context that the row was read with is a part of its own. The chunk ends where the model stopped
-    reading. A sentence without a token adds nothing and is shown with the one before it, or with the first.
+    The context that the row was encoded with is a separate part. The chunk ends where the model stopped
+    reading. A sentence without tokens contributes nothing and is joined to the one before it, or to the next.
     """
     if total is None or query.sentence is None:
         return ()
@@ -89,7 +89,7 @@ def split_sentence_part(
 
 
 def sentence_spans(text: str, go_on: GoOn | None = None) -> list[Span]:
-    """The sentences of a text; together they are all of it."""
+    """The spans of the sentences of a text; together they cover the whole text."""
     spans: list[Span] = []
     begin = 0
     for number, match in enumerate(_END.finditer(text)):

@@ -11,7 +11,7 @@ ELLIPSIS = "…"
 
 @dataclass(frozen=True)
 class Snippet:
-    """The characters of a token and some of the text on both sides, on one line."""
+    """A token and some of the text on both sides, on one line."""
 
     before: str
     token: str
@@ -30,7 +30,7 @@ def cut_snippet(text: str, span: Span, characters: int = CONTEXT_CHARACTERS) -> 
     start, end = span
     first, last = max(0, start - characters), min(len(text), end + characters)
     before, after = text[first:start], text[end:last]
-    if first > 0:  # the first word may be cut in the middle
+    if first > 0:  # the first word may be incomplete
         space = next((i for i, char in enumerate(before) if char.isspace()), -1)
         before = ELLIPSIS + before[space + 1 :]
     if last < len(text):
@@ -40,9 +40,9 @@ def cut_snippet(text: str, span: Span, characters: int = CONTEXT_CHARACTERS) -> 
 
 
 def piece_text(text: str, span: Span) -> str:
-    """The characters of a token; an ellipsis shows on which side its word goes on (`run…`, `…ning`).
+    """The text of a token; an ellipsis shows on which side its word continues (`run…`, `…ning`).
 
-    Read off the text, not the vocabulary, so that it holds for every tokenizer.
+    It is taken from the text, not from the vocabulary, so it works with every tokenizer.
     """
     start, end = span
     piece = text[start:end]
@@ -52,7 +52,7 @@ def piece_text(text: str, span: Span) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Runs of white space become one space; a space at either end stays, it separates words."""
+    """Replace runs of white space by one space, also at both ends, where it separates words."""
     words = " ".join(text.split())
     if not words:
         return " " if text else ""

@@ -23,12 +23,12 @@ from coil.vectors.token_vectors import TokenVectors
 
 @dataclass(frozen=True, eq=False)
 class StoredRow:
-    """The row of a document that scores best for a query, as it is stored."""
+    """The row of a document that scores best for a query, as stored."""
 
     scored: Scored
-    span: Span  # of the row in the document's text, all that the model was given
-    end: int  # of the last word that it read
-    dropped: int  # tokens that it could not
+    span: Span  # of the row in the document's text, including what was cut off
+    end: int  # of the last word that the model read
+    dropped: int  # tokens that were cut off
 
 
 def stored_row(
@@ -36,15 +36,15 @@ def stored_row(
 ) -> StoredRow:
     """A document's stored vectors in the query's lists, from the chunk that scores best for the query.
 
-    The lists do not tell where in the text a mention is; the tokenizer does: the n-th mention of a list is
-    the n-th token of that list in the text.
+    The lists do not store the positions of mentions in the text. They are found with the tokenizer: the n-th
+    mention of a row in a list is the n-th token of the text with that list's key.
     """
     live, rows = _rows_of(searcher, ordinal)
     begin, stop = int(rows[0]), int(rows[-1]) + 1
     row = begin + int(np.argmax(score_between(query, live.segment, begin, stop)))
     start, end = live.segment.row_spans[row].tolist()
     if row == stop - 1:
-        end = len(document.text)  # the model was given all of the rest, whether or not it could read it
+        end = len(document.text)  # the model was given the rest of the text, even if it could not read it all
     encoder = searcher.encoder
     [text] = row_texts(encoder, document, [(start, end)], searcher.collection.context)
     [tokens] = encoder.tokenizer.cut([text.text], encoder.config.profile.document_length, go_on)

@@ -32,24 +32,25 @@ from coil.explanations.snippet import Snippet
 Shade = Callable[[str, float], str]
 """Colours a text by its share of the score, from 0 to 1; provided by the command line."""
 
-NARROW = 100  # below, a share is a number without a bar
+NARROW = 100  # in fewer columns, a share is a number without a bar
 BAR_WIDTH = 10
 MOST_CONTEXT = 60
 LEAST_CONTEXT = 12
-ENOUGH_CONTEXT = 18  # below, a contrast has no room for numbers that can be left out
+ENOUGH_CONTEXT = 18  # a contrast omits optional numbers to keep this many columns
 MOST_ID = 60
-ADDS = 6  # columns of a number that is added
+ADDS = 6  # columns of a contribution
 HERE = len("here")
 
 
 def format_table(
     explanation: Explanation, shade: Shade | None = None, width: int = WIDTH, mentions: int = 1
 ) -> str:
-    """One row per query word: its best mention in context, how rare it is in the collection, how often this
-    text contains it, how well the context fits, what that adds, and its share of the score. Then the sentence
-    part, and the sentences of the document that it comes from.
+    """An explanation as a text table.
 
-    `mentions` is how many mentions of each query word are shown, and at most that many sentences or three.
+    One row per query word: its best mention in context, how rare it is in the collection, how often this text
+    contains it, how well the context fits, its contribution, and its share of the score. Then the sentence
+    part, and the sentences of the document that contribute most to it. `mentions` is how many mentions of
+    each query word are shown, and how many sentences, but at least three.
     """
     lines = [_heading(explanation, width)]
     lines += _notes(reading_notes(explanation), width)
@@ -69,7 +70,7 @@ class _Rows:
         words = ["query", "sentence", *(printable(m.query_token) for m in explanation.matches)]
         self._query = min(max(width_of(word) for word in words), 12 if self._narrow else 20)
         self._share = len("floored") if self._narrow else len("share of the score")
-        # How often a word is there tells how many mentions are not shown.
+        # If the count of a word is shown, it tells how many mentions are not.
         self._others = not figures.rarity and any(self._hidden(match) for match in explanation.matches)
         shown = [figures.show_rows(match, self._narrow) for match in explanation.matches]
         self._rows_name = "texts" if self._narrow else "texts with it"
@@ -124,7 +125,7 @@ class _Rows:
         return self._line("", context + self._numbers("", "", fit), "", "")
 
     def _of_sentence(self, name: str, text: str, value: float) -> str:
-        """A line of the sentence part: its only number is what it adds, so its text spans the others."""
+        """A line of the sentence part: its only number is its contribution, so its text spans the others."""
         room = self._context + self._between
         words = pad(cut_end_at_word(text, room), room)
         return self._line(name, words, f"{value:.2f}", self._bar(self._explanation.share(value)))
@@ -142,14 +143,14 @@ class _Rows:
         return f"  {cut}  {middle}  {adds:>{ADDS}}  {share:<{self._share}}  {others}"
 
     def _bar(self, share: float) -> str:
-        """A small bar and the share in per cent; nothing for what adds nothing."""
+        """A bar and the share as a percentage; empty if the share is 0."""
         if share <= 0.0:
             return ""
         return f"{share:4.0%}" if self._narrow else f"{bar(share, BAR_WIDTH)} {share:4.0%}"
 
 
 def format_contrast(contrast: Contrast, shade: Shade | None = None, width: int = WIDTH) -> str:
-    """The summary, then one row per part: what each document has for it, and the difference."""
+    """A contrast as text: the summary, then one row per part with both documents and the difference."""
     return "\n".join(line.rstrip() for line in _Sides(contrast, shade or _plain, width).lines())
 
 
@@ -160,7 +161,8 @@ class _Sides:
         self._contrast, self._shade, self._width = contrast, shade, width
         self._both = (contrast.first, contrast.second)
         self._figures = figures = Figures.of(self._both, width)
-        # The paper's matches add their similarity; of others it is shown what they add, and why if it fits.
+        # In the paper's model, a match adds its similarity. Otherwise, the contribution is shown, with the
+        # figures behind it if there is room.
         self._alike = figures.fit == "similarity" and not figures.rarity
         words = ["sentence", *(printable(d.query_token) for d in contrast.differences)]
         self._query = min(max(width_of(word) for word in words), 12 if width < NARROW else 20)
@@ -219,7 +221,7 @@ class _Sides:
         return context + self._figures_of(f"{match.count:,}×", fit, f"{value:.2f}", match.floored)
 
     def _of_sentences(self) -> list[str]:
-        """The sentence of each document that adds most, where they have several."""
+        """The sentence of each document that contributes most, if it has several."""
         parts = [sentences_to_show(explanation, 1)[:1] for explanation in self._both]
         if not any(parts):
             return []
@@ -249,7 +251,7 @@ class _Sides:
 
 
 def fit_snippet(snippet: Snippet, columns: int, share: float, shade: Shade) -> str:
-    """A snippet in this many columns: the whole token if possible, with its context cut to fit."""
+    """A snippet in this many columns: the whole token if possible, with its context truncated to fit."""
     token = cut_end(printable(snippet.token), columns - 2)
     before, after = printable(snippet.before), printable(snippet.after)
     room = columns - 2 - width_of(token)
@@ -268,7 +270,7 @@ def _heading(explanation: Explanation, width: int) -> str:
 
 
 def _notes(notes: Iterable[str], width: int) -> list[str]:
-    """Lines below the heading or the table, each on as many lines as it takes."""
+    """Notes below the heading or the table, wrapped to the width."""
     return [f"  {line}" for note in notes for line in wrap(note, width - 2, "  ")]
 
 
