@@ -1,6 +1,6 @@
-"""Measures of a run against judgements, equal to trec_eval's.
+"""Evaluation of a run against judgements, with the same values as trec_eval.
 
-The measures are those of ir_measures, which takes nDCG, recall and precision from trec_eval's own code. Two
+The measures are those of ir_measures, which uses trec_eval's own code for nDCG, recall and precision. Two
 decisions are made here, because the providers behind ir_measures differ:
 
 - Order. trec_eval sorts a query's documents by score as a 32-bit float, descending, and ties by document id,
@@ -24,19 +24,19 @@ from coil.errors import InputError, require
 DEFAULT_MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")
 EXAMPLES = "nDCG@10, nDCG, RR@10, RR, R@100, P@5, AP, AP(rel=2), Rprec, Success@1, Judged@10"
 
-_MEASURE = re.compile(r"(?:[^\s,(]|\([^)]*\))+")  # parameters in brackets may hold commas and spaces
+_MEASURE = re.compile(r"(?:[^\s,(]|\([^)]*\))+")  # parameters in brackets may contain commas and spaces
 _DEEPEST_CUTOFF = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the measures say about one run."""
+    """The values of the measures for one run."""
 
     measures: tuple[str, ...]
     queries: tuple[str, ...]
-    """The judged queries, all of them."""
+    """All judged queries."""
     unanswered: tuple[str, ...]
-    """Those for which the run has no document."""
+    """The judged queries for which the run has no document."""
     values: dict[str, dict[str, float]]
     """Measure → query → value."""
     means: dict[str, float]
@@ -49,7 +49,7 @@ def split_measures(text: str) -> list[str]:
 
 
 def parse_measures(names: Iterable[str]) -> list[Any]:
-    """The ir_measures objects of some names, each once; a name that means nothing is an InputError."""
+    """The ir_measures objects of these names, without duplicates; an unknown name is an InputError."""
     package = require("ir_measures", "eval")
     found: dict[str, Any] = {}
     for name in names:
@@ -58,7 +58,7 @@ def parse_measures(names: Iterable[str]) -> list[Any]:
             cutoff = measure.params.get("cutoff", 1)
             if isinstance(cutoff, bool) or not isinstance(cutoff, int) or not 0 < cutoff <= _DEEPEST_CUTOFF:
                 raise ValueError("a cutoff must be a whole number of at least 1")
-            package.evaluator([measure], {"q": {"d": 1}})  # fails if no installed provider has it
+            package.evaluator([measure], {"q": {"d": 1}})  # fails if no installed provider supports it
         except (ValueError, NameError, AssertionError, TypeError, KeyError, RuntimeError) as error:
             reason = next(iter(str(error).splitlines()), "")
             raise InputError(
@@ -85,11 +85,11 @@ def evaluate(
     qrels: dict[str, dict[str, int]] = {}
     ranked: dict[str, dict[str, float]] = {}
     for number, query_id in enumerate(queries):
-        # trec_eval's code wants plain C strings, so it gets numbers for ids, and scores without ties.
+        # trec_eval's code needs plain C strings, so ids are replaced by numbers, and scores have no ties.
         order = trec_order(query_id, run.get(query_id, {}))
         numbers = {doc_id: str(n) for n, doc_id in enumerate(dict.fromkeys([*order, *judgements[query_id]]))}
         judged = {numbers[doc_id]: relevance for doc_id, relevance in judgements[query_id].items()}
-        # Where all are negative, that code reads memory it never wrote, and may hang; 0 says the same.
+        # If all are negative, that code reads uninitialized memory and may hang; 0 means the same.
         none_known = all(relevance < 0 for relevance in judged.values())
         qrels[str(number)] = dict.fromkeys(judged, 0) if none_known else judged
         if order:

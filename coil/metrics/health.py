@@ -1,4 +1,4 @@
-"""Checks of an installation: the native core, the model, and how fast this machine is."""
+"""Checks of an installation: the native core, the model, and the speed of this machine."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from coil.vectors.onnx_encoder import OnnxEncoder
 
 PACKAGE = "coil-ir"
 REINSTALL = "pip install --force-reinstall coil-ir"
-DOCUMENTS = 100_000  # synthetic ones, for the speed of a search
-SECONDS = 0.5  # for each speed of the encoder
-SLOW_MS = 250.0  # per query; about 1 is usual
+DOCUMENTS = 100_000  # synthetic, to measure the speed of a search
+SECONDS = 0.5  # for each measurement of the encoder
+SLOW_MS = 250.0  # per query; about 1 is normal
 _EXTRAS = {
     "train": "accelerate", "eval": "ir_measures", "serve": "fastapi", "client": "httpx", "readers": "pyarrow",
     "pdf": "pypdf", "docx": "docx", "watch": "watchfiles", "pandas": "pandas", "irds": "ir_datasets",
@@ -44,7 +44,7 @@ _QUERY = "steep banks of a river"
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check; `remedy` is the way out if it is not `ok`."""
+    """The result of one check; `remedy` says what to do if it is not `ok`."""
 
     name: str
     ok: bool
@@ -53,7 +53,7 @@ class Finding:
 
 
 def examine(model: str | Path | None = None) -> Iterator[Finding]:
-    """All checks in order, one after another; `model` None is the bundled one."""
+    """Run all checks, one after another; `model` None means the bundled model."""
     machine = describe_machine()
     version = versions(PACKAGE)[PACKAGE] or "not installed as a package"
     yield Finding("coil", True, f"{version}, Python {platform.python_version()}")
@@ -74,12 +74,12 @@ def examine(model: str | Path | None = None) -> Iterator[Finding]:
 
 
 def _checked(name: str, check: Callable[[], Finding]) -> Finding:
-    """A check that fails with an error is a finding, too."""
+    """Run a check; an exception becomes a finding."""
     try:
         return check()
     except CoilError as error:
         return Finding(name, False, error.reason, error.remedy or REINSTALL)
-    except Exception as error:  # whatever a damaged installation does
+    except Exception as error:  # a damaged installation may raise anything
         return Finding(name, False, f"{type(error).__name__}: {reason_of(error)[:200]}", REINSTALL)
 
 
@@ -115,8 +115,10 @@ def _check_model(model: str | Path | None) -> Finding:
 
 
 def damaged_files(folder: Path, package: str = PACKAGE) -> list[Path] | None:
-    """The files of the package in this folder that are missing or differ from what was installed; None if the
-    installer recorded no checksums."""
+    """The files of the package in this folder that are missing or have changed since installation.
+
+    None if the installer recorded no checksums.
+    """
     try:
         recorded = importlib.metadata.files(package) or []
     except importlib.metadata.PackageNotFoundError:
@@ -134,14 +136,14 @@ def _is_as_recorded(path: Path, mode: str, value: str) -> bool:
 
 
 def _check_search(encoder: Encoder) -> Finding:
-    """A search over three texts, whose best hit any usable English model knows."""
+    """Search three texts; any usable English model finds the right one."""
     documents = [Document(str(number), text) for number, text in enumerate(_TEXTS)]
     hits = Searcher.build(encoder, documents).search(_QUERY)
     if not hits or hits[0].text != _RIVER:
         return Finding(
             "search",
             False,
-            f"{_QUERY!r} does not find the text about it: the model is damaged or not for English",
+            f"{_QUERY!r} does not find the right text: the model is damaged or not for English",
             REINSTALL,
         )
     return Finding("search", True, f"{_QUERY!r} finds the right text, score {hits[0].score:.2f}")

@@ -1,4 +1,4 @@
-"""The machine that times were measured on, and the versions of what was measured."""
+"""Descriptions of this machine and of package versions, for measurements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGES = ("coil-ir", "numpy", "onnxruntime", "bm25s", "ir-measures", "torch", 
 
 
 def describe_machine() -> dict[str, Any]:
-    """The processor, its cores and its memory, and a GPU that PyTorch is using."""
+    """The processor, cores, memory, and the GPU if PyTorch is loaded."""
     return {
         "cpu": _cpu_model(),
         "cores": usable_cores(),
@@ -26,7 +26,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def versions(*packages: str) -> dict[str, str | None]:
-    """The installed version of each package, None where it is not installed."""
+    """The installed version of each package, None if it is not installed."""
     found: dict[str, str | None] = {}
     for package in packages:
         try:
@@ -37,14 +37,14 @@ def versions(*packages: str) -> dict[str, str | None]:
 
 
 def _gpu() -> str | None:
-    torch = sys.modules.get("torch")  # not imported: nobody uses it
+    torch = sys.modules.get("torch")  # None if it was not imported, so that no GPU is in use
     if torch is None or not torch.cuda.is_available():
         return None
     return str(torch.cuda.get_device_name())
 
 
 def _cpu_model() -> str:
-    """The name and, because virtual machines hide it, family and model of the processor."""
+    """The name of the processor and, because virtual machines may hide it, its family and model."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

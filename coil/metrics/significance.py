@@ -1,10 +1,10 @@
-"""Is the difference between two runs due to chance? Two paired, two-sided tests over the judged queries.
+"""Significance of the difference between two runs: two paired, two-sided tests over the judged queries.
 
 Most papers report the t-test. The randomisation test assumes less: if the two runs were equivalent, the
 difference of each query could just as well have the opposite sign; the test counts how often random signs
 give a mean as far from 0 as the observed one (Smucker, Allan and Carterette, CIKM 2007, who also find that
-the two nearly always agree). Neither p-value is corrected for the number of runs compared; `holm`
-corrects several of them.
+the two tests nearly always agree). Neither p-value is corrected for the number of runs compared; `holm`
+corrects several p-values.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from coil.metrics.evaluation import Evaluation
 DRAWS = 10_000
 SEED = 0
 
-_ALL_SIGNS_UP_TO = 16  # differences; 2^16 sign patterns are quicker to list than to draw
+_ALL_SIGNS_UP_TO = 16  # differences; all 2^16 sign patterns are faster than random draws
 _BLOCK = 1 << 24  # signs held at once
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How far the mean of a run is from that of another, and the probability of that by chance alone."""
+    """The difference between the means of two runs, and its p-values."""
 
     measure: str
     queries: int
@@ -38,7 +38,7 @@ class Comparison:
 
 
 def compare(first: Evaluation, second: Evaluation, measure: str) -> Comparison:
-    """The second run's difference from the first, both measured against the same judgements."""
+    """Compare the second run with the first; both must be evaluated against the same judgements."""
     if set(first.queries) != set(second.queries):
         raise InputError(
             "the two evaluations have different queries", "evaluate both runs with the same judgements"
@@ -54,29 +54,29 @@ def compare(first: Evaluation, second: Evaluation, measure: str) -> Comparison:
 
 
 def t_test(differences: NDArray[np.float64]) -> float:
-    """The p-value of a mean difference of 0 by Student's t. One query alone says nothing: 1."""
+    """The p-value of the mean difference by Student's t-test; 1 for a single query."""
     n = len(differences)
     if n < 2 or not differences.any():
         return 1.0
     error = float(differences.std(ddof=1)) / math.sqrt(n)
     mean = float(differences.mean())
-    if error <= abs(mean) * 1e-15:  # all alike, but not 0
+    if error <= abs(mean) * 1e-15:  # all equal, but not 0
         return 0.0
     freedom, t = n - 1, mean / error
     return _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
 
 
 def randomisation_test(differences: NDArray[np.float64], draws: int = DRAWS, seed: int = SEED) -> float:
-    """The p-value of a mean difference of 0 under random signs: exact for few differences, else from draws.
+    """The p-value of the mean difference under random signs: exact for few differences, else from draws.
 
-    The same numbers give the same p-value, since the seed is fixed. With draws the smallest possible value is
-    1 / (draws + 1).
+    The seed is fixed, so the same differences give the same p-value. With draws, the smallest possible value
+    is 1 / (draws + 1).
     """
-    moved = differences[differences != 0]  # the others stay 0 under either sign
+    moved = differences[differences != 0]  # the others are 0 with either sign
     n = len(moved)
     if n == 0:
         return 1.0
-    observed = abs(float(moved.sum())) * (1 - 1e-12)  # so that rounding does not lose the observed signs
+    observed = abs(float(moved.sum())) * (1 - 1e-12)  # rounding must not exclude the observed signs
     if n <= _ALL_SIGNS_UP_TO:
         patterns = np.arange(2**n, dtype=np.uint32)[:, None] >> np.arange(n, dtype=np.uint32) & 1
         return float((np.abs(_signed_sums(patterns.astype(np.uint8), moved)) >= observed).mean())
@@ -92,10 +92,10 @@ def randomisation_test(differences: NDArray[np.float64], draws: int = DRAWS, see
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values of several tests, corrected so that the chance of any false alarm among them is bounded.
+    """The p-values of several tests, corrected to bound the probability of any false positive among them.
 
-    Holm's step-down method (1979): the smallest of n is multiplied by n, the next by n − 1, and so on; none
-    comes out below one that was smaller before, and none above 1.
+    Holm's step-down method (1979): the smallest of n p-values is multiplied by n, the next by n − 1, and so
+    on; the results keep the order of the p-values, and none exceeds 1.
     """
     corrected = [0.0] * len(p_values)
     least = 0.0
@@ -111,10 +111,10 @@ def _signed_sums(signs: NDArray[np.uint8], values: NDArray[np.float64]) -> NDArr
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """The regularised incomplete beta function I_x(a, b), by its continued fraction (DLMF 8.17.22)."""
+    """The regularized incomplete beta function I_x(a, b), by its continued fraction (DLMF 8.17.22)."""
     if x <= 0 or x >= 1:
         return 0.0 if x <= 0 else 1.0
-    if x > (a + 1) / (a + b + 2):  # where the fraction converges slowly
+    if x > (a + 1) / (a + b + 2):  # here, the fraction converges slowly
         return 1 - _incomplete_beta(b, a, 1 - x)
     front = math.exp(
         math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)

@@ -1,4 +1,4 @@
-"""Speed of the search core on this machine, compared with the time it takes merely to read the bytes.
+"""Speed of the search core on this machine, compared with the time to merely read the bytes.
 
 The lists are synthetic: any number of documents, lists as long as those of a query in a collection of
 passages (six tokens, 1.9 mentions per document in total), n_t = 32, and 256-dimensional sentence vectors.
@@ -24,14 +24,14 @@ from coil.scores.native import load_native
 from coil.scores.prepared import PreparedQuery
 from coil.vectors.token_vectors import TokenVectors
 
-MENTIONS = (0.62, 0.41, 0.31, 0.25, 0.18, 0.12)  # of each query token, a document
+MENTIONS = (0.62, 0.41, 0.31, 0.25, 0.18, 0.12)  # of each query token, per document
 N_T, N_C = 32, 256
-WARM_UP = 5  # rounds that do not count: threads and pages of memory settle
+WARM_UP = 5  # rounds that are not counted, while threads and memory pages settle
 
 
 @dataclass(frozen=True)
 class Timing:
-    """One way to search: its median time, and the time to read the same bytes once with as many threads."""
+    """The median time of one kind of search, and of reading the same bytes once with as many threads."""
 
     what: str
     threads: int
@@ -42,7 +42,7 @@ class Timing:
 
     @property
     def share(self) -> float:
-        """Of the roofline: 1 is as fast as the bytes can be read."""
+        """The share of the roofline: 1 is as fast as the bytes can be read."""
         return self.read_ms / self.search_ms
 
 
@@ -53,7 +53,7 @@ def measure_speed(
     told: Callable[[str], object] | None = None,
     with_numpy: bool = True,
 ) -> list[Timing]:
-    """Exhaustive search over made-up lists, with and without sentence vectors; NumPy beside it."""
+    """Time exhaustive searches of synthetic lists, with and without sentence vectors, and with NumPy."""
     native = load_native()
     if native is None:
         raise InputError(
@@ -70,7 +70,7 @@ def measure_speed(
         for used in sorted({1, threads}):
             ranker = NativeRanker(segments, used)
             search, read = [], []
-            for _ in range(WARM_UP + rounds):  # side by side: a busy machine slows both
+            for _ in range(WARM_UP + rounds):  # alternating, so that a busy machine slows both
                 read.append(native.read_seconds(words, used))
                 began = time.perf_counter()
                 ranker.rank([query], Selection(1000), prune=False)
@@ -102,7 +102,7 @@ def _timing(
 
 
 def _score_as_in_the_paper(query: PreparedQuery, segment: Segment) -> NDArray[np.int64]:
-    """A matrix product over each list, the maximum per row, a sum: fp32 all along."""
+    """Score with a matrix product over each list, the maximum per row, and a sum, all in fp32."""
     scores = np.zeros(segment.n_rows, dtype=np.float32)
     assert segment.precise_vectors is not None
     for key, vector in zip(query.keys, query.vectors, strict=True):
@@ -114,13 +114,13 @@ def _score_as_in_the_paper(query: PreparedQuery, segment: Segment) -> NDArray[np
 
 
 def _as_fp32(segment: Segment) -> Segment:
-    """The same vectors in fp32, one after another."""
+    """A segment with a copy of its vectors in fp32, consecutive."""
     precise = StoredVectors(segment.vectors[:].decode(), None)
     return replace(segment, precise_vectors=precise)
 
 
 def make_query(rng: np.random.Generator, sentence: bool, n: int = len(MENTIONS)) -> PreparedQuery:
-    """A query that uses each of the made-up lists once, or the first of them again and again."""
+    """A query of n tokens, which use the synthetic lists in turn."""
     keys = tuple(f"w{number % len(MENTIONS)}" for number in range(n))
     vectors = rng.standard_normal((n, N_T)).astype(np.float32)
     whole = rng.standard_normal(N_C).astype(np.float32) if sentence else None
@@ -138,8 +138,10 @@ def make_query(rng: np.random.Generator, sentence: bool, n: int = len(MENTIONS))
 
 
 def make_segments(rng: np.random.Generator, documents: int) -> list[LiveSegment]:
-    """Made-up lists of as many documents. Their vectors are in one piece, as a file's are when it is mapped:
-    many small arrays would be in many small pages of memory."""
+    """Synthetic lists of this many documents.
+
+    Their vectors are in one array, as in a mapped file: many small arrays would use many small memory pages.
+    """
     segments = [
         make_segment(rng, begin, min(MOST_ROWS, documents - begin))
         for begin in range(0, documents, MOST_ROWS)
@@ -162,7 +164,7 @@ def make_segments(rng: np.random.Generator, documents: int) -> list[LiveSegment]
 
 
 def make_segment(rng: np.random.Generator, first: int, rows: int) -> Segment:
-    """Made-up lists of some documents, the first of which has the ordinal `first`."""
+    """Synthetic lists of some documents, the first of which has the ordinal `first`."""
     lists = [np.repeat(np.arange(rows), _counts(rng, share, rows)) for share in MENTIONS]
     numbers = np.repeat(np.arange(len(lists), dtype=np.int32), [len(of_list) for of_list in lists])
     head = head_width(N_C)
@@ -181,7 +183,7 @@ def make_segment(rng: np.random.Generator, first: int, rows: int) -> Segment:
 
 
 def _counts(rng: np.random.Generator, mentions: float, rows: int) -> NDArray[np.int64]:
-    """How many mentions each row has: three rows in four that have any have one."""
+    """How many mentions each row has: of the rows with any, about 70 % have one."""
     counts: NDArray[np.int64] = (rng.random(rows) < mentions / 1.35) * (1 + rng.poisson(0.35, rows))
     return counts
 
