@@ -335,7 +335,7 @@ def test_a_broken_file_of_queries_is_named(tmp_path: Path) -> None:
     good = path.read_text()
     for text, line in ((good + '{"text": 1}\n', 3), ("[]\n" + good, 1), ('{"format": "x"}\n', 1)):
         path.write_text(text)
-        with pytest.raises(InputError, match=f"line {line}: not a line"):
+        with pytest.raises(InputError, match=f"line {line}: invalid line"):
             WrittenQueries(tmp_path, "f")
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="option cache"):

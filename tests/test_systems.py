@@ -61,7 +61,7 @@ def test_options_are_read_from_texts_and_values():
         ("bm25s", {"k2": 1}, None, "no option 'k2'"),
         ("bm25s", {"k1": "one"}, None, "k1 is 'one'; expected float"),
         ("bm25s", {"stemmer": "german"}, None, "must be one of english, none"),
-        ("bm25s", {}, "folder", "uses no model"),
+        ("bm25s", {}, "folder", "does not use a model"),
         ("bm25s", {"b": 2.0}, None, "b from 0 to 1"),
         ("coil", {"n_t": 1.5}, None, "expected int"),
         ("hybrid", {"weight": 1.5}, None, "from 0 to 1"),

@@ -1,4 +1,4 @@
-"""BM25 by the package bm25s: an implementation that shares no code with ours."""
+"""BM25 with the package bm25s, an implementation that shares no code with COIL's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IDS_FILE = "doc_ids.json"
 
 @dataclass(frozen=True)
 class Bm25s:
-    """BM25 over whole words, with the constants of Lucene's users by default."""
+    """BM25 over whole words; the default constants are those usual with Lucene."""
 
     name: str = "BM25 (bm25s)"
     k1: float = option(0.9, "Saturation of term frequency.")
@@ -46,7 +46,7 @@ class Bm25s:
         (folder / IDS_FILE).write_text(json.dumps(doc_ids), encoding="utf-8")
 
     def search(self, queries: Sequence[Query], k: int, folder: Path) -> Iterator[Answered]:
-        """Score every document; one without any word of the query is no hit."""
+        """Score every document; one without any word of the query is not a hit."""
         package = require("bm25s", "eval")
         index = package.BM25.load(str(folder), show_progress=False, mmap=True)
         doc_ids: list[str] = json.loads((folder / IDS_FILE).read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
-"""COIL itself, through the same index and searcher as everywhere, and what its index answers as besides.
+"""COIL, and the other scoring systems that its index supports, through the usual index and searcher.
 
-A model of the paper's form (`CoilTok`, `CoilFull`, `Dense`) has word-piece lists and no weights of the
-collection; one of the default form (`Coil`) has words and BM25's weights.
+A model of the paper's form (`CoilTok`, `CoilFull`, `Dense`) has lists of word pieces and no collection
+weights; one of the default form (`Coil`) has lists of words and BM25 weights.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from coil.vectors.model_files import resolve_folder
 from coil.vectors.onnx_encoder import OnnxEncoder
 from coil.vectors.parallel import usable_cores
 
-COMMIT_EVERY = 4096  # documents: what a kill costs at most
+COMMIT_EVERY = 4096  # documents: a kill loses at most this many
 LENGTHS = ("query_length", "document_length")
 
 
 @dataclass(frozen=True)
 class Coil:
-    """A COIL model, the bundled one unless another is named or trained."""
+    """A COIL model: the bundled one, unless another is named or trained."""
 
     continues_index: ClassVar[bool] = True
     needs_model: ClassVar[bool] = False
@@ -40,7 +40,7 @@ class Coil:
     model: str | None = None
     by: By = option("coil", "Scoring system of the index.")
     n_t: int = option(32, "When trained: dimensions of the token vectors.")
-    n_c: int = option(256, "When trained: dimensions of the sentence vector; 0 has none.")
+    n_c: int = option(256, "When trained: dimensions of the sentence vector; 0 for none.")
     form: Literal["words", "paper"] = option(
         "words", "When trained: words with BM25 weights, or the paper's word pieces without weights."
     )
@@ -55,7 +55,7 @@ class Coil:
     threads: int = option(0, "Threads for encoding and searching; 0 uses every core.")
 
     def index_inputs(self) -> dict[str, Any]:
-        """All systems that a model's index answers as share the index."""
+        """The inputs of the index, which all scoring systems of a model share."""
         return {
             "index": "coil",
             "precision": self.precision,
@@ -64,16 +64,16 @@ class Coil:
         }
 
     def training_inputs(self) -> dict[str, Any]:
-        """Only the shape: how the model is searched with does not matter."""
+        """Only the shape: the search options do not matter."""
         return {"train": "coil", "n_t": self.n_t, "n_c": self.n_c, "form": self.form}
 
     def text_bytes(self, folder: Path) -> int:
-        """What the index keeps to show hits: the ids, texts and fields of documents."""
+        """The size of the ids, texts and fields that the index stores to show hits."""
         with open_index(folder) as index:
             return index.inspect().bytes_documents
 
     def fit(self, data: TrainingData, folder: Path, say: Say = silent) -> None:
-        """Train as `coil train` does, and export to ONNX."""
+        """Train like `coil train`, and export to ONNX."""
         fit_model(self.recipe(data.recipe), data, folder, say)
         from coil.vectors.export import export_model
 
@@ -86,7 +86,7 @@ class Coil:
         shape = {name: value for name, value in profile.items() if name not in LENGTHS}
         if self.form == "words":
             shape["sentence_norm"] = "unit"  # γ·√n is the weight of a cosine
-        if not (self.n_t and self.n_c):  # what only a model with both parts can do
+        if not (self.n_t and self.n_c):  # only a model with both parts supports this
             shape["token_only"] = 0.0
         if not self.n_c:
             shape["keep"] = 0.0
@@ -95,7 +95,7 @@ class Coil:
         return replace(shared, n_t=self.n_t, n_c=self.n_c, **shape)
 
     def index(self, documents: Iterable[Document], folder: Path) -> None:
-        """Build the index, or go on with one that was interrupted."""
+        """Build the index, or continue an interrupted build."""
         index, before = open_build(
             folder, self.model, self.precision, self.long, resume=True, encoder=self._encoder
         )
@@ -104,7 +104,7 @@ class Coil:
                 index.build(documents, before.on_duplicate, None, COMMIT_EVERY, left_out=lambda ids: None)
 
     def search(self, queries: Sequence[Query], k: int, folder: Path) -> Iterator[Answered]:
-        """One query at a time, as a user asks them; quotes and signs are not operators."""
+        """Search one query at a time, like a user; quotes and signs are not operators."""
         device = None if self.device == "cpu" else self.device
         with open_index(folder, self._encoder, threads=self._threads, device=device) as index:
             for query in queries:
@@ -120,7 +120,7 @@ class Coil:
     def rerank_stored(
         self, queries: Sequence[Query], candidates: Mapping[str, Sequence[str]], folder: Path
     ) -> Iterator[Answered]:
-        """Score the candidates where they are stored; those without text are not in an index."""
+        """Score the candidates in the index; documents without text are not in it."""
         with open_index(folder, self._encoder, threads=self._threads) as index:
             for query in queries:
                 there = [doc_id for doc_id in candidates[query.query_id] if doc_id in index]
@@ -149,7 +149,7 @@ class Coil:
 
 @dataclass(frozen=True)
 class OwnBm25(Coil):
-    """Our own BM25: the equation with other constants, over the index of a model."""
+    """COIL's own BM25: the equation with other constants, over the index of a model."""
 
     name: str = "BM25 (coil)"
     by: By = option("bm25", "Scoring system of the index.")
@@ -171,15 +171,15 @@ class CoilTok(CoilFull):
     """COIL-tok of the paper: token vectors alone."""
 
     name: str = "COIL-tok"
-    n_c: int = option(0, "When trained: dimensions of the sentence vector; 0 has none.")
+    n_c: int = option(0, "When trained: dimensions of the sentence vector; 0 for none.")
 
 
 @dataclass(frozen=True)
 class Dense(Coil):
-    """The sentence vector alone; trained, a model without token vectors."""
+    """The sentence vector alone; if trained, a model without token vectors."""
 
     name: str = "dense"
     by: By = option("dense", "Scoring system of the index.")
-    n_t: int = option(0, "When trained: dimensions of the token vectors; 0 has none.")
+    n_t: int = option(0, "When trained: dimensions of the token vectors; 0 for none.")
     n_c: int = option(768, "When trained: dimensions of the sentence vector.")
     form: Literal["words", "paper"] = option("paper", "When trained: as for coil.")

@@ -1,4 +1,4 @@
-"""ColBERT: all tokens of a query against all tokens of a document (late interaction), searched exactly."""
+"""ColBERT: compares all tokens of a query with all tokens of a document (late interaction), exactly."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ColBert:
     threads: int = option(0, "Threads for encoding and scoring; 0 uses every core.")
 
     def index_inputs(self) -> dict[str, Any]:
-        """The vectors are the model's."""
+        """The index depends only on the model."""
         return {"index": "colbert"}
 
     def training_inputs(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class ColBert:
         fit_model(self.recipe(data.recipe), data, folder, say)
 
     def index(self, documents: Iterable[Document], folder: Path) -> None:
-        """Encode all documents that have a text; longer ones are cut off at the length of the model."""
+        """Encode all documents that have a text, truncated to the model's length."""
         from coil.systems.max_sim_index import write_vectors
 
         use_threads(self.threads)

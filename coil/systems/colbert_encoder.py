@@ -1,4 +1,4 @@
-"""Texts → ColBERT's token vectors, in batches of similar length and in input order."""
+"""Texts → ColBERT's token vectors, encoded in batches of equal length, returned in input order."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ class ColBertEncoder:
         self._tokenizer = Tokenizer.from_file(folder / TOKENIZER_FILE)
 
     def check_width(self, width: int, index: Path) -> None:
-        """An index of another model is refused as far as its shape shows it."""
+        """Refuse an index whose vectors have another width: it belongs to another model."""
         if width and width != self._model.shape.n_t:
             raise WrongShape(
-                f"{index} has vectors of width {width}, but the model in {self._folder} gives "
+                f"{index} has vectors of width {width}, but the model in {self._folder} has width "
                 f"{self._model.shape.n_t}",
                 "search with the model that the index was built with",
             )
 
     def encode_query(self, text: str) -> NDArray[np.float32]:
-        """[tokens, n_t], mask tokens included."""
+        """The vectors of a query, [tokens, n_t], including mask tokens."""
         shape = self._model.shape
         [tokens] = self._tokenizer.cut([text], shape.query_length)
         return self._forward([fill_up(tokens.input_ids, shape.fill, self._tokenizer)])[0]
 
     def encode_documents(self, documents: Iterable[Document]) -> Iterator[tuple[str, NDArray[np.float32]]]:
-        """Ids and vectors [tokens, n_t], in order."""
+        """The ids and vectors [tokens, n_t] of documents, in order."""
         stream, length = iter(documents), self._model.shape.document_length
         while window := list(islice(stream, _WINDOW)):
             texts = [tokens.input_ids for tokens in self._tokenizer.cut([d.text for d in window], length)]

@@ -1,4 +1,4 @@
-"""A cross-encoder that reranks another system's candidates: every pair goes through the language model."""
+"""A cross-encoder that reranks the candidates of another system: the language model reads every pair."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CrossEncoderReranker:
-    """Reads each query with each candidate."""
+    """Reranks by reading each query together with each candidate."""
 
     needs_model: ClassVar[bool] = True
 
@@ -51,7 +51,7 @@ class CrossEncoderReranker:
         candidates: Mapping[str, Sequence[str]],
         documents: Mapping[str, Document],
     ) -> Iterator[Answered]:
-        """All candidates of each query by the score of the pair; equal ones stay in the order given."""
+        """All candidates of each query, by the score of the pair; ties keep the given order."""
         use_threads(self.threads)
         for query in queries:
             doc_ids = list(candidates[query.query_id])

@@ -1,6 +1,6 @@
-"""Term weights that a language model gives to tokens in context (the idea of DeepCT, and of uniCOIL).
+"""Term weights that a language model assigns to tokens in context (the idea of DeepCT and uniCOIL).
 
-It is COIL-tok with token vectors of one number that is never negative, and without document expansion.
+This is COIL-tok with one-dimensional, non-negative token vectors, without document expansion.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TermWeights(CoilTok):
     n_t: int = option(1, "When trained: dimensions of the token vectors; 1 is a term weight.")
 
     def training_inputs(self) -> dict[str, Any]:
-        """The shape, and that nothing is negative."""
+        """The shape, and that weights are non-negative."""
         return {**super().training_inputs(), "non_negative": True}
 
     def recipe(self, shared: TrainingOptions) -> TrainingOptions:

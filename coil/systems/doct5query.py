@@ -1,4 +1,4 @@
-"""Document expansion (doc2query, docT5query): a model writes queries that each document answers, then BM25.
+"""Document expansion (doc2query, docT5query): a model writes queries that a document answers, for BM25.
 
 The model is any Hugging Face sequence-to-sequence model, or one that `fit` trains on the pairs.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DocT5Query(Bm25s):
-    """BM25 over documents with the queries written for them."""
+    """BM25 over documents and the queries written for them."""
 
     needs_model: ClassVar[bool] = True
 
@@ -65,7 +65,7 @@ class DocT5Query(Bm25s):
         super().index(self.expand(documents), folder)
 
     def expand(self, documents: Iterable[Document]) -> Iterator[Document]:
-        """Each document with its queries after its text."""
+        """Each document with its queries appended to its text."""
         use_threads(self.threads)
         stream = iter(documents)
         while window := list(islice(stream, self.at_once)):

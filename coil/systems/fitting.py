@@ -1,4 +1,4 @@
-"""Training of a system's model in the loop that all systems share."""
+"""Training of a system's model in the shared loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coil.training.options import Kind, TrainingOptions
 
 
 def fit_model(recipe: TrainingOptions, data: TrainingData, folder: Path, say: Say) -> None:
-    """Train a model into a folder; what an interrupted call left there is continued."""
+    """Train a model into a folder, continuing an interrupted call if there was one."""
     for module in ("torch", "transformers", "accelerate"):
         require(module, "train")
     from coil.training.train import TrainingFiles, train
@@ -26,7 +26,7 @@ def fit_model(recipe: TrainingOptions, data: TrainingData, folder: Path, say: Sa
 
 
 def recipe_of_kind(shared: TrainingOptions, kind: Kind, **shape: Any) -> TrainingOptions:
-    """The shared recipe for another kind of model, without what only COIL's vectors can do."""
+    """The shared recipe for another kind of model, without the options that only COIL supports."""
     own = {
         "keep": 0.0,
         "keep_tokens": 0.0,

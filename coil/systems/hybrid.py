@@ -1,12 +1,12 @@
-"""BM25 and a dense retriever together: fusion of their scores, or of their ranks.
+"""Hybrid of BM25 and a dense retriever: fusion of their scores, or of their ranks.
 
-- `zscore`: each list's scores at mean 0 and deviation 1, then a weighted sum.
-- `linear`: each list's scores between 0 and 1, then a weighted sum.
+- `zscore`: the scores of each list scaled to mean 0 and standard deviation 1, then a weighted sum.
+- `linear`: the scores of each list scaled to the range from 0 to 1, then a weighted sum.
 - `rrf`: reciprocal rank fusion, Σ weight / (c + rank) (Cormack, Clarke and Büttcher, SIGIR 2009).
 
-Only the first `depth` documents of each list count. For score fusion, a document that a list does not have
-takes the lowest score in it; an empty list adds nothing. In a list of equal scores, or of one document, a
-document counts 1 and any other 0.
+Only the first `depth` documents of each list are used. For score fusion, a document that is not in a list
+gets the lowest score of that list; an empty list contributes nothing. If all scores of a list are equal, or
+it has only one document, its documents count 1 and all others 0.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Hybrid:
         return Answered(answers[0].query_id, best, [totals[doc_id] for doc_id in best], parts)
 
     def _values(self, answer: Answered) -> tuple[dict[str, float], float]:
-        """What each document of a list contributes, and what any other document does."""
+        """The contribution of each document of a list, and that of any other document."""
         doc_ids = answer.doc_ids[: self.depth]
         if not doc_ids:
             return {}, 0.0

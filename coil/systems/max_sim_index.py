@@ -1,11 +1,11 @@
-"""The token vectors of a collection on disk in fp16, and an exact search over all of them by MaxSim.
+"""The token vectors of a collection on disk in fp16, and an exact MaxSim search over all of them.
 
     FOLDER/shape.json      {"format": 1, "width": n, "documents": N, "vectors": M}
     FOLDER/vectors.fp16    M × n numbers, document by document
     FOLDER/starts.npy      [N + 1] first vector of each document
     FOLDER/doc_ids.json    the ids in order
 
-Documents are scored in blocks, which are mapped from disk and widened to fp32; none is left out.
+All documents are scored, in blocks that are mapped from disk and converted to fp32.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from coil.errors import DamagedSegment, MissingIndex
 
 FORMAT = 1
-BLOCK = 1 << 16  # vectors that are widened at a time; a document is never split
+BLOCK = 1 << 16  # vectors converted at a time; a document is never split
 SHAPE_FILE, VECTORS_FILE, STARTS_FILE, IDS_FILE = "shape.json", "vectors.fp16", "starts.npy", "doc_ids.json"
 _REBUILD = "rebuild the index"
 
 
 def write_vectors(folder: Path, documents: Iterable[tuple[str, NDArray[np.float32]]]) -> None:
-    """Write ids and their token vectors [tokens, width]; the shape comes last, when all else is there."""
+    """Write ids and their token vectors [tokens, width]; the shape is written last, when all is complete."""
     doc_ids: list[str] = []
     counts: list[int] = []
     width = 0
@@ -47,7 +47,7 @@ def write_vectors(folder: Path, documents: Iterable[tuple[str, NDArray[np.float3
 
 @dataclass(frozen=True, eq=False)
 class MaxSimIndex:
-    """What `write_vectors` wrote, mapped."""
+    """The files of `write_vectors`, mapped."""
 
     doc_ids: list[str]
     starts: NDArray[np.int64]  # [documents + 1]
@@ -55,7 +55,7 @@ class MaxSimIndex:
 
     @classmethod
     def open(cls, folder: Path) -> MaxSimIndex:
-        """Map the files; sizes that contradict each other are an error."""
+        """Map the files; inconsistent sizes are an error."""
         if not (folder / SHAPE_FILE).is_file():
             raise MissingIndex(f"{folder} is not a finished ColBERT index: it has no {SHAPE_FILE}", _REBUILD)
         try:
@@ -97,14 +97,14 @@ class MaxSimIndex:
                 continue
             block = torch.from_numpy(np.array(self.vectors[first:last])).to(device).float()
             products = tokens @ block.T  # [query tokens, vectors]
-            filled = np.flatnonzero(counts)  # reduceat takes no empty runs
+            filled = np.flatnonzero(counts)  # reduceat does not accept empty runs
             starts = self.starts[begin:end][filled] - first
             best = np.maximum.reduceat(products.cpu().numpy(), starts, axis=1)
             found[begin + filled] = best.sum(axis=0)
         return found
 
     def _blocks(self) -> Iterable[tuple[int, int]]:
-        """Runs of documents with about BLOCK vectors each."""
+        """Ranges of documents with at most BLOCK vectors, or a single longer document."""
         begin = 0
         while begin < len(self.doc_ids):
             wanted = self.starts[begin] + BLOCK

@@ -25,7 +25,7 @@ class PairScorer:
         self._tokenizer = Tokenizer.from_file(folder / TOKENIZER_FILE)
 
     def scores(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """[texts]; a text that is too long for the model together with the query is truncated."""
+        """The scores of the texts, [texts]; a text that does not fit with the query is truncated."""
         shape, tokenizer = self._model.shape, self._tokenizer
         [asked] = tokenizer.cut([query], shape.query_length)
         pairs = []

@@ -1,4 +1,4 @@
-"""What the systems that run in PyTorch share: their folder, device and threads."""
+"""What the systems that run in PyTorch share: model folder, device, threads and batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coil.errors import MissingModelFile, OptionMismatch, require
 if TYPE_CHECKING:
     import torch
 
-BATCH_TOKENS = {"cpu": 4096, "cuda": 131_072}  # tokens that go through the language model at a time
+BATCH_TOKENS = {"cpu": 4096, "cuda": 131_072}  # tokens that the language model reads at a time
 
 
 def model_folder(model: str | None, name: str) -> Path:
@@ -28,7 +28,7 @@ def model_folder(model: str | None, name: str) -> Path:
 
 
 def check_device(device: str) -> str:
-    """A device that PyTorch can use here."""
+    """Check that PyTorch can use a device."""
     torch = require("torch", "train")
     try:
         kind = torch.device(device).type
@@ -46,12 +46,12 @@ def use_threads(threads: int) -> None:
 
 
 def batch_tokens(device: torch.device) -> int:
-    """How many tokens go through the language model at a time."""
+    """How many tokens the language model reads at a time."""
     return BATCH_TOKENS.get(device.type, BATCH_TOKENS["cpu"])
 
 
 def pad_ids(texts: Sequence[NDArray[np.int32]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """The language model's input: ids [texts, longest] and the mask of real ones."""
+    """The input of the language model: ids [texts, longest] and the attention mask."""
     import torch
 
     ids = np.zeros((len(texts), max(map(len, texts))), dtype=np.int64)

@@ -1,7 +1,7 @@
-"""Queries drawn from a sequence-to-sequence model, by top-k sampling with random numbers of their own.
+"""Queries sampled from a sequence-to-sequence model, by top-k sampling with reproducible random numbers.
 
-The random numbers of a text are a function of the seed and the text alone, so what is written for it does not
-depend on the texts beside it in a batch, nor on what was written before.
+The random numbers of a text depend only on the seed and the text, so its queries do not depend on the other
+texts in a batch, or on what was sampled before.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ from coil.vectors.quiet import quiet
 
 @dataclass(frozen=True)
 class Sampling:
-    """How queries are drawn: `queries` for each text, from the `top` likeliest tokens, up to `longest` tokens
-    each, after the first `length` tokens of the text."""
+    """How queries are sampled.
+
+    `queries` for each text, from the `top` most likely tokens, with up to `longest` tokens each, given the
+    first `length` tokens of the text.
+    """
 
     queries: int
     top: int
@@ -74,7 +77,7 @@ class Sampler:
 
     @torch.inference_mode()
     def write(self, texts: Sequence[str], how: Sampling) -> list[list[str]]:
-        """The queries of each text; one that is written twice is kept twice, since BM25 counts."""
+        """The queries of each text; duplicates are kept, since BM25 counts them."""
         if self._room is not None and max(how.length, how.longest) > self._room:
             raise OptionMismatch(
                 f"the model reads {self._room} tokens, but length is {how.length} and longest {how.longest}",
@@ -107,7 +110,7 @@ class Sampler:
     def _draw(
         self, states: torch.Tensor, mask: torch.Tensor, uniforms: torch.Tensor, how: Sampling
     ) -> torch.Tensor:
-        """Token by token, [texts × queries, tokens]; what comes after the end is the end again."""
+        """Sample token by token, [texts × queries, tokens]; finished queries are padded with end tokens."""
         model: Any = self._model.backbone
         ends = self._ends.to(self._device)
         last = torch.full((len(states), 1), self._model.first_id, device=self._device)
@@ -135,7 +138,7 @@ class Sampler:
 
 
 def _positions(config: Any) -> int | None:
-    """How many tokens the model takes; None where that is not limited."""
+    """How many tokens the model can read; None if there is no limit."""
     parts = [config, getattr(config, "encoder", None), getattr(config, "decoder", None)]
     found = [getattr(part, "max_position_embeddings", None) for part in parts if part is not None]
     return min((int(size) for size in found if size), default=None)
@@ -148,7 +151,7 @@ def fingerprint(folder: Path, how: Sampling) -> str:
         if path.name not in ("recipe.json", "training.json"):
             digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
     for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, "pt") as weights:  # by name: files may have them in another order
+        with safe_open(path, "pt") as weights:  # in order of names, since the order in files may differ
             for name in sorted(weights.keys()):
                 content = weights.get_tensor(name).contiguous().flatten().view(torch.uint8)
                 digest.update(name.encode() + content.numpy().tobytes())

@@ -1,4 +1,4 @@
-"""The systems by name, and how their options are read.
+"""The systems by name, and the parsing of their options.
 
 A system is registered by one line here. Its module is imported only when the system is used.
 """
@@ -30,7 +30,7 @@ SYSTEMS: dict[str, str] = {
 }
 """Name → `module:Class`."""
 
-OWN_FIELDS = ("name", "model")  # of a system, which are not options
+OWN_FIELDS = ("name", "model")  # fields of a system that are not options
 
 
 def system_class(kind: str) -> type[Any]:
@@ -51,7 +51,7 @@ def options_of(kind: str) -> dict[str, Field[Any]]:
 def make_system(
     kind: str, options: Mapping[str, Any], model: str | None = None, name: str | None = None
 ) -> System:
-    """A system with these options, given as values or, as on the command line, as texts."""
+    """A system with these options, given as values or, as on the command line, as strings."""
     cls = system_class(kind)
     known, kinds = options_of(kind), get_type_hints(cls)
     values: dict[str, Any] = {"name": name or kind}
@@ -62,14 +62,14 @@ def make_system(
         values[key] = _value(kind, key, value, kinds[key])
     if model is not None:
         if "model" not in kinds:
-            raise OptionMismatch(f"the system {kind!r} uses no model, but got {model!r}")
+            raise OptionMismatch(f"the system {kind!r} does not use a model, but {model!r} was given")
         values["model"] = model
     made: System = cls(**values)
     return made
 
 
 def _value(kind: str, key: str, value: Any, wanted: Any) -> Any:
-    """The value of an option, whose type is bool, int, float, str or a choice of texts."""
+    """The value of an option, whose type is bool, int, float, str or a choice of strings."""
     choices = get_args(wanted)
     if choices:
         if value in choices:

@@ -1,15 +1,14 @@
-"""What a system must offer to be compared with the others.
+"""The protocols of systems to compare.
 
-A system is a frozen dataclass. `name` is its label in tables, `model` (where it has one) the folder of the
-model it uses, and every other field is an option that a user may set by name; `option` gives one its help
-text. A system is cheap to construct: models are loaded when they are first needed. What a system can do is
-what it has methods for:
+A system is a frozen dataclass. `name` is its label in tables, `model` (if it has one) the folder of its
+model, and every other field is an option that a user may set by name; `option` adds a help text. A system is
+cheap to construct: models are loaded on first use. Its methods determine what a system can do:
 
 - a `Retriever` searches a collection by itself: `index` once, then `search`;
 - a `Reranker` reorders the candidates of a retriever from their texts, a `StoredReranker` from its own index;
 - a `Fuser` merges the answers of other systems;
-- a `Trainable` learns its model from pairs: `fit` writes a model folder, which the `model` of the next
-  instance then names.
+- a `Trainable` learns its model from pairs: `fit` writes a model folder, to be passed as `model` to another
+  instance.
 
 Indexes and trained models are cached, keyed by a digest of their inputs. The inputs of an index are the kind
 of system, the model and all options, unless the class has a method `index_inputs` that returns fewer;
@@ -17,8 +16,8 @@ likewise `training_inputs` for a trained model. Systems with equal inputs share 
 `continues_index = True` resumes an interrupted `index` from what is in its folder. A class with
 `needs_model = True` cannot run without a trained or named model.
 
-Order, everywhere: score descending, and between equal scores the order of the documents in the collection.
-Scores are finite numbers, and a document occurs at most once in an answer.
+All answers are sorted by score, descending, ties in the order of the documents in the collection. Scores are
+finite numbers, and a document occurs at most once in an answer.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from coil.texts.values import Document, Query
 from coil.training.options import TrainingOptions
 
 Say = Callable[[str], object]
-"""Reports one line about the progress."""
+"""Reports one line of progress."""
 
 
 def silent(text: str) -> None:
@@ -46,20 +45,20 @@ def option(default: Any, help_text: str) -> Any:
 
 @dataclass(frozen=True)
 class Answered:
-    """What a system found for one query, best first, and the milliseconds that each part of the work took."""
+    """The documents that a system found for one query, best first, and the time of each part of the work."""
 
     query_id: str
     doc_ids: list[str]
     scores: list[float]
-    parts_ms: dict[str, float]  # such as {"encode": 1.2, "search": 0.3}; a query is timed by itself
+    parts_ms: dict[str, float]  # such as {"encode": 1.2, "search": 0.3}; each query is timed separately
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What every trainable system learns from, so that a difference in results is a difference of the idea.
+    """The training data and recipe, the same for all systems, so that results differ only by the method.
 
-    `recipe` has what all systems share: steps, batch sizes, learning rates, lengths, seed. A system changes
-    in it only the shape of its own model.
+    `recipe` has the options that all systems share: steps, batch sizes, learning rates, lengths, seed. A
+    system changes only the options of its own kind of model.
     """
 
     pairs: Sequence[Path]
@@ -68,7 +67,7 @@ class TrainingData:
     corpus: str | None = None  # of the negatives, if they were mined from a collection
     recipe: TrainingOptions = field(default_factory=TrainingOptions)
     device: str | None = None  # None: a GPU if there is one
-    prepared: Path | None = None  # keeps tokenized pairs, which systems of the same lists then share
+    prepared: Path | None = None  # folder for tokenized pairs, which systems with the same lists share
 
 
 @runtime_checkable
@@ -80,10 +79,10 @@ class Retriever(Protocol):
         """The label in tables."""
 
     def index(self, documents: Iterable[Document], folder: Path) -> None:
-        """Write all that searching needs into the folder, which exists and is empty.
+        """Write everything that the search needs into the folder, which exists and is empty.
 
         The size of the folder is reported as the size of the index; the model is not part of it. A class that
-        also stores texts, which ranking does not read, returns their size from `text_bytes(folder)`; it is
+        also stores texts, which ranking does not read, returns their size from `text_bytes(folder)`; that is
         subtracted.
         """
 
@@ -107,21 +106,21 @@ class Reranker(Protocol):
     ) -> Iterator[Answered]:
         """All candidates of each query in a new order, in the order of the queries.
 
-        `candidates` gives, for a query id, the ids of its documents; `documents` is the whole collection in
-        its order, read from disk where it is large, so look up only what is needed.
+        `candidates` maps each query id to the ids of its documents; `documents` is the whole collection, in
+        order. It may be read from disk, so look up only the documents that are needed.
         """
 
 
 @runtime_checkable
 class StoredReranker(Protocol):
-    """Reorders candidates with what `index` of the same class has stored."""
+    """Reorders candidates with an index of its own."""
 
     @property
     def name(self) -> str:
         """The label in tables."""
 
     def index(self, documents: Iterable[Document], folder: Path) -> None:
-        """As that of a `Retriever`."""
+        """See `Retriever.index`."""
 
     def rerank_stored(
         self, queries: Sequence[Query], candidates: Mapping[str, Sequence[str]], folder: Path
@@ -131,14 +130,14 @@ class StoredReranker(Protocol):
 
 @runtime_checkable
 class Fuser(Protocol):
-    """Merges what other systems have found for a query."""
+    """Merges the answers of other systems to a query."""
 
     @property
     def name(self) -> str:
         """The label in tables."""
 
     def fuse(self, answers: Sequence[Answered], k: int, place: Callable[[str], int]) -> Answered:
-        """One answer for one query; `place` gives the place of a document in the collection."""
+        """One answer for one query; `place` returns the position of a document in the collection."""
 
 
 @runtime_checkable

@@ -1,8 +1,8 @@
-"""The queries written for each text, kept in a file: each text is written for once.
+"""A cache of the queries written for each text, in a file.
 
 The first line is `{"format": ..., "fingerprint": ...}`; each further line is
-`{"text": digest of the text, "queries": [...]}`. Lines are added as texts are written for, so an interrupted
-run goes on where it stopped.
+`{"text": digest of the text, "queries": [...]}`. Lines are appended as queries are written, so an interrupted
+run continues where it stopped.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ Write = Callable[[Sequence[str]], list[list[str]]]
 
 
 def key_of(text: str) -> str:
-    """How a text is named in the file."""
+    """The key of a text in the file."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 class WrittenQueries:
-    """A file of queries, which grows."""
+    """A growing file of queries."""
 
     def __init__(self, folder: Path, fingerprint: str) -> None:
-        """`fingerprint` names the model and the sampling: each has a file of its own."""
+        """`fingerprint` identifies the model and the sampling: each combination has its own file."""
         self._path = folder / f"{fingerprint}.jsonl"
         self._fingerprint = fingerprint
         self._known: dict[str, list[str]] = {}
@@ -50,7 +50,7 @@ class WrittenQueries:
     def _read(self) -> None:
         data = self._path.read_bytes()
         end = data.rfind(b"\n") + 1
-        if end < len(data):  # a kill may have cut the last line off
+        if end < len(data):  # a kill may have left an incomplete last line
             with self._path.open("r+b") as file:
                 file.truncate(end)
         for number, line in enumerate(data[:end].decode("utf-8", "replace").splitlines(), 1):
@@ -58,17 +58,17 @@ class WrittenQueries:
                 value = json.loads(line)
                 if number == 1:
                     if value != {"format": FORMAT, "fingerprint": self._fingerprint}:
-                        raise ValueError("an unexpected header")
+                        raise ValueError("unexpected header")
                     continue
                 self._known[str(value["text"])] = [str(query) for query in value["queries"]]
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(
-                    f"{self._path}, line {number}: not a line of written queries ({error})",
+                    f"{self._path}, line {number}: invalid line of written queries ({error})",
                     "delete this file; its queries will be generated again",
                 ) from error
 
     def of(self, texts: Sequence[str], write: Write) -> list[list[str]]:
-        """The queries of each text; `write` is called for those that have none yet."""
+        """The queries of each text; `write` is called for texts that are not in the file yet."""
         missing = {key: text for text in texts if (key := key_of(text)) not in self._known}
         if missing:
             with self._path.open("a", encoding="utf-8") as file:
