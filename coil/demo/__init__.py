@@ -1,1 +1,1 @@
-"""The demo: a collection that comes with every Python, its own documentation, ready to search."""
+"""The demo: a search over the documentation of Python's standard library, which every Python includes."""

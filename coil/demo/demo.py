@@ -25,14 +25,14 @@ QUESTIONS = (
 
 INDEX_FOLDER = "python-docs.coil"
 MANIFEST_FILE = "manifest.json"
-AT_ONCE = 512  # documents a commit: what an interruption costs at most
+AT_ONCE = 512  # documents per commit: an interruption loses at most this many
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """An index and how long it took to get it.
+    """An index, and how long it took to prepare.
 
-    `reused`: it was there whole. `note`: what went wrong on the way, empty if nothing did.
+    `reused`: a complete index was found. `note`: a problem with the saved index, empty if there was none.
     """
 
     index: Index
@@ -43,7 +43,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Key:
-    """What a saved demo depends on; it is reused only when all of it is the same."""
+    """What a saved demo depends on; it is reused only if nothing of this has changed."""
 
     model: str
     python: str
@@ -61,7 +61,7 @@ def prepare(
     read_documents: Callable[[], Sequence[Document]],
     start: Callable[[int], Callable[[int], object]] | None = None,
 ) -> Prepared:
-    """The saved index if it matches and is intact; an unfinished one is completed, any other rebuilt.
+    """The saved index, if it matches and is intact; an unfinished one is completed, any other is rebuilt.
 
     `start` is called with the number of documents to encode and returns a progress callback.
     """
@@ -93,7 +93,7 @@ def prepare(
 
 
 def _begin(encoder: Encoder, folder: Path, key: dict[str, str]) -> Index:
-    """An empty index that replaces whatever was there."""
+    """Create an empty index, replacing an existing one."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MANIFEST_FILE).unlink(missing_ok=True)
@@ -126,7 +126,7 @@ def _write_manifest(folder: Path, value: dict[str, object]) -> None:
 
 
 def summary_span(document_text: str) -> tuple[int, int]:
-    """The characters of the first paragraph after the signature: what a document of the demo is about."""
+    """The span of the first paragraph after the signature, which summarizes a document of the demo."""
     start = document_text.find("\n\n") + 2 if "\n\n" in document_text else 0
     end = document_text.find("\n\n", start)
     return start, end if end >= 0 else len(document_text)

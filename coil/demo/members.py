@@ -1,4 +1,4 @@
-"""What a module of the standard library documents: read from its source or from a compiled module.
+"""The documented members of a standard library module, from its source or from the compiled module.
 
 Sources are parsed but never run, so reading them has no side effects. Only modules without Python source are
 imported.
@@ -22,13 +22,13 @@ _BOUND_ARGUMENT = re.compile(r"^\(\$\w+(, /)?(, )?")  # `($self, ` of a compiled
 
 @dataclass(frozen=True)
 class Member:
-    """One documented thing. `path` is its dotted name in the module, empty for the module itself."""
+    """A documented member. `path` is its dotted name in the module, empty for the module itself."""
 
     path: str
     kind: str
     signature: str
     docstring: str
-    origin: Hashable  # where it is defined, which distinguishes a re-export from a second definition
+    origin: Hashable  # identifies the definition, to tell a re-export from another definition
 
 
 def is_public(name: str) -> bool:
@@ -40,7 +40,7 @@ def is_public(name: str) -> bool:
 
 
 def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a module or class, also those that depend on a condition or stand in a `try`."""
+    """The statements of a module or class, including those inside `if`, `try` and `with`."""
     for node in body:
         if isinstance(node, ast.If):
             yield from statements([*node.body, *node.orelse])
@@ -54,7 +54,7 @@ def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def exported_names(tree: ast.Module) -> frozenset[str] | None:
-    """`__all__` where it is written out, None where there is none or it is computed."""
+    """The names in `__all__`; None if there is none, or if it is computed."""
     names: set[str] = set()
     found = False
     for node in statements(tree.body):
@@ -129,18 +129,18 @@ def _call(node: ast.FunctionDef | ast.AsyncFunctionDef, path: str, drop_self: bo
 
 
 def import_quietly(name: str) -> ModuleType | None:
-    """Import a compiled module without a word; None where this machine cannot load it."""
+    """Import a compiled module without any output; None if this machine cannot load it."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")  # some are deprecated, and say so
+        warnings.simplefilter("ignore")  # some modules warn that they are deprecated
         with contextlib.redirect_stderr(io.StringIO()):
             try:
                 return importlib.import_module(name)
-            except (ImportError, OSError):  # a library of the system that the module needs is not there
+            except (ImportError, OSError):  # a system library that the module needs is missing
                 return None
 
 
 def compiled_members(name: str) -> Iterator[Member]:
-    """The same as `source_members` for a module without Python source."""
+    """Like `source_members`, for a module without Python source."""
     module = import_quietly(name)
     if module is None:
         return
@@ -152,7 +152,7 @@ def compiled_members(name: str) -> Iterator[Member]:
         if inspect.isclass(value):
             yield from _class_members(path, value)
             continue
-        # A program may have put a hook of its own in place of `sys.excepthook`; the first one is kept there.
+        # A program may have replaced `sys.excepthook` and the like; the original is in `sys.__excepthook__`.
         original = vars(module).get(f"__{path}__", value)
         if inspect.isbuiltin(original):
             yield from _documented(path, "function", original, id(original))
@@ -165,7 +165,7 @@ def _class_members(path: str, value: type) -> Iterator[Member]:
             continue
         origin = (id(value), name)
         if inspect.isroutine(member) or isinstance(member, (classmethod, staticmethod)):
-            # Looked up on the class, so that a class method or static method shows its own docstring.
+            # Looked up on the class, so that a class method or static method has its own docstring.
             yield from _documented(f"{path}.{name}", "method", getattr(value, name), origin)
         elif inspect.isdatadescriptor(member):
             yield from _documented(f"{path}.{name}", "property", member, origin)
@@ -176,7 +176,7 @@ def _documented(path: str, kind: str, value: object, origin: Hashable) -> Iterat
     if not isinstance(docstring, str) or not docstring.strip():
         return
     docstring = inspect.cleandoc(docstring)
-    # Not `inspect.signature`: it evaluates the defaults, and some of them exist only while a program runs.
+    # Not `inspect.signature`: it evaluates the defaults, some of which may not exist here.
     arguments = getattr(value, "__text_signature__", None)
     signature = path
     if isinstance(arguments, str):

@@ -14,28 +14,28 @@ from pathlib import Path
 from coil.demo.members import Member, compiled_members, exported_names, is_public, source_members, statements
 from coil.texts.values import Document
 
-DOCSTRING_CHARACTERS = 600  # the beginning says what something is for
+DOCSTRING_CHARACTERS = 600  # the beginning states the purpose
 SIGNATURE_CHARACTERS = 200
 PACKAGE_FILE = "__init__.py"
 
-# Never looked at. Some do something when imported, some are programs, test suites or data; readline takes
-# hold of the terminal, _tkinter needs a display's libraries, lib2to3 and distutils left newer Pythons.
+# Never read. Some have side effects when imported, some are programs, test suites or data; readline takes
+# over the terminal, _tkinter needs graphics libraries, and newer Pythons lack lib2to3 and distutils.
 SKIPPED = frozenset(
     """antigravity this idlelib turtledemo lib2to3 distutils test tests ensurepip pip pydoc_data encodings
     readline sitecustomize usercustomize xxlimited xxlimited_35 xxsubtype _tkinter""".split()
 ) | ({"posixpath", "ntpath"} - {os.path.__name__})
 
-# Modules that everyone knows under another name.
+# Modules that are better known under another name.
 KNOWN_AS = {os.path.__name__: "os.path", "genericpath": "os.path", "posix": "os", "nt": "os"}
 
 
 def read_standard_library() -> list[Document]:
     """Every public module, class, function and method of the standard library that has a docstring.
 
-    The id is the name one would type (`asyncio.wait_for`, `str.split`), the text its signature and the
-    beginning of its docstring, `fields` its kind and module. Builtins come first, then modules by name,
-    a package before its parts. What a package re-exports stands there and not again where it is defined;
-    when two things claim one id, the first wins.
+    The id is the name as used in code (`asyncio.wait_for`, `str.split`), the text consists of the signature
+    and the beginning of the docstring, and `fields` has the kind and the module. Builtins come first, then
+    modules by name, a package before its parts. What a package re-exports is listed there and not again where
+    it is defined. If two members have the same id, the first is used.
     """
     library = _Library()
     documents: dict[str, Document] = {}
@@ -62,7 +62,7 @@ def _document(doc_id: str, module: str, member: Member) -> Document:
 
 
 def shorten(text: str, characters: int) -> str:
-    """Cut a text that is too long after its last whole word, and say so with an ellipsis."""
+    """Truncate a long text after its last complete word, with an ellipsis."""
     if len(text) <= characters:
         return text
     cut = text[:characters]
@@ -79,7 +79,7 @@ def _library_folders() -> list[Path]:
 
 @dataclass(frozen=True)
 class _Source:
-    """What is kept of a module's source: whole syntax trees of all modules would slow everything down."""
+    """What is kept of a module's source; keeping all syntax trees would slow everything down."""
 
     members: list[Member]
     exported: frozenset[str] | None
@@ -88,7 +88,7 @@ class _Source:
 
 @dataclass
 class _Library:
-    """Finds modules without importing them, and remembers what it has read."""
+    """Finds modules without importing them, and caches what it has read."""
 
     folders: list[Path] = field(default_factory=_library_folders)
     _sources: dict[str, _Source | None] = field(default_factory=dict)
@@ -102,9 +102,9 @@ class _Library:
                 yield from self._parts(name)
 
     def members(self, module: str) -> list[Member]:
-        """What a module documents: its own definitions, then what it re-exports."""
+        """The documented members of a module: its own definitions, then those that it re-exports."""
         if module not in self._members:
-            self._members[module] = []  # modules that import each other meet an empty list, not a loop
+            self._members[module] = []  # ends the recursion of modules that import each other
             self._members[module] = list(self._read(module))
         return self._members[module]
 
@@ -128,7 +128,7 @@ class _Library:
             yield from compiled_members(module)
 
     def _reexported(self, module: str, source: _Source, node: ast.ImportFrom) -> Iterator[Member]:
-        """What an import makes part of this module: names from a private module, or from the package."""
+        """The members that an import re-exports: names from a private module, or from the package."""
         target = self._target(module, node)
         package = module.partition(".")[0]
         private = target.rpartition(".")[2].startswith("_")
@@ -150,7 +150,7 @@ class _Library:
                 yield replace(member, path=f"{wanted[name]}{dot}{rest}")
 
     def _target(self, module: str, node: ast.ImportFrom) -> str:
-        """The absolute name of the module that an import takes from."""
+        """The absolute name of the module that an import refers to."""
         if not node.level:
             return node.module or ""
         up = node.level - 1 if self._is_package(module) else node.level
