@@ -227,7 +227,7 @@ def test_lists_and_dry_runs(tmp_path, capsys):
         (["--system", "bm25s", "--out", "o", "--set", "a=b"], 2, "--set requires --config"),
         (["--config", "c.toml", "--set", "a"], 2, "not NAME=VALUE"),
         (["--config", "none.toml", "--out", "o"], 1, "cannot be read"),
-        (["--system", "bm25s", "--against", "x", "--out", "o"], 1, "labelled 'x'"),
+        (["--system", "bm25s", "--against", "x", "--out", "o"], 1, "label 'x'"),
         (["--system", "bm25s", "--measures", "foo", "--out", "o"], 1, "'foo' is not a supported measure"),
         (["--system", "bm25s", "--split", "dev", "--out", "o"], 1, "no qrels/dev.tsv"),
         (["--system", "coil=nowhere", "--out", "o"], 1, "neither a folder nor an installed package"),

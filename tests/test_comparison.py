@@ -139,7 +139,7 @@ def test_wrong_plans(systems, reason):
 
 
 def test_wrong_measures_and_references():
-    with pytest.raises(OptionMismatch, match="labelled 'x'"):
+    with pytest.raises(OptionMismatch, match="label 'x'"):
         plan_of("bm25s", against="x")
     with pytest.raises(InputError, match="nDGC"):
         plan_of("bm25s", measures=["nDGC@10"])
@@ -211,7 +211,7 @@ def test_configs_in_toml_and_json(tmp_path):
         (('source = "{data}/tiny"', 'source = "x"\nkind = 1'), "unknown keys: kind"),
         (("steps = 7", "stepps = 7"), "unknown to this version: stepps"),
         (("steps = 7", 'steps = "7"'), "steps is '7'"),
-        (('preset = "paper"', 'preset = "best"'), "the preset 'best'"),
+        (('preset = "paper"', 'preset = "best"'), "the unknown preset 'best'"),
         (('base = "default"', ""), "requires pairs and a base"),
         (("mine = true", "mine = 1"), "mine is 1"),
         (("[[collection]]", "[[collection"), "is not valid"),
@@ -465,7 +465,7 @@ def test_pairs_are_made_from_the_judgements_of_a_collection(tmp_path):
     found = [json.loads(line) for line in path.read_text().splitlines()]
     assert {"query": "river bank", "positive": "Deep water flows slowly in this river."} in found
     assert len(found) == 7  # d2 is judged 0 for q1
-    with pytest.raises(InputError, match="no file"):
+    with pytest.raises(InputError, match="pairs file not found"):
         trainer._data(Training("t", (str(tmp_path / "none.jsonl"),), "default"))
 
 

@@ -1,1 +1,1 @@
-"""Comparing systems on one collection: planning, caching, measuring and reporting."""
+"""Comparison of systems on test collections: planning, caching, measuring and reporting."""

@@ -1,4 +1,4 @@
-"""Comparisons as files, TOML or JSON: what `coil compare --config` reads.
+"""Config files of comparisons, in TOML or JSON, for `coil compare --config`.
 
     measures = ["nDCG@10", "RR@10", "R@100", "R@1000"]
     against = "BM25"
@@ -23,7 +23,7 @@
     training = "shared"
     n_c = 384
 
-`{data}` stands for what `--set data=PATH` says. Paths are relative to the current folder.
+`{data}` is replaced by the value of `--set data=PATH`. Paths are relative to the current folder.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Config:
-    """A comparison as a file describes it."""
+    """A comparison as described in a file."""
 
     title: str
     collections: tuple[Mapping[str, str], ...]
@@ -60,7 +60,7 @@ class Config:
     k: int = 1000
 
     def plan(self) -> Plan:
-        """The systems with everything that they need."""
+        """The plan of the comparison."""
         return make_plan(self.systems, self.trainings, self.measures, self.k, self.against)
 
     def find_collections(self) -> list[JudgedCollection]:
@@ -69,7 +69,7 @@ class Config:
 
 
 def read_config(path: Path, values: Mapping[str, str]) -> Config:
-    """Read a file; `values` are put in place of `{name}`."""
+    """Read a file; `values` replace `{name}`."""
     where = str(path)
     given = _fill(_parse(path), values, where)
     _check_keys(given, _TOP, where)
@@ -80,7 +80,7 @@ def read_config(path: Path, values: Mapping[str, str]) -> Config:
             raise InputError(f"{where}: a [[collection]] has no source", "add source = ...")
     trainings = given.get("training", {})
     if not isinstance(trainings, dict):
-        raise InputError(f"{where}: training is {trainings!r:.60}", "write [training.NAME]")
+        raise InputError(f"{where}: training is {trainings!r:.60}; expected tables", "write [training.NAME]")
     try:
         return Config(
             title=str(given.get("title", path.stem)),
@@ -101,7 +101,7 @@ def _parse(path: Path) -> dict[str, Any]:
         value = json.loads(text) if path.suffix.lower() == ".json" else _toml(text)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}", "check the path") from error
-    except ValueError as error:  # of JSON, TOML or UTF-8
+    except ValueError as error:  # from JSON, TOML or UTF-8
         raise InputError(f"{path} is not valid: {error}", "write TOML, or JSON in a .json file") from error
     if not isinstance(value, dict):
         raise InputError(f"{path} must contain one object", "see docs/comparing.md for an example")
@@ -138,11 +138,13 @@ def _fill(value: Any, values: Mapping[str, str], where: str) -> Any:
 def _training(name: str, given: Any, where: str) -> Training:
     here = f"{where}: [training.{name}]"
     if not isinstance(given, dict):
-        raise InputError(f"{here} is {given!r:.60}", "write it as a table")
+        raise InputError(f"{here} is {given!r:.60}; expected a table", "write it as a table")
     _check_keys(given, _OF_TRAINING, here)
     preset = given.get("preset", "paper")
     if preset not in PRESETS:
-        raise OptionMismatch(f"[training.{name}] has the preset {preset!r}", f"choose {', '.join(PRESETS)}")
+        raise OptionMismatch(
+            f"[training.{name}] has the unknown preset {preset!r}", f"choose one of {', '.join(PRESETS)}"
+        )
     pairs, base = given.get("pairs", ()), given.get("base")
     if isinstance(pairs, str):
         pairs = [pairs]
@@ -150,14 +152,14 @@ def _training(name: str, given: Any, where: str) -> Training:
         raise InputError(f"{here} requires pairs and a base model", "add pairs = [...] and base = ...")
     recipe = given.get("recipe", {})
     if not isinstance(recipe, dict):
-        raise InputError(f"{here}: recipe is {recipe!r:.60}", "write it as a table")
+        raise InputError(f"{here}: recipe is {recipe!r:.60}; expected a table", "write it as a table")
     changed = {**PRESETS[preset].to_json(), **recipe}
     if recipe.get("epochs"):
         changed["steps"] = recipe.get("steps", 0)
     options = TrainingOptions.from_json(changed, f"[training.{name}]")
     mine = given.get("mine", False)
     if type(mine) is not bool:
-        raise InputError(f"{here}: mine is {mine!r:.60}", "write mine = true")
+        raise InputError(f"{here}: mine is {mine!r:.60}; expected true or false", "write mine = true")
     negatives = tuple(map(str, given.get("negatives", ())))
     corpus, device = given.get("corpus"), given.get("device")
     return Training(name, tuple(map(str, pairs)), base, negatives, mine, corpus, options, device)

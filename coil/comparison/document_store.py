@@ -1,4 +1,4 @@
-"""The documents of a collection on disk: read and checked once, then handed to every system alike."""
+"""The documents of a collection on disk: read and checked once, then passed to every system."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _SHAPE = "CREATE TABLE documents (place INTEGER PRIMARY KEY, doc_id TEXT UNIQUE,
 def store_documents(
     documents: Iterable[Document], folder: Path, progress: Callable[[int], object]
 ) -> dict[str, Any]:
-    """Write the documents; returns how many there are and a digest. A duplicate id is an error."""
+    """Write the documents; returns their number and a digest. A duplicate id is an error."""
     digest = hashlib.sha256()
     count = empty = 0
     with closing(sqlite3.connect(folder / STORE_FILE, isolation_level=None)) as database:
-        for setting in ("journal_mode = OFF", "synchronous = OFF"):  # it is rebuilt after a crash
+        for setting in ("journal_mode = OFF", "synchronous = OFF"):  # the store is rebuilt after a crash
             database.execute(f"PRAGMA {setting}")
         database.execute(_SHAPE)
         database.execute("BEGIN")
@@ -49,7 +49,7 @@ def store_documents(
 
 
 class DocumentStore(Mapping[str, Document]):
-    """Documents by id, in the order of the collection; read as they are asked for."""
+    """Documents by id, in the order of the collection; read on demand."""
 
     def __init__(self, folder: Path) -> None:
         self._database = sqlite3.connect(
@@ -76,14 +76,14 @@ class DocumentStore(Mapping[str, Document]):
         return Document(doc_id, row[0], json.loads(row[1]))
 
     def documents(self) -> Iterator[Document]:
-        """All documents in their order."""
+        """All documents, in order."""
         for doc_id, text, fields in self._database.execute(
             "SELECT doc_id, text, fields FROM documents ORDER BY place"
         ):
             yield Document(doc_id, text, json.loads(fields))
 
     def places(self, doc_ids: Iterable[str]) -> dict[str, int]:
-        """The places of documents in the collection; ids that are not there have none."""
+        """The positions of documents in the collection; unknown ids are left out."""
         wanted: Sequence[str] = list(dict.fromkeys(doc_ids))
         found: dict[str, int] = {}
         for begin in range(0, len(wanted), _AT_ONCE):

@@ -1,7 +1,7 @@
 """The outcome of a comparison: measures, differences with their significance, latencies and sizes.
 
-Every system is compared with one of them, `against`. For each measure the p-values of all those comparisons
-are corrected together, by Holm's method, for the t-test and for the randomisation test apart.
+Every system is compared with the system `against`. For each measure, the p-values of all these comparisons
+are corrected by Holm's method, separately for the t-test and for the randomisation test.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Difference:
 
     @property
     def is_significant(self) -> bool:
-        """By both tests, corrected, at 5 %."""
+        """Whether both tests, corrected, find the difference significant at 5 %."""
         return max(self.t_test_holm, self.randomisation_holm) < 0.05
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Milliseconds a query."""
+    """Milliseconds per query."""
 
     median: float
     p95: float
@@ -51,7 +51,7 @@ class Latency:
 
 @dataclass(frozen=True, eq=False)
 class SystemOutcome:
-    """One row of the table. `differences` is empty for the system that the others are compared with."""
+    """The outcome of one system. `differences` is empty for the system that the others are compared with."""
 
     run: SystemRun
     evaluation: Evaluation
@@ -61,11 +61,11 @@ class SystemOutcome:
 
     @property
     def label(self) -> str:
-        """As the table has it."""
+        """The label in tables."""
         return self.run.entry.label
 
     def to_json(self) -> dict[str, Any]:
-        """All figures of the row."""
+        """All figures of the system."""
         entry = self.run.entry
         return {
             "label": self.label,
@@ -90,11 +90,11 @@ class SystemOutcome:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """All systems on one collection."""
+    """The outcome of all systems on one collection."""
 
     collection: str
     documents: int
-    queries: Mapping[str, str]  # id → text, those that are judged
+    queries: Mapping[str, str]  # id → text of the judged queries
     measures: tuple[str, ...]
     against: str
     k: int
@@ -113,11 +113,11 @@ class Outcome:
         return found
 
     def system(self, label: str) -> SystemOutcome:
-        """A row by its label."""
+        """The outcome of a system, by its label."""
         return next(system for system in self.systems if system.label == label)
 
     def to_json(self) -> dict[str, Any]:
-        """All figures; those of single queries are in `per_query`."""
+        """All figures, except those of single queries; see `per_query`."""
         return {
             "collection": {
                 "name": self.collection,
@@ -151,7 +151,7 @@ class Outcome:
 
 
 def judge(collection: Ready, runs: Sequence[SystemRun], plan: Plan) -> Outcome:
-    """Measure all runs against the judgements."""
+    """Evaluate all runs against the judgements."""
     evaluations = {
         run.entry.label: evaluate(
             collection.judgements,
@@ -216,7 +216,7 @@ def _differences(
 
 
 def _latencies(run: SystemRun) -> tuple[Latency, dict[str, Latency]]:
-    """Of a whole query, and of each part of the work in the order in which they are done."""
+    """The latency of a whole query, and of each part of the work, in order."""
     names = list(dict.fromkeys(part for answer in run.answers for part in answer.parts_ms))
     totals = [sum(answer.parts_ms.values()) for answer in run.answers]
     parts = {name: _latency([answer.parts_ms.get(name, 0.0) for answer in run.answers]) for name in names}

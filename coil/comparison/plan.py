@@ -1,4 +1,4 @@
-"""What is to be compared: systems with their options, what they are built on, and how they are trained."""
+"""The plan of a comparison: systems with their options, dependencies and training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coil.systems.registry import SYSTEMS, make_system, system_class
 from coil.training.options import TrainingOptions
 
 DEPTH = 100  # candidates that are reranked
-CANDIDATES = "bm25s"  # of rerankers, unless another system is named
+CANDIDATES = "bm25s"  # the source of candidates for rerankers, unless another system is named
 OWN_KEYS = ("name", "system", "model", "training", "candidates", "depth", "of")
 DEFAULT_SYSTEMS = (
     "bm25s",
@@ -26,14 +26,14 @@ DEFAULT_SYSTEMS = (
     "hybrid:fusion=rrf",
     "coil:candidates=bm25s",
 )
-"""Those that need no training: with the bundled model."""
+"""Systems that need no training; they use the bundled model."""
 
-_OPTION = re.compile(r":(?=[a-zA-Z_]\w*=)")  # a colon that begins an option, not one of a path
+_OPTION = re.compile(r":(?=[a-zA-Z_]\w*=)")  # a colon that begins an option, not one in a path
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One system of the table. Its `inputs` are the labels of the systems whose answers it works on."""
+    """One system of the comparison. `inputs` are the labels of the systems whose answers it uses."""
 
     label: str
     kind: str
@@ -50,17 +50,17 @@ class Entry:
 
     @property
     def option_texts(self) -> dict[str, str]:
-        """The options, the same whether they come from the command line or from a file."""
+        """The options as strings, the same whether they come from the command line or from a file."""
         return {key: str(value) for key, value in sorted(self.options.items())}
 
     def make(self, model: str | None = None) -> Any:
-        """The system; `model` takes the place of the one that was named."""
+        """Create the system; `model` replaces the one that was named."""
         return make_system(self.kind, self.options, model or self.model, self.label)
 
 
 @dataclass(frozen=True)
 class Training:
-    """How models are trained: shared by all systems that name it."""
+    """How models are trained, shared by all systems that refer to it."""
 
     name: str
     pairs: tuple[str, ...]
@@ -74,10 +74,10 @@ class Training:
 
 @dataclass(frozen=True)
 class Plan:
-    """The whole comparison; each system comes after those that it depends on."""
+    """The whole comparison; each system comes after its dependencies."""
 
     entries: tuple[Entry, ...]
-    labels: tuple[str, ...]  # of the table, in the order in which they were named
+    labels: tuple[str, ...]  # of the systems to show, in the order given
     trainings: Mapping[str, Training] = field(default_factory=dict)
     measures: tuple[str, ...] = DEFAULT_MEASURES
     k: int = 1000
@@ -85,7 +85,7 @@ class Plan:
 
     @property
     def shown(self) -> list[Entry]:
-        """The systems of the table, in the order in which they were named."""
+        """The systems to show, in the order given."""
         return [self.entry(label) for label in self.labels]
 
     def entry(self, label: str) -> Entry:
@@ -100,7 +100,7 @@ def make_plan(
     k: int = 1000,
     against: str | None = None,
 ) -> Plan:
-    """Check everything that can be checked before hours of work, and find what depends on what."""
+    """Check everything that can be checked before hours of work, and resolve dependencies."""
     trainings = trainings or {}
     known = tuple(str(measure) for measure in parse_measures(measures))
     if k < 1:
@@ -116,7 +116,7 @@ def make_plan(
     chosen = against or labels[0]
     if chosen not in labels:
         raise OptionMismatch(
-            f"no system of the comparison is labelled {chosen!r}", f"choose one of {', '.join(labels)}"
+            f"no system of the comparison has the label {chosen!r}", f"choose one of {', '.join(labels)}"
         )
     for entry in ordered.values():
         _check_model(entry)
@@ -124,7 +124,7 @@ def make_plan(
 
 
 def parse_system(text: str) -> dict[str, Any]:
-    """The parts of NAME[=MODEL][:option=value]..., as a config file has them."""
+    """Parse NAME[=MODEL][:option=value]... into the keys of a config file."""
     head, *given = _OPTION.split(text)
     kind, _, model = head.partition("=")
     found: dict[str, Any] = {"system": kind.strip()}
@@ -154,7 +154,7 @@ def _entry(given: Mapping[str, Any], trainings: Mapping[str, Training]) -> Entry
     fuses = _is_fuser(kind)
     if fuses:
         inputs = _names(values.get("of")) or cls.inputs
-        if model is not None or training is not None:  # that of the system that it works on
+        if model is not None or training is not None:  # for the systems that it merges
             inputs = tuple(_with_model(name, model, training) for name in inputs)
         if "candidates" in values:
             raise OptionMismatch(f"{kind} merges lists and does not take candidates", "pass them with of=A+B")
@@ -178,14 +178,14 @@ def _entry(given: Mapping[str, Any], trainings: Mapping[str, Training]) -> Entry
 
 
 def _with_model(name: str, model: str | None, training: str | None) -> str:
-    """The text of a system that a fuser works on, with the fuser's model where it can have one."""
+    """The name of a system that a fuser merges, with the fuser's model if the system uses one."""
     if name not in SYSTEMS or "model" not in {f.name for f in fields(system_class(name))}:
         return name
     return f"{name}={model}" if model is not None else f"{name}:training={training}"
 
 
 def _label(entry: Entry, model: str | None) -> str:
-    """The class's name and whatever sets this one apart."""
+    """The default label of a system, with its options, model and candidates."""
     apart = [f"{key}={value}" for key, value in entry.options.items()]
     label = _name(entry.kind) + (f" ({', '.join(apart)})" if apart else "")
     if model is not None:
@@ -197,7 +197,7 @@ def _label(entry: Entry, model: str | None) -> str:
 
 
 def _name(kind: str) -> str:
-    """The label that a system has unless it is named."""
+    """The default name of a system."""
     return str(next(f.default for f in fields(system_class(kind)) if f.name == "name"))
 
 
@@ -234,7 +234,7 @@ def _check_labels(entries: Sequence[Entry]) -> None:
 
 
 def _add(entry: Entry, wanted: Sequence[Entry], ordered: dict[str, Entry], above: tuple[str, ...]) -> None:
-    """Add an entry after its dependencies; those that were not named are built but not shown."""
+    """Add an entry after its dependencies; those that were not requested are run but not shown."""
     if entry.label in above:
         raise OptionMismatch(f"{entry.label!r} depends on itself: {' → '.join((*above, entry.label))}")
     if entry.label in ordered:
@@ -259,7 +259,7 @@ def _add(entry: Entry, wanted: Sequence[Entry], ordered: dict[str, Entry], above
 
 
 def _find(name: str, entries: Iterable[Entry]) -> Entry | None:
-    """An entry of this label or, of those without options of their own, of this system."""
+    """The entry with this label or, among entries without options, of this system."""
     known = list(entries)
     for entry in known:
         if entry.label == name:
@@ -287,7 +287,7 @@ def _check_model(entry: Entry) -> None:
 
 
 def trained(plan: Plan) -> Iterator[tuple[Entry, Training]]:
-    """The entries that are trained here."""
+    """The entries that are trained in this comparison."""
     for entry in plan.entries:
         if entry.training is not None:
             yield entry, plan.trainings[entry.training]

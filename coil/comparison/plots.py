@@ -1,4 +1,4 @@
-"""Plots of an outcome, by matplotlib: effectiveness against latency and size, and differences by query."""
+"""Plots of an outcome with matplotlib: effectiveness against latency and size, and differences by query."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHIFTS = ((8, 0), (-8, 0), (0, 10), (0, -10), (8, 9), (8, -9), (-8, 9), (-8, -9
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of the ink, of lines that only guide the eye, and of systems."""
+    """Colours of text, guide lines, gains, losses and systems."""
 
     ink: str
     guide: str
@@ -45,7 +45,7 @@ DARK = Theme(
 
 
 def plots_of(outcome: Outcome) -> dict[str, Callable[[Theme], Any]]:
-    """Name → a function that draws the plot; one system alone has no differences to show."""
+    """Name → a function that draws the plot; with a single system, there are no differences."""
     measure = outcome.measures[0]
     found: dict[str, Callable[[Theme], Any]] = {
         "latency": lambda theme: _scatter(
@@ -61,7 +61,7 @@ def plots_of(outcome: Outcome) -> dict[str, Callable[[Theme], Any]]:
 
 
 def render(draw: Callable[[Theme], Any], theme: Theme, kind: str) -> bytes:
-    """The bytes of a plot as "svg" or "png", the same for the same figures."""
+    """The bytes of a plot as "svg" or "png"; the same figures give the same bytes."""
     pyplot = require("matplotlib.pyplot", "compare")
     settings = {
         "svg.hashsalt": "coil",
@@ -98,7 +98,7 @@ def _figure(width: float, height: float, rows: int = 1, columns: int = 1, **opti
 
 
 def _scatter(outcome: Outcome, theme: Theme, value: Callable[[SystemOutcome], float], what: str) -> Any:
-    """One point a system: up is better, left is cheaper."""
+    """One point per system: up is better, left is cheaper."""
     measure = outcome.measures[0]
     figure, [[axes]] = _figure(5.2, 3.8)
     points = [(max(value(s), 1e-3), s.evaluation.means[measure], s.label) for s in outcome.systems]
@@ -127,7 +127,7 @@ def _plain_ticks(axes: Any) -> None:
 
 
 def _write_labels(figure: Any, axes: Any, points: Sequence[tuple[float, float, str]], theme: Theme) -> None:
-    """Each label next to its point, where it overlaps no other one or else the fewest."""
+    """Write each label next to its point, where it overlaps as few others as possible."""
     renderer = figure.canvas.get_renderer()
     taken = [axes.transData.transform((x, y)) for x, y, _ in points]
     boxes: list[Any] = []
@@ -163,7 +163,7 @@ def _write_labels(figure: Any, axes: Any, points: Sequence[tuple[float, float, s
 
 
 def _by_query(outcome: Outcome, theme: Theme, measure: str) -> Any:
-    """For each system, the differences of all queries in descending order: gains to the left."""
+    """For each system, the differences of all queries in descending order, with gains on the left."""
     base = outcome.system(outcome.against).evaluation.values[measure]
     others = [system for system in outcome.systems if system.differences]
     each_of = {

@@ -21,7 +21,7 @@ from coil.comparison.tables import (
     summary,
 )
 
-SHOWN_QUERIES = 8  # largest gains, and as many losses
+SHOWN_QUERIES = 8  # with the largest gains, and as many with the largest losses
 CAPTIONS = {
     "latency": "Up is better, left is faster.",
     "size": "Up is better, left is smaller.",
@@ -61,7 +61,7 @@ def make_report(outcome: Outcome, plots: Plots) -> str:
 
 
 def make_summary(outcomes: Sequence[Outcome], title: str, links: Sequence[str]) -> str:
-    """The page of several collections; `links` lead to the page of each."""
+    """The page of several collections, with `links` to the page of each."""
     listed = " ".join(
         f'<a href="{escape(link)}">{escape(outcome.collection)}</a>'
         for outcome, link in zip(outcomes, links, strict=True)
@@ -109,7 +109,7 @@ def _table(table: Table, base: str, caption: bool = False) -> str:
     """A table that scrolls within the page; the row of `base` is tinted."""
     if not table.rows:
         return ""
-    hidden = {place for place, name in enumerate(table.header) if name == "how"}  # under the label instead
+    hidden = {place for place, name in enumerate(table.header) if name == "how"}  # shown below the label
     heads = []
     for place, name in enumerate(table.header):
         if place == 0:
@@ -139,7 +139,7 @@ def _table(table: Table, base: str, caption: bool = False) -> str:
 
 
 def _marked(text: str) -> str:
-    """A figure, its mark in a space of its own so that digits stay in line."""
+    """A figure with its mark in a separate element, so that the digits stay aligned."""
     plain = text.removesuffix(MARK)
     return f'{escape(plain)}<span class="mark">{MARK}</span>' if plain != text else escape(text)
 
@@ -157,7 +157,7 @@ def _figure(name: str, plots: Plots) -> str:
 
 
 def _queries(outcome: Outcome, system: SystemOutcome) -> str:
-    """The queries that gain and lose most."""
+    """The queries with the largest gains and losses."""
     measure = outcome.measures[0]
     base, own = outcome.system(outcome.against).evaluation.values[measure], system.evaluation.values[measure]
     order = sorted(outcome.queries, key=lambda query: base[query] - own[query])

@@ -1,4 +1,4 @@
-"""Runs systems: trains, indexes and searches whatever is not cached.
+"""Running systems: training, indexing and searching, unless the results are cached.
 
 Queries are run one at a time, and the time of each part is stored with the answer. One query is run
 beforehand, untimed, to load the models.
@@ -31,7 +31,7 @@ ANSWERS_FILE = "answers.jsonl"
 
 @dataclass(frozen=True, eq=False)
 class Ready:
-    """A collection that is read and checked."""
+    """A collection that has been read and checked."""
 
     name: str
     kept: Kept
@@ -54,12 +54,12 @@ class SystemRun:
     key: str
     index_bytes: int
     index_seconds: float
-    training: dict[str, Any]  # of a model that was trained here: seconds, steps, base
-    machine: dict[str, Any]  # that the times were measured on
+    training: dict[str, Any]  # of a model trained in this comparison: seconds, steps, base
+    machine: dict[str, Any]  # on which the times were measured
 
 
 class Laboratory:
-    """Runs the systems of a plan on collections, in one work folder."""
+    """Runs the systems of a plan on collections, with one work folder."""
 
     def __init__(self, plan: Plan, work: WorkFolder, progress: Progress) -> None:
         self._plan, self._work, self._progress = plan, work, progress
@@ -107,7 +107,7 @@ class Laboratory:
         )
 
     def run(self, collection: Ready) -> list[SystemRun]:
-        """All systems of the plan, in the order of the table."""
+        """Run all systems of the plan; returns those to show, in the order given."""
         runs: dict[str, SystemRun] = {}
         with closing(DocumentStore(collection.kept.content)) as store:
             for entry in self._plan.entries:
@@ -224,7 +224,7 @@ def _ask(
     below: Sequence[SystemRun],
     index: Kept | None,
 ) -> Iterator[Answered]:
-    """Search, rerank or merge, as the entry says."""
+    """Search, rerank or merge, depending on the entry."""
     if not entry.inputs:
         assert index is not None
         yield from system.search(queries, k, index.content)
@@ -247,7 +247,7 @@ def _ask(
         parts = dict(first[answer.query_id].parts_ms)
         for part, took in answer.parts_ms.items():
             parts[part] = parts.get(part, 0.0) + took
-        # Between equal scores the order of the collection counts, not that of the candidates.
+        # Ties are in the order of the collection, not in that of the candidates.
         places = store.places(answer.doc_ids)
         ranked = sorted(
             zip(answer.doc_ids, answer.scores, strict=True),
@@ -264,7 +264,7 @@ def read_answers(path: Path) -> Iterator[Answered]:
 
 
 def _cut_torn_line(path: Path) -> int:
-    """Count the answers; an incomplete last line, left by a kill, is removed."""
+    """Count the answers, and remove an incomplete last line, left by a kill."""
     if not path.is_file():
         return 0
     data = path.read_bytes()
@@ -281,7 +281,7 @@ def _check_answer(entry: Entry, query: Query, answer: Answered) -> None:
     if answer.query_id != query.query_id:
         wrong = f"answered {answer.query_id!r} instead"
     elif len(answer.doc_ids) != len(answer.scores):
-        wrong = f"gave {len(answer.doc_ids)} documents but {len(answer.scores)} scores"
+        wrong = f"returned {len(answer.doc_ids)} documents but {len(answer.scores)} scores"
     elif len(set(answer.doc_ids)) < len(answer.doc_ids):
         wrong = "returned a document twice"
     elif not all(math.isfinite(score) for score in answer.scores):

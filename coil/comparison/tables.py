@@ -1,4 +1,4 @@
-"""The figures of an outcome as rows of texts, for Markdown and HTML alike."""
+"""The figures of an outcome as tables of text, for Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOTHING = "–"
 
 @dataclass(frozen=True)
 class Cell:
-    """A text; `value` is what a column is sorted by, and the best of a column is shown in bold."""
+    """A text; columns are sorted by `value`, and the best cell of a column is shown in bold."""
 
     text: str
     value: float | None = None
@@ -31,7 +31,7 @@ class Table:
 
 
 def effectiveness(outcome: Outcome) -> Table:
-    """The measures, with a mark where a difference is significant."""
+    """The measures, with a mark if a difference is significant."""
     best = {m: max(s.evaluation.means[m] for s in outcome.systems) for m in outcome.measures}
     rows = []
     for system in outcome.systems:
@@ -70,14 +70,14 @@ def costs(outcome: Outcome) -> Table:
         )
     header = ("system", "query", *parts, "index", "indexing", "training")
     note = (
-        "Milliseconds per query, one query at a time: median, and 95th percentile in brackets. What a system "
-        "works on is included."
+        "Milliseconds per query, one query at a time: median, and 95th percentile in brackets. The cost of "
+        "the systems that a system builds on is included."
     )
     return Table("Cost", header, tuple(rows), note)
 
 
 def differences(outcome: Outcome, measure: str) -> Table:
-    """Each system against the one that was chosen, in one measure."""
+    """The differences between each system and the baseline, in one measure."""
     rows = []
     for system in outcome.systems:
         found = system.differences.get(measure)
@@ -134,7 +134,10 @@ def summary(outcomes: Sequence[Outcome], measure: str) -> Table:
             cells.append(Cell(f"{show(value)}{mark}", value, show(value) == show(best[number])))
         rows.append(tuple(cells))
     header = ("system", *(outcome.collection for outcome in outcomes), "mean")
-    note = f"{MARK}: differs from {outcomes[0].against} on that collection, p < .05 by both tests after Holm."
+    note = (
+        f"{MARK}: differs from {outcomes[0].against} on that collection, p < .05 by both tests after Holm's "
+        "correction."
+    )
     return Table(measure, header, tuple(rows), note)
 
 
@@ -148,7 +151,7 @@ def summary_markdown(outcomes: Sequence[Outcome], title: str) -> str:
 
 
 def facts(outcome: Outcome) -> str:
-    """The collection in a line."""
+    """The collection and the machines in one line."""
     machines = "; ".join(
         f"{m['cpu']}, {m['cores']} cores" + (f", {m['gpu']}" if m.get("gpu") else "")
         for m in outcome.machines
@@ -161,7 +164,7 @@ def facts(outcome: Outcome) -> str:
 
 
 def how(system: SystemOutcome, k: int) -> str:
-    """Whether it searched the collection or reranked the results of others."""
+    """Whether a system searches the collection, or reranks or merges the results of others."""
     entry = system.run.entry
     if entry.reranks:
         return f"reranks {min(entry.depth, k):,} of {entry.inputs[0]}"
@@ -169,7 +172,7 @@ def how(system: SystemOutcome, k: int) -> str:
 
 
 def show(value: float) -> str:
-    """A measure: three digits, as papers have it."""
+    """A measure with three decimals and no leading zero, as in papers."""
     return f"{value:.3f}".removeprefix("0")
 
 
@@ -185,7 +188,7 @@ def show_p(p: float) -> str:
 
 
 def show_ms(value: float) -> str:
-    """Milliseconds with as many digits as say something."""
+    """Milliseconds, with about three significant digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 

@@ -1,4 +1,4 @@
-"""Trains models, each once; prepares pairs and negatives where necessary."""
+"""Training of models, each once, with preparation of pairs and negatives if necessary."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ NEGATIVES_FILE = "negatives.jsonl"
 
 
 class Trainer:
-    """Trains into a work folder."""
+    """Trains models in a work folder."""
 
     def __init__(self, work: WorkFolder, progress: Progress) -> None:
         self._work, self._progress = work, progress
         self._digests: dict[Path, str] = {}
 
     def model_of(self, entry: Entry, trainings: Mapping[str, Training]) -> tuple[str | None, str | None]:
-        """The folder of the model that an entry uses, and its digest; both None where it uses none."""
+        """The folder of the model that an entry uses, and its digest; both None if it uses none."""
         if entry.training is not None:
             kept = self.train(entry, trainings[entry.training])
             return str(kept.content), kept.key
@@ -73,7 +73,7 @@ class Trainer:
             **shape,
             "base": self._digests[base],
             "pairs": [digest_of_file(path) for path in data.pairs],
-            "names": [path.name for path in data.pairs],  # places in negatives begin with them
+            "names": [path.name for path in data.pairs],  # references in negatives begin with them
             "negatives": [digest_of_file(path) for path in data.negatives],
             "corpus": data.corpus,
             "recipe": data.recipe.to_json(),
@@ -132,7 +132,7 @@ class Trainer:
 
 
 def identity(collection: JudgedCollection) -> dict[str, Any]:
-    """Paths, sizes and times of a collection's files, to detect changes without reading them."""
+    """Paths, sizes and timestamps of a collection's files, to detect changes without reading them."""
     parts: dict[str, Any] = {}
     for part in ("corpus", "queries", "qrels"):
         source: str = getattr(collection, part)
@@ -150,7 +150,7 @@ def identity(collection: JudgedCollection) -> dict[str, Any]:
 
 
 def _judged_pairs(collection: JudgedCollection) -> Iterator[dict[str, str]]:
-    """A query and a relevant document each, in the order of the documents."""
+    """Pairs of a query and a relevant document, in the order of the documents."""
     queries, judgements = collection.judged()
     asked: dict[str, list[str]] = {}
     for query in queries:
@@ -167,6 +167,6 @@ def _file(name: str, what: str) -> Path:
     path = Path(name)
     if not path.is_file():
         raise InputError(
-            f"there is no file {name} with {what}", "check the path; {name} in a config is set by --set"
+            f"{what} file not found: {name}", "check the path; placeholders in a config are set with --set"
         )
     return path

@@ -30,7 +30,7 @@ from coil.storage.lock import writer_lock
 from coil.texts.writing import write_whole
 
 FACTS_FILE, CONTENT = "kept.json", "content"
-_SECONDS_FILE = "seconds.json"  # what earlier, interrupted attempts took
+_SECONDS_FILE = "seconds.json"  # the time that earlier, interrupted attempts took
 _FORMAT = 1  # of the kept files; files of another format are rebuilt
 _HEX = 32
 
@@ -44,17 +44,17 @@ class Kept:
 
     @property
     def unfinished(self) -> Path:
-        """The folder while it is being made."""
+        """The folder until it is complete."""
         return self.folder.with_name(f"{self.folder.name}.unfinished")
 
     @property
     def is_complete(self) -> bool:
-        """Whether it exists."""
+        """Whether the result exists and is complete."""
         return (self.folder / FACTS_FILE).is_file()
 
     @property
     def content(self) -> Path:
-        """The complete result."""
+        """The folder of the complete result."""
         return self.folder / CONTENT
 
     @property
@@ -74,9 +74,9 @@ class Kept:
 
     @contextmanager
     def making(self, goes_on: bool = False) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """Make the content and record facts; complete when the block ends without an error.
+        """Create the content and record facts; complete when the block ends without an error.
 
-        With `goes_on`, the content of an interrupted attempt is kept, and the seconds of all attempts add up.
+        With `goes_on`, the content of an interrupted attempt is kept, and the times of all attempts add up.
         """
         unfinished, content = self.unfinished, self.unfinished / CONTENT
         if unfinished.exists() and not goes_on:
@@ -100,7 +100,7 @@ class Kept:
         facts["seconds"] = before + time.monotonic() - began
         (unfinished / _SECONDS_FILE).unlink(missing_ok=True)
         _write_json(unfinished / FACTS_FILE, {"inputs": dict(self.inputs), "facts": facts})
-        if self.folder.exists():  # damaged, or it would not be made again
+        if self.folder.exists():  # it must be damaged, since it is being created again
             shutil.rmtree(self.folder)
         os.replace(unfinished, self.folder)
 

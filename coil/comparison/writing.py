@@ -1,10 +1,10 @@
-"""Writing an outcome into a folder: tables, figures of single queries, TREC runs, plots and the page.
+"""Writing an outcome to a folder: tables, figures of single queries, TREC runs, plots and the report.
 
 table.md, results.json     all figures of the comparison
 per_query.jsonl            the measures of every query
-runs/*.trec                what each system answered
+runs/*.trec                the answers of each system
 plots/*.svg, plots/*.png   the plots
-report.html                all of it in one page
+report.html                everything in one page
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def write_outcome(outcome: Outcome, folder: Path) -> None:
 
 
 def write_summary(outcomes: Sequence[Outcome], folder: Path, title: str) -> None:
-    """Write the tables over several collections; each has a folder of its own."""
+    """Write the tables over several collections; each collection has its own folder."""
     _make(folder)
     names = file_names([outcome.collection for outcome in outcomes])
     _write(folder / TABLE, summary_markdown(outcomes, title))
@@ -61,7 +61,7 @@ def write_summary(outcomes: Sequence[Outcome], folder: Path, title: str) -> None
 
 
 def file_names(labels: Sequence[str]) -> list[str]:
-    """A name that every file system takes for each label, all different."""
+    """A unique name for each label that is valid on every file system."""
     names: list[str] = []
     for label in labels:
         plain = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:60] or "system"
@@ -82,7 +82,7 @@ def _make(folder: Path) -> None:
 
 
 def _write(path: Path, content: str | bytes) -> None:
-    """Whole or not at all."""
+    """Write a file atomically."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
