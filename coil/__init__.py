@@ -52,7 +52,7 @@ _HOMES = {
     "to_frame": "coil.hits.frame",
 }
 
-_OTHER_NAMES = {"open": "open_index"}  # where a name inside the package is not the public one
+_OTHER_NAMES = {"open": "open_index"}  # public names that differ from those inside the package
 
 __all__ = [
     "PAPER",

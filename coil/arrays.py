@@ -1,7 +1,7 @@
 """Set operations on arrays of numbers, by sorting.
 
-NumPy's own function for distinct values is C++ code that releases the lock of the interpreter: if a daemon
-thread is in it when the process exits, the process aborts.
+NumPy's own function for distinct values is C++ code that releases the interpreter lock: if a daemon thread is
+running it when the process exits, the process aborts.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 
 def distinct(numbers: NDArray[Any]) -> NDArray[Any]:
-    """Each number once, ascending."""
+    """The distinct numbers, ascending."""
     ordered = np.sort(numbers, kind="stable")
     return ordered[first_places(ordered)]
 
 
 def first_places(ordered: NDArray[Any]) -> NDArray[np.intp]:
-    """Where a number differs from the one before it."""
+    """The positions at which a number differs from the one before it."""
     is_new = np.ones(len(ordered), dtype=bool)
     np.not_equal(ordered[1:], ordered[:-1], out=is_new[1:])
     return np.flatnonzero(is_new)

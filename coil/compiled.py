@@ -1,9 +1,9 @@
-"""Tracks calls into compiled code, none of which may be running when the process exits or forks.
+"""Tracking of calls into compiled code, none of which may be running when the process exits or forks.
 
 At exit, Python ends a daemon thread when it returns from compiled code. C code can handle that; C++ and Rust
-(onnxruntime, tokenizers, torch, our own kernels) cannot, and the process aborts. And if a process is forked
-while a thread is in a library, SQLite included, its locks and half-finished changes stay as they are in the
-child. The same holds for a module that a thread was importing: Python never unlocks it in the child.
+(onnxruntime, tokenizers, torch, COIL's kernels) cannot, and the process aborts. If a process is forked while
+a thread is in a library, including SQLite, its locks and half-finished changes stay as they are in the child.
+The same holds for a module that a thread was importing: Python never unlocks it in the child.
 
 A call that needs a lock acquires it within the call, and that lock is acquired nowhere else: a thread that
 held it while waiting for a fork would block the calls that the fork waits for.
@@ -24,15 +24,15 @@ from types import ModuleType
 
 from coil.errors import ProcessProblem
 
-PATIENCE = 30.0  # seconds that a fork or the end of the process waits for calls, and calls for it, at most
+PATIENCE = 30.0  # most seconds that a fork or an exit waits for calls, and calls for it
 _STEP = 0.001
 
 
 class Calls:
-    """The calls under way, by thread.
+    """The running calls, by thread.
 
-    Before a fork and at the end of the process they are awaited, and other threads begin none. A call takes
-    no lock: setting and asking are single steps.
+    A fork and the end of the process wait for them, while other threads start none. A call needs no lock:
+    setting and reading are atomic.
     """
 
     def __init__(self) -> None:
@@ -43,15 +43,15 @@ class Calls:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Around a call; they may be nested."""
+        """Guard a call; calls may be nested."""
         me = get_ident()
         is_outermost = me not in self._inside
         try:
-            self._inside.add(me)  # before asking: either `_await_others` sees us, or we see that it waits
+            self._inside.add(me)  # before the check: `_await_others` sees this thread, or it waits below
             if is_outermost and (self._only not in (None, me) or self._is_broken):
                 self._wait(me)
             yield
-        finally:  # an interruption may come at any step
+        finally:  # an interruption may arrive at any step
             if is_outermost:
                 self._inside.discard(me)
 
@@ -76,21 +76,21 @@ class Calls:
             time.sleep(_STEP)
 
     def end(self) -> None:
-        """At the end of the process."""
+        """Wait for calls at the end of the process."""
         self._await_others()
 
     def pause(self) -> None:
-        """Before a fork."""
+        """Wait for calls before a fork."""
         self._forking.acquire()
         self._await_others()
 
     def resume(self) -> None:
-        """After a fork."""
+        """Allow calls again after a fork."""
         self._only = None
         self._forking.release()
 
     def renew(self) -> None:
-        """After a fork, in the new process, which has one thread only."""
+        """Reset the state in the forked process, which has only one thread."""
         self._is_broken = self._is_broken or bool(self._inside - {get_ident()})
         self._inside.clear()
         self.resume()
@@ -101,8 +101,11 @@ compiled_code = importing = _calls.guarded
 
 
 def import_undisturbed(name: str) -> ModuleType:
-    """Import a library whose own code cannot stand an exception of a signal, such as Ctrl-C: it would be left
-    half made, or end the process. Python raises them in its main thread, so another one imports it."""
+    """Import a library in a thread that no signal handler interrupts.
+
+    An exception from a signal, such as Ctrl-C, would leave some libraries half-initialized, or end the
+    process. Python raises such exceptions in its main thread, so another thread imports the library.
+    """
     with importing():
         if name in sys.modules or threading.current_thread() is not threading.main_thread():
             return importlib.import_module(name)
@@ -112,14 +115,14 @@ def import_undisturbed(name: str) -> ModuleType:
         def load() -> None:
             try:
                 importlib.import_module(name)
-            except BaseException as error:  # it is raised where it was asked for
+            except BaseException as error:  # raised in the calling thread, below
                 failed.append(error)
             done.set()
 
         threading.Thread(target=load, name="coil-import", daemon=True).start()
         try:
             done.wait()
-        finally:  # also after Ctrl-C: neither a fork nor the end of the process may come in between
+        finally:  # also after Ctrl-C: no fork or exit may happen during the import
             done.wait()
         if failed:
             raise failed[0]

@@ -2,6 +2,7 @@
 
 CoilError                     what was found, what was expected, where; `remedy` says what to do
 ├── InputError                an invalid argument, or an input file that cannot be read
+│   ├── UnknownId             no document has this id
 │   ├── BadLine               an invalid line in a file (path and line number)
 │   ├── NotText               a file without readable text
 │   ├── DuplicateId           a duplicate id (with both places)
@@ -20,21 +21,22 @@ CoilError                     what was found, what was expected, where; `remedy`
 │   ├── MissingSegment        a segment file is missing
 │   ├── DamagedSegment        a segment file is damaged
 │   ├── IndexLocked           another process is writing to it
-│   ├── OrdinalsTaken         documents came with ordinals that others may have
-│   ├── MixedShards           shards that are not of one index
+│   ├── OrdinalsTaken         new documents have ordinals that others may already have
+│   ├── MixedShards           shards of different indexes
 │   ├── MissingShard          a shard is gone or does not answer
-│   ├── StateGone             a state of it that is no longer there
+│   ├── StateGone             the requested state no longer exists
 │   └── UnfinishedBuild       its build was interrupted
 ├── SearchTimeout             a search exceeded its time limit
 ├── AnswerTooLarge            the texts of the hits exceed a limit
 ├── TooLittleMemory           the memory limit is too low, or the system has no memory or threads left
 ├── OutputError               the result cannot be written
-│   └── PartlyChanged         a change was made in some shards of an index only
+│   └── PartlyChanged         a change was made in only some shards of an index
+├── RemoteProblem             a server cannot be reached, or did not process a request
 ├── ProcessProblem            the process is exiting, or was forked during a call
 ├── TrainingDiverged          the loss is not a finite number
 └── MissingExtra              an optional part of the package is not installed
 
-`assert` is only for our own bugs; a user's mistake is always a CoilError.
+`assert` is only for bugs in COIL; a user's mistake is always a CoilError.
 """
 
 from __future__ import annotations
@@ -48,8 +50,10 @@ SET_ON_DUPLICATE = 'set on_duplicate to "update" or "skip"'
 
 
 class CoilError(Exception):
-    """Base class: `error.reason` is one line, `error.remedy` a one-line fix (may be empty); `str(error)`
-    has both."""
+    """Base class of all errors.
+
+    `error.reason` is one line, `error.remedy` a one-line fix (may be empty); `str(error)` has both.
+    """
 
     def __init__(self, reason: str, remedy: str = "") -> None:
         super().__init__(reason)
@@ -107,7 +111,7 @@ class ChangedCorpus(InputError):
 
 
 class ModelError(CoilError):
-    """A model folder is incomplete or contradicts itself."""
+    """A model folder is incomplete or inconsistent."""
 
 
 class MissingModelFile(ModelError):
@@ -163,15 +167,15 @@ class IndexLocked(IndexProblem):
 
 
 class OrdinalsTaken(IndexProblem):
-    """Documents came with ordinals that other documents may have."""
+    """New documents have ordinals that other documents may already have."""
 
 
 class MixedShards(IndexProblem):
-    """Shards that are not of one index."""
+    """Shards belong to different indexes."""
 
 
 class MissingShard(IndexProblem):
-    """Shards of an index that are gone or do not answer; `numbers` says which."""
+    """Shards of an index are gone or do not answer; `numbers` says which."""
 
     def __init__(self, reason: str, remedy: str = "", numbers: Sequence[int] = ()) -> None:
         super().__init__(reason, remedy)
@@ -179,7 +183,7 @@ class MissingShard(IndexProblem):
 
 
 class StateGone(IndexProblem):
-    """A state of a shard that is no longer there, or not yet; shard `number` has `version` instead."""
+    """The requested state of a shard does not exist, no longer or not yet; shard `number` has `version`."""
 
     def __init__(self, reason: str, remedy: str = "", version: int = 0, number: int = 0) -> None:
         super().__init__(reason, remedy)
@@ -207,7 +211,7 @@ class OutputError(CoilError):
 
 
 class PartlyChanged(OutputError):
-    """A change of a sharded index was made in some of its shards, and failed in another."""
+    """A change to a sharded index was made in some of its shards and failed in another."""
 
 
 class RemoteProblem(CoilError):

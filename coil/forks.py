@@ -16,23 +16,24 @@ _LOCKS: WeakSet[threading.Lock | threading.RLock] = WeakSet()
 
 
 def make_lock() -> threading.Lock:
-    """A lock that is free in a forked process. What it guards must be whole between any two Python steps."""
+    """A lock that is free in a forked process; what it guards must be consistent after every Python step."""
     lock = threading.Lock()
     _LOCKS.add(lock)
     return lock
 
 
 def make_reentrant_lock() -> threading.RLock:
-    """The same, but the thread that has it may take it again."""
+    """Like `make_lock`, but the thread that holds the lock may acquire it again."""
     lock = threading.RLock()
     _LOCKS.add(lock)
     return lock
 
 
 class cached(Generic[T]):  # noqa: N801  it is used like a property
-    """A property that is computed when it is first asked for.
+    """A property that is computed on first access.
 
-    Before Python 3.12, that of functools has a lock for all objects of a class, which a fork may leave so.
+    Before Python 3.12, `functools.cached_property` has a lock for all objects of a class, which stays locked
+    in a process forked at the wrong moment.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
@@ -52,10 +53,13 @@ class cached(Generic[T]):  # noqa: N801  it is used like a property
 
 
 def _free_locks() -> None:
-    """Make them anew. `locked` and `release` would not do: a thread that had waited for a lock and has just
-    got it, but has not come back to Python yet, holds one that does not say so."""
+    """Reset all locks.
+
+    `locked` and `release` are not enough: a thread that has just acquired a lock, but has not returned to
+    Python yet, holds a lock that does not report it.
+    """
     for lock in list(_LOCKS):
-        cast("Any", lock)._at_fork_reinit()  # as threading does with its own; the types do not know it
+        cast("Any", lock)._at_fork_reinit()  # as threading does with its own locks; it is untyped
 
 
 if hasattr(os, "register_at_fork"):
