@@ -1,4 +1,4 @@
-// Arrays of Python by their names: looked up, and checked for type, layout and alignment.
+// Python arrays by name: looked up, and checked for type, layout and alignment.
 #pragma once
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -14,7 +14,7 @@ namespace coil {
 
 namespace nb = nanobind;
 
-// The elements of an array, one after another.
+// The elements of an array, consecutive.
 template <class T>
 struct Span {
     const T *data = nullptr;
@@ -28,7 +28,7 @@ class Arrays {
 
     bool has(const char *name) const { return arrays_.contains(name); }
 
-    // An array of whatever shape.
+    // An array of any shape.
     template <class T>
     Span<T> get(const char *name) {
         const Any &array = find(name);
@@ -36,7 +36,7 @@ class Arrays {
         return {static_cast<const T *>(array.data()), count(array)};
     }
 
-    // Vectors in one of the three precisions: their bytes, and how many values there are.
+    // Vectors in one of the three precisions: their bytes, and the number of values.
     Span<std::uint8_t> get_values(const char *name, Kind &kind) {
         const Any &array = find(name);
         if (array.dtype() == nb::dtype<std::int8_t>())
@@ -50,7 +50,7 @@ class Arrays {
         return {static_cast<const std::uint8_t *>(array.data()), count(array)};
     }
 
-    // How wide a matrix is.
+    // The number of columns of a matrix.
     std::int64_t width(const char *name) {
         const Any &array = find(name);
         check(array.ndim() == 2, name, "is not a matrix");

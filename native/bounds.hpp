@@ -1,4 +1,4 @@
-// What a list, a block or a sentence vector can add to a score, at most. coil/lists/bounds.py stores what this needs.
+// Upper bounds on what a list, a block or a sentence vector can add to a score. coil/lists/bounds.py stores the values needed.
 #pragma once
 #include <algorithm>
 #include <limits>
@@ -7,7 +7,7 @@
 
 namespace coil {
 
-// A bound as a whole number on the grid, rounded up with room for the rounding of a product of MOST_DIM terms.
+// A bound as an integer on the grid, rounded up by more than the rounding error of a product of MOST_DIM terms.
 inline std::int64_t bound_of(double value, std::int64_t multiple = 1) {
     const double raised = (std::max(value, 0.0) * (1.0 + 2e-4) * static_cast<double>(GRID) + 2.0) * static_cast<double>(multiple);
     return raised < 4e18 ? static_cast<std::int64_t>(raised) : static_cast<std::int64_t>(4e18);
@@ -19,8 +19,8 @@ inline std::int64_t plus(std::int64_t a, std::int64_t b) {
     return sum;
 }
 
-// The largest factor, from what is stored in steps of 1/255. That was made with K = k1 * (1 - b) + k1 * b / mean * length, the
-// query has K' = c0 + c1 * length: a factor grows by no more than K / K', which is at most the larger ratio of coefficients.
+// The largest factor, from the stored one in steps of 1/255. That was computed with K = k1 * (1 - b) + k1 * b / mean * length; the
+// query has K' = c0 + c1 * length. A factor grows by no more than K / K', which is at most the larger ratio of coefficients.
 inline double factor_bound(const SegmentView &segment, const Query &query, std::uint8_t steps) {
     if (!query.saturation.weighted) return 1.0;
     const auto ratio = [](double a, double b) { return a == 0.0 ? 0.0 : b > 0.0 ? a / b : std::numeric_limits<double>::infinity(); };
@@ -29,7 +29,7 @@ inline double factor_bound(const SegmentView &segment, const Query &query, std::
     return std::min(grown * (steps / 255.0), 1.0);
 }
 
-// base + the largest product with vectors of this length.
+// The base plus the largest product with vectors of this length.
 inline double fit_bound(const QueryToken &token, float norm) {
     return static_cast<double>(token.base) + (token.vector.dim ? static_cast<double>(token.vector.norm) * norm : 0.0);
 }

@@ -1,5 +1,5 @@
-// Candidates: rows of a range that may still win. Each has an upper bound, which is made tighter step by step until it is the
-// score: heads and tails of sentence vectors, then the vectors of lists. Whoever falls below the threshold is dropped.
+// Candidates: rows of a range that may still be hits. Each has an upper bound, which is tightened step by step until it is the
+// score: heads and tails of sentence vectors, then the vectors of lists. A row that falls below the threshold is dropped.
 #pragma once
 #include <cmath>
 #include <functional>
@@ -9,16 +9,16 @@
 
 namespace coil {
 
-constexpr std::int64_t A_LOOKUP = 12;      // postings that are read in the time of looking one up
-constexpr std::size_t FEWEST = 16;         // rows settled at a time
-constexpr std::int64_t SEEDED = NONE / 2;  // instead of the score of a row that has been settled
+constexpr std::int64_t A_LOOKUP = 12;      // postings that can be read in the time of one lookup
+constexpr std::size_t FEWEST = 16;         // fewest rows settled at a time
+constexpr std::int64_t SEEDED = NONE / 2;  // replaces the score of a row that has been settled
 
-// How far a line is known in a range.
+// What is known of a line in a range.
 enum class Known : std::uint8_t { nothing, counted, scored };
 
-// How far some rows are known.
+// What is known of some rows.
 struct Progress {
-    std::int64_t rest = 0;     // what everything that is not known can add
+    std::int64_t rest = 0;     // the most that everything unknown can add
     std::vector<Known> known;  // of each line
     bool heads = false, tails = false;
 };
@@ -30,7 +30,7 @@ class Settler {
 
     Stats stats;
 
-    // Whether bounds are small enough to be added up.
+    // Whether bounds are small enough to be added without overflow.
     static bool can_add_up(const SegmentView &segment, const Query &query, const Parts &parts) {
         std::int64_t sum = sentence_bound(segment, query);
         for (const Part &part : parts) sum = plus(sum, part.bound);
@@ -39,8 +39,8 @@ class Settler {
 
   protected:
     struct Candidate {
-        std::int32_t row;    // counted from the range's first
-        std::int64_t known;  // what is known of its score
+        std::int32_t row;    // relative to the first row of the range
+        std::int64_t known;  // the known part of its score
     };
     using Candidates = std::vector<Candidate>;
 
@@ -49,7 +49,7 @@ class Settler {
         return bound_of(std::hypot(query.head.norm, query.tail.norm) * static_cast<double>(segment.longest_sentence));
     }
 
-    // Begins with a range, of which nothing is known yet.
+    // Starts a range, of which nothing is known yet.
     void enter(const SegmentView &segment, const std::vector<Line> &lines, const Range &range, const std::uint8_t *mask, Room &room) {
         segment_ = &segment;
         lines_ = &lines;
@@ -79,9 +79,9 @@ class Settler {
 
     bool is_allowed(std::int64_t row) const { return mask_ == nullptr || mask_[range_.begin + row]; }
 
-    // Takes the best of the candidates out of them; both parts stay in order.
+    // Removes the best candidates and returns them; both parts stay in order.
     Candidates take_best(std::size_t count) {
-        values_.clear();  // some of the best at a time, with a threshold that rises
+        values_.clear();  // some of the best at a time, with a rising threshold
         std::int64_t least = NONE;
         const auto shrink = [&] {
             std::nth_element(values_.begin(), values_.begin() + static_cast<std::ptrdiff_t>(count - 1), values_.end(), std::greater<>());
@@ -116,7 +116,7 @@ class Settler {
                          candidates.end());
     }
 
-    // Everything that is not known yet about these rows, which ascend; those that win are added to the k best.
+    // Computes everything still unknown about these rows, which are ascending; the hits are added to the k best.
     void settle(Candidates &batch, Progress progress) {
         const std::size_t first = settled_.size();
         for (const Candidate &candidate : batch) settled_.push_back(candidate.row);
@@ -133,7 +133,7 @@ class Settler {
         for (std::size_t i = first; i < settled_.size(); ++i) scores_[settled_[i]] = SEEDED;
     }
 
-    // Reads a line of which nothing is known into the scores.
+    // Adds a line of which nothing is known to the scores.
     void read_line(std::size_t i, Known how) {
         const Line &line = (*lines_)[i];
         if (how == Known::counted) {
@@ -161,7 +161,7 @@ class Settler {
         }
     }
 
-    // What a line adds to candidates, by looking up their postings.
+    // Adds what a line adds to candidates, by looking up their postings.
     void look_up(Candidates &batch, std::size_t i, Known how, Progress &progress) {
         const Line &line = (*lines_)[i];
         const Known before = std::exchange(progress.known[i], how);
@@ -200,13 +200,13 @@ class Settler {
         }
     }
 
-    // Heads of sentence vectors, and what tails add at most, in place of the bound of whole vectors.
+    // Adds the heads of sentence vectors and the bounds of their tails, replacing the bound of whole vectors.
     void add_heads(Candidates &batch, Progress &progress) {
         if (progress.heads || !dense_) return;
         progress.heads = true;
         progress.rest -= sentence_;
         const std::int64_t first = range_.begin, count = static_cast<std::int64_t>(batch.size());
-        const bool all = count * 3 > rows_;  // reading them in order is quicker
+        const bool all = count * 3 > rows_;  // reading all of them in order is faster
         products_.assign(static_cast<std::size_t>(all ? rows_ : count), 0);
         if (all)
             kernels_.add_rows(segment_->heads, first, range_.end, query_.head, products_.data());
@@ -239,7 +239,7 @@ class Settler {
         kernels_.pick_rows(vectors, places_.data(), batch.size(), q, products_.data());
     }
 
-    // All rows of the documents that candidates belong to, in place of the candidates.
+    // Replaces the candidates by all rows of their documents.
     void whole_documents() {
         Candidates whole;
         const std::int64_t *const ordinals = segment_->row_documents + range_.begin;
@@ -254,7 +254,7 @@ class Settler {
         candidates_ = std::move(whole);
     }
 
-    // The best of all candidates first: they raise the threshold for the rest.
+    // Settles the best candidates first: they raise the threshold for the rest.
     void settle_best_first(Progress &progress) {
         std::size_t size = std::max(FEWEST, static_cast<std::size_t>(options_.k) / 4);
         Candidates batch;
@@ -274,7 +274,7 @@ class Settler {
         }
     }
 
-    // Where many are to be settled, lists that were only counted are scored as a whole.
+    // If many rows are to be settled, lists that were only counted are scored as a whole.
     void score_more(Candidates &batch, Progress &progress) {
         const std::int64_t count = static_cast<std::int64_t>(batch.size());
         bool any = false;
@@ -303,7 +303,7 @@ class Settler {
     const Query &query_;
     TopK &top_;
     Watch watch_;
-    // The range that is being worked on.
+    // The current range.
     const SegmentView *segment_ = nullptr;
     const std::vector<Line> *lines_ = nullptr;
     const std::uint8_t *mask_ = nullptr;
@@ -314,7 +314,7 @@ class Settler {
     bool dense_ = false;
     Progress known_;           // of all rows
     std::vector<std::pair<std::int64_t, std::int64_t>> postings_;  // of each line, within the range
-    // Room for what is made again and again.
+    // Reused buffers.
     Candidates candidates_;
     std::vector<std::int32_t> places_, wanted_, settled_;  // rows settled in this range
     std::vector<std::int64_t> products_, runs_, values_, found_places_;

@@ -1,4 +1,4 @@
-// Errors about what Python handed in: a ValueError there.
+// Checks of values from Python; a failure is a ValueError there.
 #pragma once
 #include <stdexcept>
 #include <string>

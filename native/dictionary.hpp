@@ -1,5 +1,5 @@
-// Finds keys in a segment's dictionary: a binary search over the first keys of the blocks, then a walk through one block.
-// coil/lists/dictionary.py writes it. Whatever the bytes are, nothing outside of a block is read.
+// Finds keys in a segment's dictionary: a binary search over the first keys of the blocks, then a scan of one block.
+// coil/lists/dictionary.py writes it. Even if the bytes are damaged, nothing outside a block is read.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -11,7 +11,7 @@
 
 namespace coil {
 
-// The keys of one block, one after another.
+// Iterates over the keys of one block.
 class BlockKeys {
   public:
     BlockKeys(const Keys &keys, std::int64_t block)
@@ -26,7 +26,7 @@ class BlockKeys {
         at_ += 2 + own;
     }
 
-    // Below 0, 0 or above 0: where the key stands to the wanted one.
+    // Negative, 0 or positive if the key is before, equal to or after the wanted one.
     int compare(const std::string &wanted) const {
         const std::size_t size = static_cast<std::size_t>(size_);
         const int found = std::memcmp(key_, wanted.data(), std::min(size, wanted.size()));
@@ -42,7 +42,7 @@ class BlockKeys {
     int size_ = 0;
 };
 
-// The first eight bytes of a key as a number that is in the same order.
+// The first eight bytes of a key as a number; the numbers have the same order as the keys.
 inline std::uint64_t beginning(const std::uint8_t *key, std::size_t size) {
     std::uint64_t number = 0;
     for (std::size_t i = 0; i < 8; ++i) number = number << 8 | (i < size ? key[i] : 0);
@@ -51,7 +51,7 @@ inline std::uint64_t beginning(const std::uint8_t *key, std::size_t size) {
 
 inline std::uint64_t BlockKeys::beginning() const { return coil::beginning(key_, static_cast<std::size_t>(size_)); }
 
-// How the first key of each block begins: close together, so that a search over them reads little memory.
+// The beginnings of the first keys of all blocks, in one array, so that a search over them reads little memory.
 inline std::vector<std::uint64_t> block_beginnings(const Keys &keys) {
     std::vector<std::uint64_t> found;
     for (std::int64_t block = 0; block * BLOCK_KEYS < keys.count; ++block) {
@@ -62,10 +62,10 @@ inline std::vector<std::uint64_t> block_beginnings(const Keys &keys) {
     return found;
 }
 
-// The place of a key, -1 where it is not there.
+// The position of a key, -1 if it is not there.
 inline std::int64_t find_key(const Keys &keys, const std::vector<std::uint64_t> &beginnings, const std::string &wanted) {
     if (!keys.count) return -1;
-    // The block that may hold it is in [low, high): not before the last that begins with less, nor after one with more.
+    // The block that may contain the key is in [low, high): from the last one with a lower beginning to the first with a higher.
     const std::uint64_t number = beginning(reinterpret_cast<const std::uint8_t *>(wanted.data()), wanted.size());
     const auto after = std::lower_bound(beginnings.begin(), beginnings.end(), number);
     std::int64_t low = std::max<std::int64_t>(after - beginnings.begin() - 1, 0);

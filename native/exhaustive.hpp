@@ -1,4 +1,4 @@
-// Everything is scored: the lists in steps that every query of the batch uses while they are in the cache.
+// Exhaustive search: everything is scored. Lists are read in steps, which all queries of a batch use while they are in the cache.
 #pragma once
 #include <functional>
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace coil {
 
-constexpr std::int64_t SHARED_ROWS = 1024;  // sentence vectors that stay in the cache while the queries of a batch share them
+constexpr std::int64_t SHARED_ROWS = 1024;  // sentence vectors that fit into the cache while the queries of a batch share them
 
 class Exhauster {  // for one thread
   public:
@@ -16,7 +16,7 @@ class Exhauster {  // for one thread
 
     std::vector<Stats> stats;
 
-    // False when the time is over.
+    // False after the deadline.
     bool score(const SegmentView &segment, const Range &range, const std::vector<Parts> &parts) {
         const std::int64_t rows = range.end - range.begin;
         const std::int64_t count = rows * static_cast<std::int64_t>(queries_.size());
@@ -39,8 +39,8 @@ class Exhauster {  // for one thread
         const std::int64_t *scores = of_query(query, rows);
         places_.resize(static_cast<std::size_t>(rows) + LANES);
         std::int64_t threshold = top.threshold();
-        const bool zeros = options_.without_zero && !queries_[query]->floor;  // are among the scores, but are no hits
-        if (options_.without_zero && !zeros) threshold = std::max<std::int64_t>(threshold, 1);  // none is below 0
+        const bool zeros = options_.without_zero && !queries_[query]->floor;  // scores of 0 are not hits, but negative ones are
+        if (options_.without_zero && !zeros) threshold = std::max<std::int64_t>(threshold, 1);  // no score is below 0
         std::size_t above = kernels_.find_above(scores, static_cast<std::size_t>(rows), threshold, places_.data());
         if (segment.single_rows && mask == nullptr && !zeros) above = keep_best(scores, above);
         candidates_.clear();
@@ -55,7 +55,7 @@ class Exhauster {  // for one thread
     }
 
   private:
-    // Of many places, those of the k best scores and of what ties with the last of them.
+    // Keeps the positions of the k best scores, and of those that tie with the last of them.
     std::size_t keep_best(const std::int64_t *scores, std::size_t count) {
         const std::size_t k = static_cast<std::size_t>(options_.k);
         if (count <= 2 * k) return count;
@@ -76,7 +76,7 @@ class Exhauster {  // for one thread
 
     std::int64_t *of_query(std::size_t query, std::int64_t rows) { return scores_ + static_cast<std::int64_t>(query) * rows; }
 
-    // One list for all queries that use it.
+    // Adds one list for all queries that use it.
     bool add_list(const SegmentView &segment, const Range &range, std::size_t first, std::size_t last) {
         const List &list = uses_[first].part->list;
         const std::int64_t begin = list.posting(segment, list.first, range.begin), end = list.posting(segment, begin, range.end);

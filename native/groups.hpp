@@ -1,4 +1,4 @@
-// Groups of sixteen mentions: their products with a query vector, and which of them begin a posting.
+// Groups of sixteen mentions: their products with a query vector, and which of them start a posting.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -9,7 +9,7 @@
 namespace coil {
 namespace {
 
-// fp16 and fp32: each lane sums its dimensions one after another.
+// fp16 and fp32: each lane sums its dimensions in order.
 template <class S, class Value>
 struct FloatGroup {
     const QueryVector &q;
@@ -21,8 +21,8 @@ struct FloatGroup {
     }
 };
 
-// Where groups are in memory. The last one may have fewer lanes, and the last quad of int8 fewer dimensions: such a group is
-// copied into a full one.
+// The groups in memory. The last one may have fewer lanes, and the last quad of int8 fewer dimensions: such a group is copied
+// into a full one.
 class Groups {
   public:
     explicit Groups(const Vectors &vectors)
@@ -72,7 +72,7 @@ class Groups {
     const std::int64_t whole_;  // groups before this one need no copy
 };
 
-// Calls `use` with what gives the products of a group. The usual width of vectors is known when this is compiled.
+// Calls `use` with a function that returns the products of a group. The usual width of vectors is a compile-time constant.
 template <class S, class Use>
 inline auto with_products(const Vectors &vectors, const QueryVector &q, Use use) {
     if (vectors.kind == Kind::fp32) return use(FloatGroup<S, float>{q});
@@ -81,12 +81,12 @@ inline auto with_products(const Vectors &vectors, const QueryVector &q, Use use)
     return use(typename S::template Int8Group<0>(q, (vectors.dim + 3) / 4));
 }
 
-// Which lanes of a group begin a posting.
+// The lanes of a group that start a posting.
 inline unsigned starts_of(const std::uint64_t *posting_starts, std::int64_t group) {
     return static_cast<unsigned>(posting_starts[group / 4] >> (LANES * (group % 4))) & 0xffffu;
 }
 
-// Lanes of a group that are mentions [begin, end).
+// The lanes of a group that belong to the mentions [begin, end).
 inline unsigned lanes_within(std::int64_t group, std::int64_t begin, std::int64_t end) {
     const std::int64_t first = group * LANES;
     unsigned mask = 0xffffu;

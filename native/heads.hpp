@@ -1,4 +1,4 @@
-// Which rows can still win, by the heads of their sentence vectors and the lengths of their tails.
+// Finds the rows that can still be hits, by the heads of their sentence vectors and the lengths of their tails.
 #pragma once
 #include "rows.hpp"
 
@@ -25,11 +25,11 @@ inline void four_heads(const Vectors &heads, const std::int64_t *four, const Que
     }
 }
 
-// The head of a row is read only where its score and the longest sentence vector are enough to reach what is needed.
+// The head of a row is read only if its score plus the longest sentence vector could reach the needed score.
 template <class S>
 std::size_t find_open(const SegmentView &segment, std::int64_t begin, std::int64_t end, const HeadQuery &query, const std::int64_t *scores,
                       std::int32_t *places, std::int64_t *looked_at) {
-    constexpr float LITTLE = 1e-6f;  // more than the sums below are rounded by
+    constexpr float LITTLE = 1e-6f;  // more than the rounding errors of the sums below
     const bool plain = segment.heads.kind == Kind::int8 && segment.heads.dim == HEAD;
     std::size_t found = 0;
     for (std::int64_t first = begin; first < end; first += LANES) {

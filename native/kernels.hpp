@@ -1,6 +1,6 @@
-// The loops themselves, as templates over an instruction set (simd_*.hpp), each compiled in a file of its own. Whole-number
-// sums are exact, and floating-point sums have one fixed order, so every instruction set gives the same bits. Compiled without
-// contraction of a*b + c.
+// The inner loops, as templates over an instruction set (simd_*.hpp), each compiled in a separate file. Integer sums are exact,
+// and floating-point sums have a fixed order, so every instruction set gives the same bits. Compiled without contraction of
+// a*b + c.
 #pragma once
 #include "heads.hpp"
 #include "lists.hpp"

@@ -1,5 +1,5 @@
-// A line: a list with all query tokens that use it. What its postings add can be counted (from term frequency and length
-// alone, with the longest vector there is: an upper bound) or scored (exactly, from the vectors).
+// A line: a list with all query tokens that use it. What its postings add can be counted (an upper bound from term frequency,
+// row length and the length of the longest vector) or scored (exactly, from the vectors).
 #pragma once
 #include <cmath>
 
@@ -8,12 +8,12 @@
 
 namespace coil {
 
-constexpr float RAISED = 1.0f + 2e-4f;  // more than the rounding of a product of MOST_DIM terms
+constexpr float RAISED = 1.0f + 2e-4f;  // more than the rounding error of a product of MOST_DIM terms
 
 // One posting of a line that was looked up.
 struct Posting {
     std::int64_t begin, end;  // mentions
-    std::int64_t block;       // among all blocks, -1: the list is short
+    std::int64_t block;       // among all blocks; -1 if the list is short
     float factor;
 };
 
@@ -28,7 +28,7 @@ class Line {
         bound += part.bound;
         base_ += part.token->base * static_cast<double>(part.token->multiple);
         length_ += static_cast<double>(part.token->vector.norm);
-        // Where vectors say more than the base, it pays to know the longest vector of each block.
+        // If the vectors can add more than the base, the bounds of blocks are worth using.
         by_block_ = list.first_block >= 0 && query_.n_t && length_ * norm_ > base_;
     }
 
@@ -36,10 +36,10 @@ class Line {
     std::vector<const QueryToken *> tokens;
     std::int64_t bound = 0;
 
-    // Whether what is counted is what is scored.
+    // Whether counting gives the exact score.
     bool is_counted_exactly() const { return query_.n_t == 0; }
 
-    // Adds, or takes away again, what postings [from, to) count.
+    // Adds what postings [from, to) count, or subtracts it again.
     void count(const Kernels &kernels, std::int64_t from, std::int64_t to, std::int64_t first_row, std::int64_t *scores, bool away) const {
         for (std::int64_t at = from, next; at < to; at = next) {
             next = step_end(list, at, by_block_ ? BLOCK : STEP, to);
@@ -48,7 +48,7 @@ class Line {
         }
     }
 
-    // The posting of a row, given its place.
+    // The posting at a position.
     Posting posting(std::int64_t place) const {
         const std::int64_t block = list.first_block >= 0 ? list.first_block + (place - list.first) / BLOCK : -1;
         const std::int64_t begin = list.mention(segment_, place), end = list.next_start(segment_, begin);
@@ -61,12 +61,12 @@ class Line {
         return {begin, end, block, factor};
     }
 
-    // What `count` adds for one posting, to the same bit.
+    // What `count` adds for one posting, bit-identical.
     std::int64_t counted(const Posting &posting) const {
         return grid(posting.factor, std::max(counted_base(posting.block), 0.0f)) * multiple();
     }
 
-    // What one posting really adds for a token, given its best product.
+    // What one posting adds for a token, given its best product.
     std::int64_t scored(const Posting &posting, const QueryToken &token, float best) const {
         return grid(posting.factor, std::max(token.base + best, 0.0f)) * token.multiple;
     }
@@ -94,7 +94,7 @@ class Line {
     bool by_block_ = false;
 };
 
-// The lines of a query in a segment, the largest bounds first.
+// The lines of a query in a segment, in the order of its parts: largest bound of a token first.
 inline std::vector<Line> lines_of(const SegmentView &segment, const Query &query, const Parts &parts) {
     std::vector<Line> lines;
     for (const Part &part : parts) {

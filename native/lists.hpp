@@ -1,4 +1,4 @@
-// A stretch of one list: for each posting the best of its products, weighed, added to the score of its row.
+// Scores a stretch of one list: the best product of each posting is weighted and added to the score of its row.
 #pragma once
 #include <limits>
 
@@ -7,15 +7,15 @@
 namespace coil {
 namespace {
 
-// Groups are taken in waves: all products, then the best of each posting, then the sums. Each of these loops has few values
-// that wait for each other, which a processor can overlap far better than one long chain a group.
+// Groups are processed in waves: all products, then the best of each posting, then the sums. Each of these loops has few
+// dependent values, which a processor can overlap far better than one long chain per group.
 constexpr int WAVE = 16;
-constexpr int AHEAD = 28;  // groups; fetched into the second cache between the products, when memory would be idle
+constexpr int AHEAD = 28;  // groups; prefetched into the L2 cache between the products, when memory would be idle
 
-// The postings that end in a wave, in their order.
+// The postings that end in a wave, in order.
 struct Ended {
     alignas(64) float best[(WAVE + 2) * LANES] = {};
-    alignas(64) std::uint32_t ends[(WAVE + 3) * LANES] = {};  // from LANES on; before it is where the first posting begins
+    alignas(64) std::uint32_t ends[(WAVE + 3) * LANES] = {};  // from LANES on; the element before is where the first posting begins
     int count = 0;
     std::uint32_t *end() { return ends + LANES; }
 };
@@ -40,8 +40,8 @@ inline void add_ended(Ended &ended, const std::uint16_t *rows, const std::uint32
         }
         S::to_grid(fit, parts + i);
     }
-    asm volatile("" ::: "memory");  // read back from memory: taking registers apart is slower
-    // As unsigned numbers, which may wrap around: a damaged file can hold infinities.
+    asm volatile("" ::: "memory");  // read back from memory: extracting from registers is slower
+    // As unsigned numbers, which may wrap around: a damaged file may contain infinities.
     std::uint64_t *const sums = reinterpret_cast<std::uint64_t *>(scores) - first_row;
     if (term.multiple == 1)
         for (int i = 0; i < ended.count; ++i) sums[rows[i]] += static_cast<std::uint64_t>(parts[i]);
@@ -49,7 +49,7 @@ inline void add_ended(Ended &ended, const std::uint16_t *rows, const std::uint32
         for (int i = 0; i < ended.count; ++i) sums[rows[i]] += static_cast<std::uint64_t>(parts[i]) * static_cast<std::uint64_t>(term.multiple);
 }
 
-// Without products the vectors are not read.
+// Without products, the vectors are not read.
 template <class S, bool WEIGHTED, class Products>
 inline void add_stretch(const SegmentView &segment, const Stretch &stretch, const Term &term, std::int64_t first_row, std::int64_t *scores,
                         const Products &products) {
@@ -63,7 +63,7 @@ inline void add_stretch(const SegmentView &segment, const Stretch &stretch, cons
     Ended ended;
     ended.end()[-1] = static_cast<std::uint32_t>(stretch.begin);
     alignas(64) float found[WAVE * LANES];
-    if constexpr (PRODUCTS)  // all at once, not one after another as they are needed
+    if constexpr (PRODUCTS)  // prefetch all at once, not one by one as they are needed
         for (std::int64_t group = first; group <= std::min<std::int64_t>(last, first + AHEAD - 1); ++group) groups.prefetch(group);
     for (std::int64_t group = first; group <= last; group += WAVE) {
         const int here = static_cast<int>(std::min<std::int64_t>(WAVE, last + 1 - group));
@@ -76,7 +76,7 @@ inline void add_stretch(const SegmentView &segment, const Stretch &stretch, cons
             if constexpr (PRODUCTS) {
                 if (at + AHEAD <= last) groups.prefetch(at + AHEAD);
             }
-            if (at == first || at == last) {  // lanes of other lists
+            if (at == first || at == last) {  // mask the lanes of other lists
                 const unsigned lanes = lanes_within(at, stretch.begin, stretch.end);
                 starts &= lanes;
                 if (at == first) starts &= starts - 1;  // no posting ends where the first one begins
@@ -112,7 +112,7 @@ void add_list(const SegmentView &segment, const Stretch &stretch, const Term &te
         with_products<S>(segment.mentions, *term.vector, run);
 }
 
-// Postings here and there: each costs a whole group, so the groups of those that come next are fetched ahead.
+// Scattered postings: each costs a whole group, so the groups of the next ones are prefetched.
 template <class S>
 void best_products(const Vectors &vectors, const std::int64_t *runs, std::size_t count, const QueryVector &q, float *best) {
     constexpr float LEAST = -std::numeric_limits<float>::infinity();

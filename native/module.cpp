@@ -1,4 +1,4 @@
-// The Python face of the native code: searches; segment.hpp has the segments, query.hpp the queries.
+// The Python bindings of the native code: searches; segment.hpp has the segments, query.hpp the queries.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -39,7 +39,7 @@ static bool has(const char *set) {
     return false;
 }
 
-// Names of the kernels that this processor can run, the best first.
+// The names of the kernels that this processor can run, best first.
 static std::vector<std::string> instruction_sets() {
     std::vector<std::string> names;
     for (const char *name : {"avx512", "avx2", "neon"})
@@ -50,7 +50,7 @@ static std::vector<std::string> instruction_sets() {
 
 static const Kernels &kernels_of(const std::string &name) {
     const std::vector<std::string> names = instruction_sets();
-    check(std::find(names.begin(), names.end(), name) != names.end(), "this processor does not have that instruction set");
+    check(std::find(names.begin(), names.end(), name) != names.end(), "this processor does not support that instruction set");
 #if defined(COIL_X86)
     if (name == "avx512") return avx512_kernels();
     if (name == "avx2") return avx2_kernels();
@@ -91,7 +91,7 @@ static nb::object search_segments(const std::string &instruction_set, const std:
                                   const std::vector<std::optional<Array<std::uint8_t>>> &masks,
                                   const std::vector<NativeQuery *> &queries, std::int64_t k, bool prune, bool without_zero,
                                   std::int64_t at_least, int threads, double seconds, std::int64_t range_rows) {
-    check(range_rows > 0, "a range has at least one row");
+    check(range_rows > 0, "a range must have at least one row");
     const Kernels &kernels = kernels_of(instruction_set);
     check(masks.size() == segments.size(), "there must be one mask for each segment");
     Segments views;
@@ -169,7 +169,7 @@ static nb::ndarray<nb::numpy, std::int32_t, nb::ndim<2>> find_keys(const std::ve
     return nb::ndarray<nb::numpy, std::int32_t, nb::ndim<2>>(kept->data(), {segments.size(), wanted.size()}, owner);
 }
 
-// Seconds to read an array once with this many threads: what no search over as many bytes can beat.
+// Seconds to read an array once with this many threads: a lower bound for any search over as many bytes.
 static double read_seconds(Array<std::uint64_t> words, int threads) {
     const std::size_t n = words.shape(0), parts = static_cast<std::size_t>(std::max(threads, 1));
     const std::uint64_t *data = words.data();
@@ -191,7 +191,7 @@ static double read_seconds(Array<std::uint64_t> words, int threads) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 
-// For tests: of the next occasions of this kind, the one after `occasions` others fails. -1: none.
+// For tests: after this many further successes, one operation of this kind fails. -1: none fails.
 static void fail_after(const std::string &what, std::int64_t occasions) {
     check(what == "thread" || what == "memory", "only threads and memory can be made to fail");
     (what == "thread" ? thread_fault : memory_fault).set(occasions);
@@ -199,7 +199,7 @@ static void fail_after(const std::string &what, std::int64_t occasions) {
 
 NB_MODULE(_native, m) {
     m.doc() = "Native loops of the search core.";
-    nb::set_leak_warnings(false);  // daemon threads keep what they search until the process is gone
+    nb::set_leak_warnings(false);  // daemon threads keep what they search until the process ends
     for (int c = 0; c < 256; ++c) SCALES[c] = static_cast<float>(std::exp2((c - 160) / 8.0));
     nb::class_<Segment>(m, "Segment", "A segment's arrays, checked. The caller keeps them alive.")
         .def(nb::init<nb::dict, std::int64_t, double, double, double>(), nb::arg("arrays"), nb::arg("n_t"), nb::arg("longest_sentence"),
@@ -209,14 +209,14 @@ NB_MODULE(_native, m) {
              nb::arg("keys"), nb::arg("bases"), nb::arg("vectors"), nb::arg("sentence"), nb::arg("weighted"), nb::arg("c0"),
              nb::arg("c1"), nb::arg("floor"));
     m.def("find_keys", &find_keys, nb::arg("segments"), nb::arg("keys"),
-          "The place of each key in each segment, [segments, keys]; -1 where it is not there.");
+          "The position of each key in each segment, [segments, keys]; -1 if it is not there.");
     m.def("search", &search_segments, nb::arg("instruction_set"), nb::arg("segments"), nb::arg("masks"), nb::arg("queries"),
           nb::arg("k"), nb::arg("prune"), nb::arg("without_zero"), nb::arg("at_least"), nb::arg("threads"),
           nb::arg("seconds"), nb::arg("range_rows") = 16384,
-          "The k best of each query: scores, ordinals, segments, rows and counts; None if time ran out.");
+          "The k best documents of each query: scores, ordinals, segments, rows and counts; None if time ran out.");
     m.def("score_segment", &score_segment, nb::arg("instruction_set"), nb::arg("segment"), nb::arg("query"),
           "The score of every row, in multiples of 2^-32.");
-    m.def("instruction_sets", &instruction_sets, "Kernels that this processor can run, the best first.");
+    m.def("instruction_sets", &instruction_sets, "The kernels that this processor can run, best first.");
     m.def("read_seconds", &read_seconds, nb::arg("words"), nb::arg("threads"), "Seconds to read an array once.");
     m.def("_fail_after", &fail_after, nb::arg("what"), nb::arg("occasions"), "For tests: let a thread start or an allocation fail.");
 }

@@ -1,4 +1,4 @@
-// Places in arrays of scores.
+// Finds positions: of scores that reach a threshold, and of rows in lists.
 #pragma once
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 namespace coil {
 namespace {
 
-// Places of scores that reach a threshold.
+// The positions of scores that reach a threshold.
 template <class S>
 std::size_t find_above(const std::int64_t *scores, std::size_t count, std::int64_t threshold, std::int32_t *places) {
     std::size_t found = 0, i = 0;
@@ -21,7 +21,7 @@ std::size_t find_above(const std::int64_t *scores, std::size_t count, std::int64
     return found;
 }
 
-// Rows are spread evenly over a list as a rule: a guess is right but for some places. 32 rows are compared at once.
+// The rows of a list are usually spread evenly, so a guess is nearly right. 32 rows are compared at once.
 template <class S>
 std::size_t find_rows(const std::uint16_t *rows, std::int64_t begin, std::int64_t end, const std::int32_t *wanted, std::size_t count,
                       std::int64_t *found) {
@@ -37,7 +37,7 @@ std::size_t find_rows(const std::uint16_t *rows, std::int64_t begin, std::int64_
         return hits;
     }
     const float density = static_cast<float>(end - begin) / static_cast<float>(rows[end - 1] - rows[begin] + 1);
-    std::int64_t at = begin;  // all rows before it are below the wanted one
+    std::int64_t at = begin;  // all rows before it are lower than the wanted one
     for (std::size_t i = 0; i < count; ++i) {
         const std::int32_t row = wanted[i];
         const std::int64_t ahead = static_cast<std::int64_t>(static_cast<float>(row - rows[at]) * density) - SOME / 2;

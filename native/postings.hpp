@@ -1,4 +1,4 @@
-// Where the postings of a list are among its mentions: bits of posting_starts, and blocks of long lists.
+// Locates the postings of a list among its mentions, by the bits of posting_starts and the blocks of long lists.
 #pragma once
 #include <algorithm>
 
@@ -6,13 +6,13 @@
 
 namespace coil {
 
-// The place of the n-th set bit, counted from 0.
+// The position of the n-th set bit, counted from 0.
 inline int select_bit(std::uint64_t bits, int n) {
     for (; n > 0; --n) bits &= bits - 1;
     return __builtin_ctzll(bits);
 }
 
-// How many bits are set; the instruction for it is not on every processor, and a call would cost more.
+// The number of set bits; not every processor has an instruction for it, and a call would cost more.
 inline int count_bits(std::uint64_t bits) {
     bits -= bits >> 1 & 0x5555555555555555u;
     bits = (bits & 0x3333333333333333u) + (bits >> 2 & 0x3333333333333333u);
@@ -27,18 +27,18 @@ inline std::uint64_t bits_of(const SegmentView &segment, std::int64_t word, std:
     return bits;
 }
 
-// The number of a list among the long ones, -1 where it is short.
+// The position of a list among the long ones, -1 if it is short.
 inline std::int64_t find_long(const SegmentView &segment, std::int64_t list) {
     const std::uint32_t *end = segment.long_lists + segment.long_count;
     const std::uint32_t *found = std::lower_bound(segment.long_lists, end, static_cast<std::uint32_t>(list));
     return found != end && *found == list ? found - segment.long_lists : -1;
 }
 
-// One list of a segment, which has been checked.
+// One list of a segment, already checked.
 struct List {
     std::int64_t first = 0, last = 0;     // its postings
     std::int64_t begin = 0, end = 0;      // its mentions
-    std::int64_t first_block = -1;        // among all blocks; -1: it is short
+    std::int64_t first_block = -1;        // among all blocks; -1 if the list is short
 
     List() = default;
     List(const SegmentView &segment, std::int64_t list)
@@ -65,7 +65,7 @@ struct List {
         }
     }
 
-    // Where the posting after the one that begins at this mention begins, or the end of the list.
+    // The start of the posting after the one that begins at this mention, or the end of the list.
     std::int64_t next_start(const SegmentView &segment, std::int64_t mention) const {
         for (std::int64_t word = (mention + 1) / 64; word * 64 < end; ++word) {
             const std::uint64_t bits = bits_of(segment, word, mention + 1, end);
@@ -74,7 +74,7 @@ struct List {
         return end;
     }
 
-    // The first posting from `from` on whose row is not below this one.
+    // The first posting from `from` on whose row is at least this one.
     std::int64_t posting(const SegmentView &segment, std::int64_t from, std::int64_t row) const {
         const std::uint16_t *const rows = segment.posting_rows;
         return std::lower_bound(rows + from, rows + last, row, [](std::uint16_t a, std::int64_t b) { return a < b; }) - rows;

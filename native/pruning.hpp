@@ -1,13 +1,13 @@
-// One query, leaving out what provably cannot be among the k best (MaxScore, with the sentence vector as one more list).
+// Searches one query and skips what provably cannot be among the k best (MaxScore, with the sentence vector as one more list).
 //
-// A row has an upper bound: what lists that were read count or score, and for everything that is still to be looked at what
-// it adds at most. The lists are read in the order of their bounds, until all that is left together cannot bring a new row to
-// the threshold. Rare words have large bounds and short lists; the rows that these make the best are settled before much is
-// read, which gives the threshold. Then the bounds of the rows that can still win are made tighter step by step, the best rows
-// first, until they are scores: lists that were not read, heads of sentence vectors, vectors of lists, tails.
+// A row has an upper bound: what the lists read so far count or score, plus the bounds of everything not read yet. Lists are read
+// in the order of their bounds, until the remaining ones together cannot bring a new row to the threshold. Rare words have large
+// bounds and short lists; the rows that are best by these lists are settled early, which gives the threshold. Then the bounds of
+// the rows that can still be hits are tightened step by step, best rows first, until they are scores: lists that were not read,
+// heads of sentence vectors, vectors of lists, tails.
 //
-// Where a row without any word can win by its sentence vector, the heads of all rows are read, or all sentence vectors.
-// Otherwise only rows of the lists that were read are ever written, and they are set back to 0 at the end.
+// If a row without any query word can be a hit by its sentence vector, the heads of all rows are read, or all sentence vectors.
+// Otherwise only the scores of rows in the lists that were read are written, and they are reset to 0 at the end.
 #pragma once
 #include <cmath>
 #include <functional>
@@ -16,22 +16,23 @@
 
 namespace coil {
 
+// A share of n means 1/n.
 constexpr std::size_t SEEDS = 32;        // rows settled to find a threshold
-constexpr std::int64_t SEED_SHARE = 32;  // before more postings are read than this share of the rows, seeds are settled
-constexpr std::int64_t SOME = 1024;      // postings that are looked through for seeds at a time
-constexpr std::int64_t SHORT = 2048;     // postings that are scored at once, not only counted
-constexpr std::int64_t MOST_OF = 2;      // where more than this share of postings must be read, all are
-constexpr std::int64_t MANY = 4;         // where more postings are read than this share of the rows, rows are taken in order
-constexpr std::int64_t HEADS_APART = 8;  // where more than this share of the heads must be read, all are, in order
-constexpr std::int64_t SAMPLE = 128, SAMPLES = 8;  // rows, and places of a range, that tell whether heads rule out enough
-constexpr std::int64_t WIDE = 12;                  // heads rule out too little where more than this share of rows is left
+constexpr std::int64_t SEED_SHARE = 32;  // seeds are settled before more postings than this share of the rows are read
+constexpr std::int64_t SOME = 1024;      // postings searched for seeds at a time
+constexpr std::int64_t SHORT = 2048;     // postings of a list that is scored at once, not only counted
+constexpr std::int64_t MOST_OF = 2;      // if more than this share of the postings must be read, all are
+constexpr std::int64_t MANY = 4;         // if more postings than this share of the rows are read, rows are processed in order
+constexpr std::int64_t HEADS_APART = 8;  // if more than this share of the heads must be read, all are, in order
+constexpr std::int64_t SAMPLE = 128, SAMPLES = 8;  // rows per sample, and samples per range, to estimate how much heads rule out
+constexpr std::int64_t WIDE = 12;                  // heads rule out too little if more than this share of the rows is left
 
 class Pruner : public Settler {  // for one thread
   public:
     Pruner(const Kernels &kernels, const Options &options, const Query &query, TopK &top, Deadline &deadline)
         : Settler(kernels, options, query, top, deadline), room_(true) {}
 
-    // The rows of a range; stops where it is when the time is over.
+    // Searches the rows of a range; stops after the deadline.
     void search(const SegmentView &segment, const std::vector<Line> &lines, const Range &range, const std::uint8_t *mask) {
         enter(segment, lines, range, mask, room_);
         read_essential();
@@ -43,17 +44,17 @@ class Pruner : public Settler {  // for one thread
     }
 
   private:
-    // Whether a row of no list that was read can still win.
+    // Whether a row that is in none of the lists read so far can still be a hit.
     bool is_needed() const { return known_.rest + slack_ >= top_.threshold(); }
 
-    // What a row must score by what was read.
+    // The score that a row needs from what was read.
     std::int64_t needed() const {
         const std::int64_t least = options_.without_zero ? 1 : SEEDED / 2, threshold = top_.threshold();
         return threshold == NONE ? least : std::max(threshold - known_.rest - slack_, least);
     }
 
-    // The lists of which a row must have one to win. Before many postings are read, seeds are settled. Where most must be
-    // read, all are scored at once.
+    // Reads the essential lists: to be a hit, a row must be in one of them. Before many postings are read, seeds are settled. If
+    // most postings must be read, all are scored at once.
     void read_essential() {
         essential_ = 0;
         read_ = 0;
@@ -71,7 +72,7 @@ class Pruner : public Settler {  // for one thread
         if (dense_ && !wide_ && is_needed()) settle_seeds();
     }
 
-    // Whether most of the postings that were not read must be read with this threshold.
+    // Whether most of the postings that were not read yet must be read with this threshold.
     bool are_most_needed() const {
         if (dense_ || top_.threshold() == NONE) return false;
         std::int64_t rest = known_.rest, more = 0, all = 0;
@@ -89,7 +90,7 @@ class Pruner : public Settler {  // for one thread
         read_ += count_of(i);
     }
 
-    // The rows that are best by their lists give a threshold. Those that are taken are hidden, so that none is taken twice.
+    // Settles the rows that are best by their lists, which gives a threshold. A row that was taken is marked, so none is taken twice.
     void settle_seeds() {
         const std::size_t seeds = top_.threshold() == NONE ? std::max(SEEDS, static_cast<std::size_t>(options_.k) * 5 / 4) : SEEDS;
         std::int64_t least = needed();
@@ -121,7 +122,7 @@ class Pruner : public Settler {  // for one thread
         settle(candidates_, known_);
     }
 
-    // Rows of postings [from, to) that score so much, put behind the first places. Returns how many places there are then.
+    // Appends the rows of postings [from, to) with at least the needed score to the first `places`. Returns the new number of places.
     std::size_t find_reaching(std::int64_t from, std::int64_t to, std::int64_t needed, std::size_t places) {
         make_places(places + static_cast<std::size_t>(to - from) + 1);
         for (std::int64_t at = from; at < to; ++at) {
@@ -136,11 +137,11 @@ class Pruner : public Settler {  // for one thread
         if (places_.size() < count) places_.resize(count);
     }
 
-    // Candidates among the rows of the lists that were read. More lists are read as long as so many rows can win that looking
-    // these up would take longer. False where there are so many that the heads of all rows are read more quickly in order.
+    // Finds candidates among the rows of the lists that were read. More lists are read as long as looking up the remaining rows
+    // would take longer. False if so many rows remain that reading the heads of all rows in order is faster.
     bool find_by_lists() {
         std::size_t found = 0;
-        if (needed() <= 0 || (plain_ && read_ * MANY > rows_)) {  // all rows are looked at
+        if (needed() <= 0 || (plain_ && read_ * MANY > rows_)) {  // check all rows
             make_places(static_cast<std::size_t>(rows_) + LANES);
             take_places(kernels_.find_above(scores_, static_cast<std::size_t>(rows_), needed(), places_.data()));
             return true;
@@ -155,7 +156,7 @@ class Pruner : public Settler {  // for one thread
                 std::remove_if(places_.begin(), end, [&](std::int32_t row) { return scores_[row] < least; }) - places_.begin());
         }
         if (dense_ && static_cast<std::int64_t>(found) * HEADS_APART > rows_) return false;
-        marks_.assign(static_cast<std::size_t>(rows_ / 64 + 1), 0);  // bring them into order
+        marks_.assign(static_cast<std::size_t>(rows_ / 64 + 1), 0);  // to sort the rows
         for (std::size_t p = 0; p < found; ++p) marks_[static_cast<std::size_t>(places_[p] / 64)] |= std::uint64_t{1} << (places_[p] % 64);
         found = 0;
         for (std::size_t word = 0; word < marks_.size(); ++word)
@@ -174,7 +175,7 @@ class Pruner : public Settler {  // for one thread
         }
     }
 
-    // Candidates among all rows: by their heads, or by their sentence vectors where heads would rule out too little.
+    // Finds candidates among all rows: by their heads, or by their sentence vectors if heads would rule out too little.
     void find_by_sentences() {
         make_places(static_cast<std::size_t>(rows_) + LANES);
         std::size_t found = 0;
@@ -185,8 +186,8 @@ class Pruner : public Settler {  // for one thread
         take_places(found);
     }
 
-    // Rows that reach the threshold by their scores, their heads and the lengths of their tails. False where these rule out too
-    // little: by some samples, which decide the way, never the result.
+    // Finds the rows that can reach the threshold by their scores, their heads and the lengths of their tails. False if these rule
+    // out too little, judging by some samples, which affect only the speed, never the result.
     bool find_by_heads(std::size_t &found) {
         const std::int64_t threshold = top_.threshold();
         if (threshold == NONE) return false;
@@ -207,7 +208,7 @@ class Pruner : public Settler {  // for one thread
         return true;
     }
 
-    // All sentence vectors of the range into the scores.
+    // Adds all sentence vectors of the range to the scores.
     void read_sentences() {
         const std::int64_t step = std::min(rows_step(segment_->heads), rows_step(segment_->tails));
         for (std::int64_t at = 0; at < rows_; at += step) {
@@ -232,12 +233,12 @@ class Pruner : public Settler {  // for one thread
         settle_best_first(progress);
     }
 
-    // Whether scores are all there is to know.
+    // Whether the scores are complete.
     bool is_settled() const {
         return (!dense_ || known_.tails) && std::all_of(known_.known.begin(), known_.known.end(), [](Known how) { return how == Known::scored; });
     }
 
-    // All scores are 0 again.
+    // Resets all scores to 0.
     void clear() {
         if (known_.tails || read_ * MANY > rows_) {
             std::fill(scores_, scores_ + rows_, 0);
@@ -251,10 +252,10 @@ class Pruner : public Settler {  // for one thread
     }
 
     Room room_;
-    std::size_t essential_ = 0;         // lines that were read because a new row could win by them
+    std::size_t essential_ = 0;         // lines that were read because a new row could become a hit by them
     std::int64_t read_ = 0;             // postings
     bool plain_ = false;                // most lists must be read, so all are, and scored
-    bool wide_ = false;                 // of the range before, too many rows were left to read only some sentence vectors
+    bool wide_ = false;                 // in the previous range, heads left too many rows to read only some sentence vectors
     std::vector<std::uint64_t> marks_;  // of rows
 };
 

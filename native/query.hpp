@@ -1,4 +1,4 @@
-// A query as the kernels read it, made from what Python hands in.
+// A query in the form that the kernels read, created from Python arrays.
 #pragma once
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -19,7 +19,7 @@ using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <class T>
 using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-// A query vector in 15 bits, v ~ code * scale: the same codes as quantise_queries of coil/lists/precision.py makes.
+// A query vector in 15 bits, v ~ code * scale: the same codes as from quantise_queries in coil/lists/precision.py.
 inline QueryVector make_vector(const float *exact, int dim) {
     QueryVector q;
     const std::size_t padded = static_cast<std::size_t>((dim + 63) / 64 * 64);
@@ -30,7 +30,7 @@ inline QueryVector make_vector(const float *exact, int dim) {
     q.low.assign(padded, 0);
     float largest = 0.0f;
     for (int d = 0; d < dim; ++d) {
-        check(std::isfinite(exact[d]), "a query vector holds NaN or infinity");
+        check(std::isfinite(exact[d]), "a query vector contains NaN or infinity");
         largest = std::max(largest, std::abs(exact[d]));
     }
     q.scale = largest / QUERY_LEVELS;
@@ -59,13 +59,13 @@ class NativeQuery {
         const std::size_t n = keys.size(), dim = vectors.shape(1);
         check(dim <= MOST_DIM && sentence.shape(0) <= MOST_DIM, "vectors are too wide for the kernels");
         check(vectors.shape(0) == n && bases.shape(0) == n, "keys, bases and vectors differ in number");
-        check(std::isfinite(c0) && c0 >= 0.0f && std::isfinite(c1) && c1 >= 0.0f, "the saturation is not a positive number");
-        check(floor || !weighted, "a weighted query needs the floor at 0");
+        check(std::isfinite(c0) && c0 >= 0.0f && std::isfinite(c1) && c1 >= 0.0f, "the saturation is negative or not a finite number");
+        check(floor || !weighted, "a weighted query requires the floor at 0");
         query.n_t = static_cast<int>(dim);
         query.saturation = {weighted, c0, c1};
         query.floor = floor;
         for (std::size_t i = 0; i < n; ++i) {
-            check(std::isfinite(bases.data()[i]), "a base is not a number");
+            check(std::isfinite(bases.data()[i]), "a base is not a finite number");
             add({std::string(keys[i].c_str(), keys[i].size()), bases.data()[i],
                  make_vector(vectors.data() + i * dim, static_cast<int>(dim)), 1});
         }
@@ -76,7 +76,7 @@ class NativeQuery {
     Query query;
 
   private:
-    // Where only counts matter, a word that comes again counts once more.
+    // If only counts matter, a repeated word increases the multiple of its token.
     void add(QueryToken token) {
         if (!query.n_t) {
             const auto [found, is_new] = places_.emplace(token.key, query.tokens.size());

@@ -1,4 +1,4 @@
-// What both ways of searching need: ranges of rows, steps of lists, and the k best so far.
+// Shared by exhaustive and pruned search: ranges of rows, steps of lists, and the k best so far.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace coil {
 
-constexpr std::int64_t FIRST_RANGES = 16;  // the first ranges are this much smaller: a threshold is known early
+constexpr std::int64_t FIRST_RANGES = 16;  // the first ranges are this many times smaller, so that a threshold is known early
 constexpr std::int64_t FEW = 64;            // hits
 constexpr std::int64_t NONE = std::numeric_limits<std::int64_t>::min();
 
@@ -21,7 +21,7 @@ struct Range {
     std::int64_t begin, end;  // rows
 };
 
-// Ranges never part the rows of one document. The first ones are small, unless a search finds a threshold by its lists.
+// Ranges never separate the rows of a document. The first ones are small, unless a search finds a threshold by its lists.
 inline std::vector<Range> cut(const Segments &segments, const Options &options, bool by_lists) {
     std::vector<Range> ranges;
     const std::int64_t most = options.range_rows;
@@ -33,7 +33,7 @@ inline std::vector<Range> cut(const Segments &segments, const Options &options, 
             while (end < segment.rows && segment.row_documents[end] == segment.row_documents[end - 1]) ++end;
             ranges.push_back({static_cast<int>(s), begin, end});
             begin = end;
-            // A pruned search for few has a threshold after the first one; for many it comes step by step.
+            // A pruned search for few hits has a threshold after the first range; for many hits, it rises step by step.
             if (options.prune && options.k <= FEW) size = most;
             if (ranges.size() % 2 == 0) size = std::min(size * 2, most);
         }
@@ -41,8 +41,8 @@ inline std::vector<Range> cut(const Segments &segments, const Options &options, 
     return ranges;
 }
 
-// The k best found so far, and up to `spare` more: to cut off the rest takes time, to find it useless takes less. What a
-// candidate needs is known to all threads as `threshold`.
+// The k best found so far, and up to `spare` more, since selecting the k best each time would take longer. All threads share
+// the `threshold`, which a candidate has to reach.
 class TopK {
   public:
     TopK(std::int64_t k, std::int64_t spare, std::int64_t at_least)
@@ -59,7 +59,7 @@ class TopK {
         threshold_.store(std::max(threshold(), best_.back().score), std::memory_order_relaxed);
     }
 
-    // Where k documents are known to score this much at least.
+    // Raises the threshold, if k documents are known to have at least this score.
     void raise(std::int64_t threshold) {
         const std::lock_guard<std::mutex> guard(lock_);
         threshold_.store(std::max(threshold_.load(std::memory_order_relaxed), threshold), std::memory_order_relaxed);
@@ -84,8 +84,8 @@ class TopK {
     std::vector<Found> best_;
 };
 
-// Memory for scores that outlives a search: fresh memory would cost more than it takes to fill it. A clean room holds zeros,
-// and its user leaves it like that.
+// Memory for scores, reused by later searches: allocating new memory would take longer than filling it. A clean room contains
+// zeros, and its user must restore them.
 class Room {
   public:
     explicit Room(bool clean = false) : kept_(clean ? 1 : 0) {
@@ -103,7 +103,7 @@ class Room {
     Room(const Room &) = delete;
     Room &operator=(const Room &) = delete;
 
-    // Room for so many scores; what is in them is not said unless it is a clean room.
+    // Memory for this many scores; its content is undefined, except in a clean room.
     std::int64_t *of(std::int64_t count) {
         if (memory_fault.strikes()) throw std::bad_alloc();
         if (values_.size() < static_cast<std::size_t>(count)) values_.resize(static_cast<std::size_t>(count));
@@ -111,7 +111,7 @@ class Room {
         return values_.data();
     }
 
-    // All are 0 again.
+    // Reports that all scores are 0 again.
     void is_clean() { in_use_ = false; }
 
   private:
@@ -125,17 +125,17 @@ class Room {
         return rooms[kept_];
     }
     const std::size_t kept_;  // among the rooms of this kind
-    bool in_use_ = false;     // a clean room that holds other numbers than 0
+    bool in_use_ = false;     // a clean room that may contain other numbers than 0
     std::vector<std::int64_t> values_;
 };
 
-// A list of a query read in steps, so that the clock can be looked at, or queries can share what is in the cache. Steps begin
-// where blocks of the list begin.
+// Lists are read in steps, so that the deadline can be checked, and queries can share what is in the cache. Steps begin at the
+// start of blocks.
 constexpr std::int64_t STEP = 16384, SHARED_STEP = 2048;  // postings
 
 inline std::int64_t bytes_of(const Vectors &vectors, std::int64_t count) { return count * vectors.dim * bytes_of(vectors.kind); }
 
-// The end of the step that a posting is in.
+// The end of the step that contains a posting.
 inline std::int64_t step_end(const List &list, std::int64_t posting, std::int64_t step, std::int64_t last) {
     return std::min(list.first + ((posting - list.first) / step + 1) * step, last);
 }
@@ -144,19 +144,18 @@ inline Term term_of(const Query &query, const QueryToken &token) {
     return {query.n_t ? &token.vector : nullptr, token.base, token.multiple, query.floor, query.saturation};
 }
 
-// What a stretch costs, for the clock.
+// The work of a stretch in bytes, for `Watch`.
 inline std::int64_t work_of(const SegmentView &segment, const Term &term, const Stretch &stretch) {
     const std::int64_t vectors = term.vector != nullptr ? bytes_of(segment.mentions, stretch.end - stretch.begin) : 0;
     return vectors + 16 * stretch.count;
 }
 
-// Rows whose vectors are about as much as is read between two looks at the clock.
+// The number of rows whose vectors are read between two checks of the deadline.
 inline std::int64_t rows_step(const Vectors &vectors) {
     return std::max<std::int64_t>(Watch::BYTES / std::max<std::int64_t>(bytes_of(vectors, 1), 1), 64);
 }
 
-// Candidates of rows in ascending order: a document scores what its best row scores. Rows of one document come
-// together, in one call.
+// Adds a row to the candidates; rows must be added in ascending order. The score of a document is that of its best row.
 inline void add_candidate(const SegmentView &segment, const Range &range, std::int64_t row, std::int64_t score,
                           std::vector<Found> &candidates) {
     const std::int64_t ordinal = segment.row_documents[row];
@@ -170,13 +169,13 @@ inline void add_candidate(const SegmentView &segment, const Range &range, std::i
     candidates.push_back({score, ordinal, range.segment, static_cast<std::int32_t>(row)});
 }
 
-// Without a sentence part, a document that scores exactly 0 is no hit.
+// Without a sentence part, a document that scores exactly 0 is not a hit.
 inline void drop_zeros(std::vector<Found> &candidates) {
     candidates.erase(std::remove_if(candidates.begin(), candidates.end(), [](const Found &f) { return f.score == 0; }),
                      candidates.end());
 }
 
-// Whether a row is all there is of its document.
+// Whether a row is the only one of its document.
 inline bool alone(const SegmentView &segment, std::int64_t row) {
     const std::int64_t ordinal = segment.row_documents[row];
     return (row == 0 || segment.row_documents[row - 1] != ordinal) &&

@@ -1,4 +1,4 @@
-// Rows one after another: products with heads or tails of sentence vectors.
+// Products of rows with a query vector: heads or tails of sentence vectors.
 #pragma once
 #include <algorithm>
 
@@ -7,9 +7,9 @@
 namespace coil {
 namespace {
 
-constexpr std::int64_t ROWS_AHEAD = 96;  // fetched into the second cache
+constexpr std::int64_t ROWS_AHEAD = 96;  // prefetched into the L2 cache
 
-// Sixteen partial sums, then halves added to halves.
+// Sixteen partial sums, then added pairwise.
 template <class S, class Value>
 inline float float_row(const Value *values, int dim, const QueryVector &q) {
     typename S::Floats sum = S::spread(0.0f);
@@ -44,11 +44,11 @@ inline void four_rows(const Vectors &rows, const std::int64_t *four, const Query
     }
 }
 
-inline void add(std::int64_t &score, std::int64_t part) {  // may wrap around: a damaged file can hold infinities
+inline void add(std::int64_t &score, std::int64_t part) {  // may wrap around: a damaged file may contain infinities
     score = static_cast<std::int64_t>(static_cast<std::uint64_t>(score) + static_cast<std::uint64_t>(part));
 }
 
-// Rows `row(i)` for i below `count`, four at a time, added to scores[i].
+// Adds the products of rows `row(i)`, for i below `count`, to scores[i], four at a time.
 template <class S, int LINES, class Row>
 inline void add_all(const Vectors &rows, std::int64_t count, const QueryVector &q, std::int64_t *scores, std::int64_t ahead, Row row) {
     const std::int64_t bytes = static_cast<std::int64_t>(rows.dim) * bytes_of(rows.kind);
@@ -77,7 +77,7 @@ inline void add_all(const Vectors &rows, std::int64_t count, const QueryVector &
         add_all<S, 0>(rows, count, q, scores, ahead, row);
 }
 
-// The same for rows of int8 from `begin` on, sixteen at a time, which are scaled and added together. Returns how many were taken.
+// The same for int8 rows from `begin` on, sixteen at a time, which are scaled and added together. Returns how many were added.
 template <class S, int LINES>
 inline std::int64_t add_sixteens(const Vectors &rows, std::int64_t begin, std::int64_t count, const QueryVector &q, std::int64_t *scores) {
     constexpr std::int64_t BYTES = 64 * LINES;

@@ -6,7 +6,7 @@
 namespace coil {
 namespace {
 
-constexpr std::int64_t WORTH_A_THREAD = 32768;  // rows
+constexpr std::int64_t WORTH_A_THREAD = 32768;  // rows per thread
 
 void search_pruned(const Kernels &kernels, const Segments &segments, const Masks &masks, const Query &query, std::size_t number,
                    const PartsOfQueries &parts, const std::vector<Range> &ranges, int threads, const Options &options,
@@ -37,7 +37,7 @@ void search_pruned(const Kernels &kernels, const Segments &segments, const Masks
     stats.sentences_skipped = rows - stats.sentences_scored;
 }
 
-// Pruning needs parts that are not negative, and bounds that can be added up.
+// Pruning requires non-negative parts, and bounds that can be added without overflow.
 bool can_prune(const Segments &segments, const Query &query, const PartsOfQueries &parts, std::size_t number) {
     if (!query.floor) return false;
     for (std::size_t s = 0; s < segments.size(); ++s)
@@ -72,7 +72,7 @@ std::vector<Result> search(const Kernels &kernels, const Segments &segments, con
     const std::int64_t useful = 1 + rows * static_cast<std::int64_t>(options.prune ? 1 : queries.size()) / WORTH_A_THREAD;
     const int threads = static_cast<int>(std::min<std::int64_t>(std::max(options.threads, 1), useful));
     std::vector<std::unique_ptr<TopK>> tops;
-    const std::int64_t spare = options.prune ? 0 : options.k;  // pruning lives on thresholds
+    const std::int64_t spare = options.prune ? 0 : options.k;  // pruning depends on a tight threshold
     for (std::size_t q = 0; q < queries.size(); ++q) tops.push_back(std::make_unique<TopK>(options.k, spare, options.at_least));
     bool prune = options.prune;
     for (std::size_t q = 0; q < queries.size() && prune; ++q) prune = can_prune(segments, *queries[q], parts, q);

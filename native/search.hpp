@@ -1,5 +1,5 @@
-// Top-k over segments: rows are taken in ranges whose scores stay in the cache, lists and sentence vectors are
-// read once, and what provably cannot enter the top k is skipped.
+// Top-k over segments: rows are processed in ranges whose scores stay in the cache, lists and sentence vectors are read once, and
+// what provably cannot enter the top k is skipped.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -15,7 +15,7 @@ struct Found {
     std::int64_t ordinal;
     std::int32_t segment;
     std::int32_t row;
-    // Score descending, then order of insertion.
+    // By score, descending, then in order of insertion.
     bool before(const Found &other) const {
         return score != other.score ? score > other.score : ordinal < other.ordinal;
     }
@@ -36,10 +36,10 @@ struct Stats {
 struct Options {
     std::int64_t k = 10;
     bool prune = true;
-    bool without_zero = false;  // without a sentence part, a score of exactly 0 is no hit
-    std::int64_t at_least = INT64_MIN;  // only scores from here on
+    bool without_zero = false;  // without a sentence part, a document that scores exactly 0 is not a hit
+    std::int64_t at_least = INT64_MIN;  // lowest score of a hit
     int threads = 1;
-    std::int64_t range_rows = 16384;  // rows whose scores are kept at a time: 128 KiB
+    std::int64_t range_rows = 16384;  // rows whose scores are in memory at a time: 128 KiB
 };
 
 struct Result {
@@ -50,19 +50,19 @@ struct Result {
 // One list of a query in one segment.
 struct Part {
     const QueryToken *token = nullptr;
-    std::int64_t place = 0;  // of the list in the segment
+    std::int64_t place = 0;  // the number of the list in the segment
     List list;
-    std::int64_t bound = 0;  // what it can add to a row, at most
+    std::int64_t bound = 0;  // the most that it can add to a row
 };
 
-// What a query finds in a segment, by descending bound.
+// The lists of a query in a segment, by descending bound.
 using Parts = std::vector<Part>;
 using PartsOfQueries = std::vector<std::vector<Parts>>;  // [segment][query]
 using Segments = std::vector<const SegmentView *>;
-using Masks = std::vector<const std::uint8_t *>;  // a byte for each row of each segment (0: does not count), or nullptr
+using Masks = std::vector<const std::uint8_t *>;  // a byte per row of each segment (0: excluded), or nullptr
 using Queries = std::vector<const Query *>;
 
-// The part of a token in a segment whose list with this number has been checked.
+// The part of a token in a segment; the list with this number must have been checked.
 Part make_part(const SegmentView &, const Query &, const QueryToken &, std::int64_t list);
 
 // One result for each query, unless the deadline passes.

@@ -1,5 +1,5 @@
-// A segment as the kernels read it. Nothing is read before it has been checked: whatever the arrays hold, a search stays
-// within them.
+// A segment in the form that the kernels read. Everything is checked before it is read: whatever the arrays contain, a search
+// stays within them.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -16,10 +16,10 @@ namespace coil {
 
 class Segment {
   public:
-    // Arrays under the names that docs/format.md gives them; `k1` and `b` are those that the bounds were made with.
+    // The arrays have their names from docs/format.md; the bounds were computed with `k1` and `b`.
     //
-    // Whoever makes a segment keeps its arrays alive. It does not do so itself: Python lets other threads run while it unmaps
-    // an array's file, and a daemon thread that comes back from that into a destructor while the process ends aborts it.
+    // The caller must keep the arrays alive; the segment itself does not. Python lets other threads run while it unmaps the file
+    // of an array, and a daemon thread that returns from that to a destructor while the process exits aborts the process.
     Segment(nb::dict named, std::int64_t n_t, double longest_sentence, double k1, double b) {
         Arrays found(std::move(named));
         arrays_ = &found;
@@ -60,7 +60,7 @@ class Segment {
         const std::int64_t *const last = row_documents.data + rows;
         view.single_rows = std::adjacent_find(row_documents.data, last) == last;
         check(std::all_of(row_lengths.data, row_lengths.data + rows, [](std::uint32_t length) { return length < 1u << 31; }),
-              "row_lengths", "holds a number that is too large");
+              "row_lengths", "contains a number that is too large");
         check_norms("list_norms", view.list_norms, lists);
         check_norms("block_norms", view.block_norms, blocks_);
         checked_ = std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(lists));
@@ -69,22 +69,22 @@ class Segment {
 
     SegmentView view;
 
-    // The place of a key, -1 where it is not there.
+    // The number of the list with a key, -1 if there is none.
     std::int64_t find(const std::string &key) {
         std::call_once(begun_, [this] { beginnings_ = block_beginnings(view.keys); });
         return find_key(view.keys, beginnings_, key);
     }
 
-    // A row out of range would be written outside the scores, and a wrong number of bits would lead out of the rows: a list is
-    // checked before its first use. Needs no lock: two threads may check the same list, to the same effect. Returns whether
-    // there was anything to do.
+    // Checks a list before its first use: a row out of range would be written outside the scores, and a wrong number of bits would
+    // be read outside the rows. Needs no lock: if two threads check the same list, the effect is the same. Returns whether the list
+    // had to be checked.
     bool check_list(std::int64_t list) {
         std::atomic<bool> &checked = checked_[static_cast<std::size_t>(list)];
         if (checked.load(std::memory_order_relaxed)) return false;
         const std::uint16_t *const rows = view.posting_rows + view.posting_offsets[list];
         const std::uint16_t *const stop = view.posting_rows + view.posting_offsets[list + 1];
         check(std::adjacent_find(rows, stop, std::greater_equal<>()) == stop && (rows == stop || stop[-1] < view.rows), "posting_rows",
-              "of a list are not ascending or not rows of the segment");
+              "of a list are not in ascending order, or outside the segment");
         check_starts(list, stop - rows);
         checked.store(true, std::memory_order_relaxed);
         return true;
@@ -101,8 +101,8 @@ class Segment {
     }
 
     Vectors vectors(const char *name, const char *scales_name, std::int64_t count, std::int64_t dim) {
-        // Checked first, so that no product below overflows.
-        check(dim >= 0 && dim <= MOST_DIM, name, "has vectors of a width that the kernels cannot read");
+        // First, so that no product below overflows.
+        check(dim >= 0 && dim <= MOST_DIM, name, "has vectors of a width that the kernels do not support");
         Vectors found;
         const Span<std::uint8_t> values = arrays_->get_values(name, found.kind);
         check(values.size == count * dim, name, "has the wrong size");
@@ -139,27 +139,27 @@ class Segment {
         view.norm_step = step[0];
     }
 
-    // Offsets begin at 0, never fall, and end at `last`: then every difference of two of them is safe to compute.
+    // Offsets must begin at 0, never decrease, and end at `last`: then every difference of two of them is safe to compute.
     static void check_offsets(const char *name, const Span<std::uint32_t> &offsets, std::int64_t last) {
         check(offsets[0] == 0 && offsets[offsets.size - 1] == last, name, "does not run from 0 to the end of its array");
         check(std::is_sorted(offsets.data, offsets.data + offsets.size), name, "is not ascending");
     }
 
-    // Exactly the lists of more than BLOCK postings are long, and each has its number of blocks.
+    // Exactly the lists with more than BLOCK postings must be long, each with the right number of blocks.
     void check_long_lists() const {
         std::int64_t number = 0, block = 0;
         check(view.long_offsets[0] == 0, "long_offsets", "does not run from 0 to the end of its array");
         for (std::int64_t list = 0; list < view.lists; ++list) {
             const std::int64_t postings = view.posting_offsets[list + 1] - view.posting_offsets[list];
             if (postings <= BLOCK) continue;
-            check(number < view.long_count && view.long_lists[number] == list, "long_lists", "are not the lists that are long");
+            check(number < view.long_count && view.long_lists[number] == list, "long_lists", "does not match the lengths of lists");
             block += (postings + BLOCK - 1) / BLOCK;
             check(view.long_offsets[++number] == block, "long_offsets", "gives a list the wrong number of blocks");
         }
-        check(number == view.long_count, "long_lists", "are not the lists that are long");
+        check(number == view.long_count, "long_lists", "does not match the lengths of lists");
     }
 
-    // The bits of a list: one for each posting, the first where the list begins, and every block where it is said to begin.
+    // The bits of a list must be one per posting, the first at the start of the list, with every block at its stored start.
     void check_starts(std::int64_t list, std::int64_t postings) const {
         const std::int64_t begin = view.list_offsets[list], end = view.list_offsets[list + 1];
         const std::uint32_t *blocks = nullptr;
@@ -169,28 +169,28 @@ class Segment {
         for (std::int64_t word = begin / 64; word * 64 < end && right; ++word) {
             std::uint64_t bits = bits_of(view, word, begin, end);
             const std::int64_t here = count_bits(bits);
-            // At most one block begins in a word: there are as many postings in a block as bits in a word.
+            // At most one block begins in a word: a block has as many postings as a word has bits.
             const std::int64_t next = (count + BLOCK - 1) / BLOCK * BLOCK;
             if (blocks != nullptr && next < count + here && next < postings)
                 right = word * 64 + select_bit(bits, static_cast<int>(next - count)) == blocks[next / BLOCK];
             count += here;
         }
-        check(right && count == postings, "posting_starts", "contradicts the postings of a list");
+        check(right && count == postings, "posting_starts", "does not match the postings of a list");
     }
 
     static void check_documents(const Span<std::int64_t> &documents) {
-        check(!documents.size || documents[0] >= 0, "row_documents", "holds a negative number");
+        check(!documents.size || documents[0] >= 0, "row_documents", "contains a negative number");
         check(std::is_sorted(documents.data, documents.data + documents.size), "row_documents", "is not ascending");
     }
 
     static void check_norms(const char *name, const float *norms, std::int64_t count) {
-        check(std::all_of(norms, norms + count, [](float norm) { return norm >= 0.0f; }), name, "holds a negative number or NaN");
+        check(std::all_of(norms, norms + count, [](float norm) { return norm >= 0.0f; }), name, "contains a negative number or NaN");
     }
 
-    Arrays *arrays_ = nullptr;  // while it is made
+    Arrays *arrays_ = nullptr;  // only during construction
     std::int64_t keys_size_ = 0, blocks_ = 0;
     std::once_flag begun_;
-    std::vector<std::uint64_t> beginnings_;  // made when a key is first looked up
+    std::vector<std::uint64_t> beginnings_;  // computed when a key is first looked up
     std::unique_ptr<std::atomic<bool>[]> checked_;  // [lists]
 };
 

@@ -1,4 +1,4 @@
-// Sixteen floats at a time in two registers, with AVX2 and F16C. simd_portable.hpp says what each name is for.
+// Sixteen floats at a time in two registers, with AVX2 and F16C. simd_portable.hpp documents the functions.
 #pragma once
 #include <immintrin.h>
 

@@ -1,4 +1,4 @@
-// Sixteen floats in one register, with AVX-512 and VNNI. simd_portable.hpp says what each name is for.
+// Sixteen floats in one register, with AVX-512 and VNNI. simd_portable.hpp documents the functions.
 #pragma once
 #include <immintrin.h>
 
@@ -29,8 +29,8 @@ struct Avx512 {
         return _mm512_mask_blend_ps(static_cast<__mmask16>(mask), spread(other), a);
     }
 
-    // Scale byte c is 2^((c - 160) / 8): one of sixteen values, by its lower half, times a power of four, which is added to
-    // the exponent. `steps` are the first sixteen scales, or these times a factor.
+    // Scale byte c means 2^((c - 160) / 8): one of sixteen values, selected by its lower four bits, times a power of four, which is
+    // added to the exponent. `steps` are the first sixteen scales, or these times a factor.
     static __m512 scales_of(const std::uint8_t *codes, __m512 steps) {
         const __m512i c = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(codes)));
         const __m512i fours = _mm512_and_si512(_mm512_slli_epi32(c, 20), _mm512_set1_epi32(0x0f000000));
@@ -100,7 +100,7 @@ struct Avx512 {
             }
             part[r] = _mm512_add_epi32(_mm512_slli_epi32(high, 7), low);
         }
-        // Each of the four is summed up; the steps are shared.
+        // Each of the four sums is reduced; the steps are shared.
         const __m512i x = _mm512_add_epi32(_mm512_unpacklo_epi32(part[0], part[1]), _mm512_unpackhi_epi32(part[0], part[1]));
         const __m512i y = _mm512_add_epi32(_mm512_unpacklo_epi32(part[2], part[3]), _mm512_unpackhi_epi32(part[2], part[3]));
         const __m512i z = _mm512_add_epi32(_mm512_unpacklo_epi64(x, y), _mm512_unpackhi_epi64(x, y));
@@ -110,12 +110,12 @@ struct Avx512 {
         _mm_storeu_si128(reinterpret_cast<__m128i *>(sums), _mm_sub_epi32(four, shift));
     }
 
-    // Without branches: the best so far of each run moves along its lanes, so that a run's last lane has its best. A start
-    // at lane i ends the run of lane i - 1.
+    // Without branches: the best value of each run moves along its lanes, so that its last lane has the best. A start at lane i
+    // ends the run of lane i - 1.
     static void end_runs(Floats found, unsigned starts, Carry &carry, float *out) {
         carry = _mm512_permutexvar_ps(_mm512_set1_epi32(15), carry);
         found = _mm512_mask_max_ps(found, static_cast<__mmask16>(~starts & 1u), found, carry);
-        // Lane i takes from lane i - distance where no run starts in between.
+        // Lane i takes the value of lane i - distance if no run starts in between.
         const auto take = [&](unsigned mask, auto distance) {
             const __m512i moved = _mm512_alignr_epi32(_mm512_castps_si512(found), _mm512_castps_si512(found), 16 - distance.value);
             found = _mm512_mask_max_ps(found, static_cast<__mmask16>(mask), found, _mm512_castsi512_ps(moved));

@@ -1,5 +1,5 @@
 // Sixteen floats at a time in four registers, with the NEON instructions that every 64-bit ARM processor has.
-// simd_portable.hpp says what each name is for.
+// simd_portable.hpp documents the functions.
 #pragma once
 #include <arm_neon.h>
 
@@ -55,7 +55,7 @@ struct Neon : Portable {
         int quads;
         Int8Group(const QueryVector &vector, int n) : q(vector), quads(QUADS ? QUADS : n) {}
         Floats operator()(const std::uint8_t *group, const std::uint8_t *scales) const {
-            int32x4_t sums[LANES];  // of each mention, one for each dimension of a quad
+            int32x4_t sums[LANES];  // per mention, one for each dimension of a quad
             for (int i = 0; i < LANES; ++i) sums[i] = vdupq_n_s32(0);
             for (int c = 0; c < quads; ++c) {
                 const int16x4_t codes = vld1_s16(q.codes.data() + 4 * c);
@@ -129,7 +129,7 @@ struct Neon : Portable {
             return vmulq_f32(vcvtq_f32_s32(vld1q_s32(sums + 4 * p)), vmulq_f32(vld1q_f32(four), vdupq_n_f32(scale)));
         });
     }
-    // An int64 is rounded once on the way to a float, so not by way of a double.
+    // An int64 must be rounded only once, so it is not converted to a float through a double.
     static Floats from_grid(const std::int64_t *scores) { return load(Portable::from_grid(scores).lane); }
     static Floats bytes(const std::uint8_t *at) {
         const uint8x16_t all = vld1q_u8(at);

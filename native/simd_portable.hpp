@@ -1,4 +1,4 @@
-// Sixteen floats at a time without any special instructions. The other simd files have the same names.
+// Sixteen floats at a time without special instructions. The other simd files have the same functions.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -53,12 +53,12 @@ struct Portable {
         return made([&](int i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
     }
     static float largest(const Floats &a) { return *std::max_element(a.lane, a.lane + LANES); }
-    // Lanes of the mask, and another value in the rest.
+    // The lanes of the mask, with another value in the rest.
     static Floats only(unsigned mask, const Floats &a, float other) {
         return made([&](int i) { return mask >> i & 1 ? a.lane[i] : other; });
     }
 
-    // Products with a group of int8 mentions, four dimensions (a quad) of each after another. QUADS 0: known at run time.
+    // Products with a group of int8 mentions, stored in quads of four dimensions. QUADS 0: known at run time.
     template <int QUADS>
     struct Int8Group {
         const QueryVector &q;
@@ -74,7 +74,7 @@ struct Portable {
         }
     };
 
-    // The same for rows one after another: whole sums of four of them. LINES of 64 dimensions, 0: known at run time.
+    // Integer sums of four rows of int8, each with LINES of 64 dimensions; LINES 0: known at run time.
     template <int LINES>
     static void int8_rows(const std::uint8_t *const rows[4], int dim, const QueryVector &q, std::int32_t *sums) {
         for (int r = 0; r < 4; ++r) {
@@ -83,7 +83,7 @@ struct Portable {
         }
     }
 
-    // A run is the mentions of a posting. `carry` is the best of the run that is open when the group begins; the best of
+    // A run is the mentions of a posting. `carry` is the best value of the run that is open when the group begins; the best value of
     // every run that ends because another starts is written to `out`.
     static void end_runs(const Floats &found, unsigned starts, Carry &carry, float *out) {
         for (int i = 0; i < LANES; ++i) {
@@ -98,12 +98,12 @@ struct Portable {
     static Carry carry(float value) { return value; }
     static float last(Carry carry) { return carry; }
 
-    // `first` + the place of every bit; up to sixteen values are written, whatever the mask is.
+    // `first` + the position of every set bit; up to sixteen values are written, whatever the mask is.
     static void places(unsigned mask, std::uint32_t first, std::uint32_t *out) {
         for (; mask; mask &= mask - 1) *out++ = first + static_cast<std::uint32_t>(__builtin_ctz(mask));
     }
 
-    // tf / (tf + (c0 + c1 * length)) of sixteen postings; tf is the distance between neighbouring `ends`.
+    // tf / (tf + (c0 + c1 * length)) of sixteen postings; tf is the difference of consecutive `ends`.
     static Floats factors(const std::uint32_t *ends, const std::uint16_t *rows, const std::uint32_t *lengths, float c0, float c1) {
         return made([&](int i) {
             const float tf = static_cast<float>(static_cast<std::int32_t>(ends[i] - ends[i - 1]));
@@ -116,12 +116,12 @@ struct Portable {
     }
     static std::int64_t to_grid(float value) { return std::llrint(value * GRID); }
 
-    // Whole sums times the scales of rows and of the query.
+    // Integer sums times the scales of rows and of the query.
     static Floats scaled(const std::int32_t *sums, const std::uint8_t *scales, float scale) {
         return made([&](int i) { return static_cast<float>(sums[i]) * (SCALES[scales[i]] * scale); });
     }
 
-    // How many of 32 ascending rows are below this one.
+    // How many of 32 ascending rows are lower than this one.
     static int count_below(const std::uint16_t *rows, std::int32_t row) {
         int count = 0;
         for (int i = 0; i < 32; ++i) count += rows[i] < row;

@@ -1,4 +1,4 @@
-// Threads that share the work of one search, its time limit, and how they fail.
+// Threads that share the work of one search, their time limit, and their failures.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace coil {
 
-// A failure on demand, for tests: the n-th next occasion fails. Off, it costs one relaxed load.
+// A failure on demand, for tests: one operation fails after n others. If off, it costs one relaxed load.
 class Fault {
   public:
     void set(std::int64_t occasions) { left_.store(occasions, std::memory_order_relaxed); }
@@ -43,10 +43,10 @@ class Deadline {
     std::atomic<bool> passed_{false};
 };
 
-// One thread's view of the deadline: the clock is read once in a while, measured by the bytes that were worked through.
+// The deadline as seen by one thread: the clock is read once per so many bytes of work.
 class Watch {
   public:
-    static constexpr std::int64_t BYTES = 1 << 20;  // some 0.1 ms
+    static constexpr std::int64_t BYTES = 1 << 20;  // about 0.1 ms
 
     explicit Watch(Deadline &deadline) : deadline_(deadline) {}
     bool is_late(std::int64_t bytes) {
@@ -61,8 +61,8 @@ class Watch {
     std::int64_t done_ = 0;
 };
 
-// Several threads, the caller's among them, that run the same function. The first exception in any of them, or in starting
-// one, is thrown to the caller after all have ended.
+// Several threads, including the caller's, that run the same function. The first exception in any of them, or in starting one, is
+// thrown to the caller after all have ended.
 class Crew {
   public:
     explicit Crew(int threads) : threads_(threads) {}
@@ -92,10 +92,10 @@ class Crew {
         if (error_) std::rethrow_exception(error_);
     }
 
-    // Whether a thread has failed: the others need not go on.
+    // Whether a thread has failed: the others can stop.
     bool failed() const { return failed_.load(std::memory_order_relaxed); }
 
-    // Waits until every thread has come here. False if one never will.
+    // Waits until every thread has called this. False if a thread has failed.
     bool meet() {
         std::unique_lock<std::mutex> guard(lock_);
         const int round = round_;

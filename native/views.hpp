@@ -1,4 +1,4 @@
-// What the kernels look at: arrays of a segment and of a query, owned by Python. docs/format.md gives the bytes.
+// The data that the kernels read: arrays of a segment and of a query, owned by Python. docs/format.md specifies the bytes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,16 +11,16 @@ constexpr int LANES = 16;                 // mentions of a group
 constexpr int BLOCK = 64;                 // postings of a long list that share one bound
 constexpr int BLOCK_KEYS = 16;            // keys of a block of the dictionary
 constexpr int LONGEST_KEY = 96;           // bytes
-constexpr int HEAD = 64;                  // dimensions of a sentence vector that come first
-constexpr int MOST_DIM = 1024;            // sums of products stay within 32 bits up to here
-constexpr float QUERY_LEVELS = 16383.0f;  // codes of query vectors reach from - to + this
-constexpr float GRID = 4294967296.0f;     // parts are whole multiples of 2^-32, so that sums have no order
+constexpr int HEAD = 64;                  // first dimensions of a sentence vector
+constexpr int MOST_DIM = 1024;            // with more dimensions, sums of products would not fit into 32 bits
+constexpr float QUERY_LEVELS = 16383.0f;  // codes of query vectors are from minus this to plus this
+constexpr float GRID = 4294967296.0f;     // parts are multiples of 2^-32, so that sums do not depend on the order
 
 enum class Kind { int8, fp16, fp32 };
 
 inline int bytes_of(Kind kind) { return kind == Kind::int8 ? 1 : kind == Kind::fp16 ? 2 : 4; }
 
-// Vectors as they are stored: in groups of 16 (token lists) or one after another (sentences).
+// Vectors as they are stored: in groups of 16 (token lists) or consecutive (sentences).
 struct Vectors {
     const std::uint8_t *data = nullptr;
     const std::uint8_t *scales = nullptr;  // scale bytes of int8
@@ -32,7 +32,7 @@ struct Vectors {
 // The dictionary: the keys of the lists, front-coded in blocks.
 struct Keys {
     const std::uint8_t *data = nullptr;
-    const std::uint32_t *blocks = nullptr;  // [blocks + 1] where each begins, and the end of `data`
+    const std::uint32_t *blocks = nullptr;  // [blocks + 1] the start of each block, and the end of `data`
     std::int64_t count = 0;
 };
 
@@ -42,13 +42,13 @@ struct SegmentView {
     const std::uint32_t *list_offsets = nullptr;     // [lists + 1] into mentions
     const std::uint32_t *posting_offsets = nullptr;  // [lists + 1] into posting_rows
     const std::uint16_t *posting_rows = nullptr;     // [postings]
-    const std::uint64_t *posting_starts = nullptr;   // a bit for each mention: whether a posting begins there
+    const std::uint64_t *posting_starts = nullptr;   // a bit per mention: whether a posting begins there
     Vectors mentions;                                // in groups of 16
-    Vectors heads, tails;                            // of sentence vectors, one after another
+    Vectors heads, tails;                            // of sentence vectors, consecutive
     const std::int64_t *row_documents = nullptr;     // [rows] ascending
     const std::uint32_t *row_lengths = nullptr;      // [rows]
     std::int64_t rows = 0;
-    bool single_rows = true;  // no document has several
+    bool single_rows = true;  // every document has a single row
     // Bounds, see coil/lists/bounds.py.
     const float *list_norms = nullptr;            // [lists]
     const std::uint8_t *list_factors = nullptr;   // [lists] in steps of 1/255
@@ -61,13 +61,13 @@ struct SegmentView {
     const std::uint8_t *tail_norms = nullptr;       // [rows] in steps of norm_step
     float norm_step = 0.0f;
     float longest_sentence = 0.0f;
-    double mean_length = 0.0;  // what the factors were made with, as were k1 and b
+    double mean_length = 0.0;  // the factors were computed with this, k1 and b
     double k1 = 0.0, b = 0.0;
 
     int n_c() const { return heads.dim + tails.dim; }
 };
 
-// One vector of a query, in every form that a kernel may want.
+// One vector of a query, in all forms that the kernels use.
 struct QueryVector {
     int dim = 0;
     std::vector<float> exact;            // [dim padded to 64]
@@ -88,7 +88,7 @@ struct QueryToken {
     std::string key;
     float base = 0.0f;
     QueryVector vector;         // dim 0: only counts matter
-    std::int64_t multiple = 1;  // how often it is in the query
+    std::int64_t multiple = 1;  // how often the query contains it
 };
 
 struct Query {
@@ -101,7 +101,7 @@ struct Query {
     bool is_dense(const SegmentView &segment) const { return head.dim > 0 && segment.heads.dim > 0; }
 };
 
-// Neighbouring postings of one list: those from `first` on, whose mentions are [begin, end).
+// Consecutive postings of one list: `count` from `first` on, with the mentions [begin, end).
 struct Stretch {
     std::int64_t first = 0, count = 0;
     std::int64_t begin = 0, end = 0;
@@ -109,38 +109,38 @@ struct Stretch {
 
 // What a stretch adds to its rows: factor * (base + the best product)+, on the grid, `multiple` times.
 struct Term {
-    const QueryVector *vector = nullptr;  // nullptr: there are no products
+    const QueryVector *vector = nullptr;  // nullptr: no products
     float base = 0.0f;
     std::int64_t multiple = 1;
     bool floor = true;
     Saturation saturation;
 };
 
-// A query's sentence vector against heads: which rows reach `needed` with their scores?
+// The query of `find_open`: the head of its sentence vector, and the score that rows need.
 struct HeadQuery {
     const QueryVector &head;
-    float tail_step;  // what a step of a tail's length adds, at most
-    float longest;    // what a whole sentence vector adds, at most
+    float tail_step;  // the most that a step of a tail's length can add
+    float longest;    // the most that a whole sentence vector can add
     float needed;     // rounded down
 };
 
-// One table of functions for each instruction set; all of them give the same bits.
+// A table of functions for each instruction set; all of them give the same bits.
 struct Kernels {
-    // Adds what a stretch of postings adds to scores[row - first_row].
+    // Adds the contribution of a stretch of postings to scores[row - first_row].
     void (*add_list)(const SegmentView &, const Stretch &, const Term &, std::int64_t first_row, std::int64_t *scores);
-    // The best product of each of some runs of mentions: begin, end, begin, end, ...
+    // The best product of each run of mentions; `runs` has begin, end, begin, end, ...
     void (*best_products)(const Vectors &, const std::int64_t *runs, std::size_t count, const QueryVector &, float *best);
-    // Finds rows, which ascend, among those of postings [begin, end): pairs of the number of a row and its posting.
+    // Finds rows, which are ascending, among those of postings [begin, end): pairs of the index in `wanted` and the posting.
     std::size_t (*find_rows)(const std::uint16_t *rows, std::int64_t begin, std::int64_t end, const std::int32_t *wanted,
                              std::size_t count, std::int64_t *found);
-    // Products of rows [begin, end), added to scores[row - begin].
+    // Adds the products of rows [begin, end) to scores[row - begin].
     void (*add_rows)(const Vectors &, std::int64_t begin, std::int64_t end, const QueryVector &, std::int64_t *scores);
-    // Products of chosen rows, added to scores[i].
+    // Adds the products of chosen rows to scores[i].
     void (*pick_rows)(const Vectors &, const std::int32_t *chosen, std::size_t count, const QueryVector &, std::int64_t *scores);
-    // Places of rows [begin, end), counted from `begin`, that may reach what is needed, given their scores[row - begin].
+    // Positions, relative to `begin`, of rows [begin, end) that may reach the needed score, given their scores[row - begin].
     std::size_t (*find_open)(const SegmentView &, std::int64_t begin, std::int64_t end, const HeadQuery &, const std::int64_t *scores,
                              std::int32_t *places, std::int64_t *looked_at);
-    // Places of scores that reach a threshold; `places` has room for all of them.
+    // Positions of scores that reach a threshold; `places` has room for all of them.
     std::size_t (*find_above)(const std::int64_t *scores, std::size_t count, std::int64_t threshold, std::int32_t *places);
 };
 

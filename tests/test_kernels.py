@@ -299,7 +299,7 @@ def test_vectors_that_are_no_numbers_are_refused() -> None:
         good = make_query(rng, segments, 3)
         with pytest.raises(ValueError, match="NaN or infinity"):
             replace(good, vectors=good.vectors * np.float32(bad)).native  # noqa: B018
-        with pytest.raises(ValueError, match="base is not a number"):
+        with pytest.raises(ValueError, match="base is not a finite number"):
             replace(good, bases=good.bases * np.float32(bad)).native  # noqa: B018
 
 
