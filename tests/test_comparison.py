@@ -215,7 +215,7 @@ def test_configs_in_toml_and_json(tmp_path):
         (('base = "default"', ""), "requires pairs and a base"),
         (("mine = true", "mine = 1"), "mine is 1"),
         (("[[collection]]", "[[collection"), "is not valid"),
-        (("[[system]]", "[system]"), "is not valid|must be tables"),
+        (("[[system]]", "[system]"), "is not valid|expected tables"),
     ],
 )
 def test_broken_configs(tmp_path, change, reason):

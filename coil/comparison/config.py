@@ -167,7 +167,7 @@ def _training(name: str, given: Any, where: str) -> Training:
 
 def _tables(value: Any, where: str) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-        raise InputError(f"{where} must be tables, found {value!r:.60}", "see docs/comparing.md")
+        raise InputError(f"{where} is {value!r:.60}; expected tables", "see docs/comparing.md")
     return value
 
 

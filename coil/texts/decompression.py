@@ -48,7 +48,7 @@ def decompressed(file: BinaryIO, compression: str, where: str, largest_window: i
 
 def _window_error(where: str, needed: str, limit: int) -> InputError:
     return InputError(
-        f"{where} needs {needed} to decompress, which exceeds the limit of {limit:,} bytes",
+        f"decompressing {where} requires {needed} that exceeds the limit of {limit:,} bytes",
         "raise --memory, or compress the file again with the default options",
     )
 
@@ -84,7 +84,7 @@ class _XzReader(io.RawIOBase):
                 data = self._stream.decompress(chunk, len(buffer))
             except lzma.LZMAError as error:
                 if "limit" in str(error):
-                    raise _window_error(self._where, "a larger dictionary", self._limit) from error
+                    raise _window_error(self._where, "a dictionary", self._limit) from error
                 if begins:  # like LZMAFile, ignore what follows the last stream
                     return 0
                 raise
