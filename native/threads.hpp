@@ -43,7 +43,7 @@ class Deadline {
     std::atomic<bool> passed_{false};
 };
 
-// The deadline as seen by one thread: the clock is read once per so many bytes of work.
+// The deadline as seen by one thread: the clock is read once per BYTES of work.
 class Watch {
   public:
     static constexpr std::int64_t BYTES = 1 << 20;  // about 0.1 ms
