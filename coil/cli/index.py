@@ -10,7 +10,7 @@ import click
 from tqdm import tqdm
 
 from coil.cli.columns import column_options
-from coil.cli.progress import document_bar, tell_size, tell_time
+from coil.cli.progress import document_bar, tell_share, tell_size, tell_time
 from coil.cli.sharding import Sharded, build_sharded, ray_options
 from coil.errors import DuplicateId, IndexLocked, InputError, how_many, require
 from coil.indexes.building import check_build, open_build
@@ -227,5 +227,5 @@ def _predict(documents: Documents, model: str | None, precision: Any, long: Any,
             else ""
         )
         + f"This is an estimate: all documents were read and {expected.sampled:,}, chosen at random, indexed "
-        f"({expected.sampled_share:.1%} of the text). Nothing was written."
+        f"({tell_share(expected.sampled_share)} of the text). Nothing was written."
     )
