@@ -202,8 +202,9 @@ def _told(stats: SearchStats) -> str:
         f"mentions    {stats.mentions_scored:,} scored, {stats.mentions_skipped:,} skipped",
         f"sentences   {stats.sentences_scored:,} scored, {stats.sentences_skipped:,} skipped"
         + (f" ({stats.heads_scored:,} heads read)" if stats.heads_scored else ""),
-        f"time        encode {stats.encode_ms:.1f} ms, score {stats.score_ms:.1f} ms, "
-        f"fetch {stats.fetch_ms:.1f} ms",
+        "time        "
+        + (f"filter {stats.filter_ms:.1f} ms, " if stats.filter_ms else "")
+        + f"encode {stats.encode_ms:.1f} ms, score {stats.score_ms:.1f} ms, fetch {stats.fetch_ms:.1f} ms",
         f"exact in    {stats.exact_in}"
         + (f", {stats.rescored:,} rows scored again" if stats.rescored else ""),
     ]

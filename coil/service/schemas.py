@@ -227,6 +227,10 @@ class StatsOut(BaseModel):
     """The cost of a query."""
 
     model_config = ConfigDict(extra="allow")
+    filter_ms: float = Field(
+        description="time to select the documents that the filter and the operators allow; "
+        "for a sharded index, part of score_ms"
+    )
     encode_ms: float
     score_ms: float
     fetch_ms: float
