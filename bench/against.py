@@ -1,9 +1,9 @@
-"""Search and write with this tree and with another one, in turn, in one run: is anything slower than before?
+"""Compares the speed of this tree with that of another commit, in turn, in one run.
 
     python -m bench.against OTHER_TREE CORPUS QUERIES
 
-OTHER_TREE is a checkout of another commit with a .venv of its own. Each tree builds its own index of CORPUS
-with its own command line. The encoded queries are kept, so that only searching and fetching are timed.
+OTHER_TREE is a checkout of another commit with its own .venv. Each tree builds an index of CORPUS with its
+own command line. Queries are encoded beforehand, so that only searching and fetching are timed.
 """
 
 from __future__ import annotations

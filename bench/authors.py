@@ -1,12 +1,12 @@
-"""Search with the paper's own choices beside the authors' retriever, on the same vectors.
+"""Compares search in the paper's setup with the authors' retriever, on the same vectors.
 
     python -m bench.authors BEIR_FOLDER --authors CHECKOUT [--saved FILE]
 
 CHECKOUT is a clone of the authors' repository (luyug/COIL) whose extension has been compiled:
 `cd retriever/retriever_ext && python setup.py build_ext --inplace`. Documents and queries are encoded with
-the bundled model by the paper's profile (lists of word pieces, no weights); the vectors are written in the
-authors' format, and their program searches them, one thread. It is run with the queries once and many times
-over, so that the difference is searching alone.
+the bundled model and the paper's profile (lists of word pieces, no weights); the vectors are written in the
+authors' format, and their program searches them with one thread. It runs once with the queries and once with
+the queries repeated many times; the difference is the time of the search alone.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ROUNDS = 7
 
 @dataclass(frozen=True)
 class Encoded:
-    """Documents and queries as the paper's profile sees them."""
+    """Documents and queries, encoded with the paper's profile."""
 
     documents: list[TokenVectors]
     queries: list[TokenVectors]
@@ -60,8 +60,8 @@ def main() -> None:
     """Measure and write bench/results/authors.json."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--authors", type=Path, required=True, help="checkout of their repository, compiled")
-    parser.add_argument("--saved", type=Path, help="keep the encoded texts here, or take them from here")
+    parser.add_argument("--authors", type=Path, required=True, help="compiled checkout of their repository")
+    parser.add_argument("--saved", type=Path, help="file that caches the encoded texts")
     arguments = parser.parse_args()
     encoded = encode(arguments.folder, arguments.saved)
     with tempfile.TemporaryDirectory() as scratch:
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def encode(folder: Path, saved: Path | None) -> Encoded:
-    """The vectors of a collection; a text without a token is left out."""
+    """The vectors of a collection; texts without tokens are left out."""
     if saved is not None and saved.exists():
         loaded: Encoded = pickle.loads(saved.read_bytes())  # our own file
         return loaded
@@ -108,7 +108,7 @@ def encode(folder: Path, saved: Path | None) -> Encoded:
 def measure_theirs(
     encoded: Encoded, authors: Path, scratch: Path
 ) -> tuple[dict[str, float], list[dict[int, float]]]:
-    """Microseconds a query, one by one and in batches; and their hits with scores."""
+    """Microseconds per query, one by one and in batches, and the hits with their scores."""
     numbers: dict[str, int] = {}
     shard = write_shard(scratch / "shard", encoded.documents, numbers)
     took: dict[str, float] = {}
@@ -152,7 +152,7 @@ def write_shard(folder: Path, documents: list[TokenVectors], numbers: dict[str, 
 
 
 def write_queries(folder: Path, queries: list[TokenVectors], numbers: dict[str, int]) -> Path:
-    """The queries in the authors' format; a word that no document has is left out."""
+    """The queries in the authors' format, without words that no document contains."""
     folder.mkdir(exist_ok=True)
     offsets, vectors = [], []
     for text in queries:
@@ -182,13 +182,13 @@ def _run(authors: Path, queries: Path, shard: Path, found: Path, batch: int) -> 
 
 
 def _processor_time() -> float:
-    """Of programs that have ended, in seconds: other work on the machine disturbs it least."""
+    """CPU seconds of finished child processes, which depend least on other work on the machine."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def measure_ours(encoded: Encoded, precision: Any, hits: list[dict[int, float]]) -> dict[str, Any]:
-    """Microseconds a query, and for how many queries the hits are theirs."""
+    """Microseconds per query, and the number of queries with the same hits as theirs."""
     first = encoded.documents[0]
     assert first.sentence is not None
     builder = SegmentBuilder(PAPER, first.vectors.shape[1], len(first.sentence), precision)

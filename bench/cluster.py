@@ -1,17 +1,16 @@
-"""Shards on a Ray cluster of this machine: what the sharded path costs, and how building scales.
+"""Measures shards on a Ray cluster on this machine: the cost of sharding, and how building scales.
 
     python -m bench.cluster CORPUS QUERIES [--documents 1200] [--rounds 3] [--out FILE]
 
-CORPUS is a .jsonl(.gz) file, QUERIES a file of queries. Everything is compared within one run, in turns:
+CORPUS is a .jsonl(.gz) file, QUERIES a file of queries. Everything is compared within one run, in turn:
 
-- building with one actor and with two, one thread each: documents a second from when all actors are at work
-  until they run out of work;
-- answers of 1, 2 and 5 shards to all queries, which must be those of one index. The cluster builds these from
-  vectors that were encoded once;
+- building with one actor and with two, one thread each: documents per second while all actors are busy;
+- the answers of 1, 2 and 5 shards to all queries, which must equal those of one index. The cluster builds
+  these shards from vectors that were encoded once;
 - batches of queries on one index with two threads and on two shards with one thread each, also with the texts
   of all hits;
 - single queries with the texts of their hits on 1, 2 and 5 shards, one client, with the time of each kind of
-  call: what bench.scale starts from.
+  call, which is the input of bench.scale.
 """
 
 from __future__ import annotations
@@ -99,12 +98,12 @@ class TimedBuild(ClusterBuild):
                 yield block
 
     def rate(self, actors: int) -> float:
-        """Documents a second. All actors are at work after the second window of each, and until one of them
-        has nothing left to do; windows come in rounds, one from each."""
+        """Documents per second while all actors are busy: from the second window of each until one of them
+        runs out of work; windows come in rounds, one from each."""
         first = 2 * actors - 1
         rounds = (len(self._came) - 1 - actors - first) // actors
         if rounds < 1:
-            raise SystemExit(f"{len(self._came)} windows are too few to measure: give more --documents")
+            raise SystemExit(f"{len(self._came)} windows are too few to measure; increase --documents")
         seconds = self._came[first + rounds * actors] - self._came[first]
         return round(rounds * actors * WINDOW / seconds, 1)
 
@@ -112,7 +111,7 @@ class TimedBuild(ClusterBuild):
 def build(
     ray: Any, where: Path, corpus: Path, shards: int, actors: int, encoder: Callable[[], Encoder] = one_thread
 ) -> dict[str, float]:
-    """Build, and say how many documents a second were encoded while all actors were at work."""
+    """Build, and return the documents encoded per second while all actors were busy."""
     place, report = find_place(where), BuildReport(lambda *_: None, print, [])
     with place.claim():
         began = time.monotonic()
@@ -125,7 +124,7 @@ def build(
 
 
 def measure_building(ray: Any, folder: Path, corpus: Path, rounds: int) -> dict[str, Any]:
-    """One actor against two, in turns."""
+    """Compare one actor with two, in turn."""
     found: dict[int, list[dict[str, float]]] = {1: [], 2: []}
     for number in range(rounds):
         for actors, runs in found.items():
@@ -139,7 +138,7 @@ def measure_building(ray: Any, folder: Path, corpus: Path, rounds: int) -> dict[
 
 
 def in_turns(rounds: int, *asks: Callable[[], object]) -> list[list[float]]:
-    """Seconds of each, measured in turns."""
+    """The seconds of each, measured in turn."""
     seconds: list[list[float]] = [[] for _ in asks]
     for _ in range(rounds):
         for ask, taken in zip(asks, seconds, strict=True):
@@ -155,7 +154,7 @@ def quantiles(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def ask(index: Index | ShardedIndex, batch: list[str], by: Any, texts: bool) -> None:
-    """Search for a batch, and look at the texts of all hits or only at what a ranking says."""
+    """Search for a batch, and read the texts of all hits, or only ids and scores."""
     for hits in index.search_many(batch, K, by=by):
         for hit in hits:
             assert not texts or hit.text
@@ -183,7 +182,7 @@ def measure_batches(one: Index, many: ShardedIndex, queries: list[str], rounds: 
 
 
 def compare(one: Index, many: ShardedIndex, queries: list[str]) -> None:
-    """The answers of shards are those of one index: ids, order and scores."""
+    """Check that the answers of shards equal those of one index: ids, order and scores."""
     for by in ("coil", "tokens", "bm25", "dense", "hybrid"):
         assert many.search_many(queries, 100, by=by) == one.search_many(queries, 100, by=by), by
 
@@ -248,10 +247,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("queries", type=Path)
-    parser.add_argument("--documents", type=int, default=1200, help="that are built with 1 and 2 actors")
-    parser.add_argument("--all", type=int, default=sys.maxsize, help="documents that are searched at most")
+    parser.add_argument("--documents", type=int, default=1200, help="documents to build with 1 and 2 actors")
+    parser.add_argument("--all", type=int, default=sys.maxsize, help="maximum number of documents to search")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="another file for the results")
+    parser.add_argument("--out", type=Path, help="result file, instead of the default")
     arguments = parser.parse_args()
     result: dict[str, Any] = stamp("ray")
     queries = [query.text for query in read_queries(arguments.queries)]

@@ -1,8 +1,9 @@
-"""A test collection through the command line, beside the same model in memory.
+"""Evaluates a test collection through the command line, and compares it with the same model in memory.
 
     python -m bench.collection BEIR_FOLDER [--index INDEX]
 
-INDEX is made with `coil index --long truncate` if it is not there: the figures in memory cut off, too.
+INDEX is built with `coil index --long truncate` if it does not exist, because texts in memory are also
+truncated.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bench.stamp import ROOT, stamp, write_result
 
 
 def main() -> None:
-    """Index, search and evaluate by commands; write bench/results/collection.json."""
+    """Index, search and evaluate with the commands; write bench/results/collection.json."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--index", type=Path)

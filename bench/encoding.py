@@ -1,9 +1,9 @@
-"""How fast texts become vectors on the CPU: queries, documents, and the first query of a new process.
+"""Measures encoding on the CPU: queries, documents, and the first query of a new process.
 
     python bench/encoding.py [--model DIR] [--output FILE]
 
-Everything compared is measured in this one run, in turns, so that a busy moment hits all alike. Texts are
-docstrings of the standard library, which every machine has. Writes bench/results/encoding.json.
+Everything is measured in one run, in turn, so that other load affects all alike. The texts are docstrings of
+the standard library, which every machine has. Writes bench/results/encoding.json.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ipaddress itertools json logging math mimetypes multiprocessing operator os path
 sched secrets select shelve shutil signal smtplib socket sqlite3 ssl statistics string struct subprocess
 tarfile tempfile textwrap threading time timeit tokenize traceback types unittest urllib.request uuid
 warnings weakref xml.dom zipfile zlib""".split()
-FIXED_BATCH = 32  # texts a batch in input order: what a plain loop over a data loader does
+FIXED_BATCH = 32  # texts per batch in input order, as in a plain loop over a data loader
 
 # Run in a new process: from the start of the interpreter to the vectors of one query.
 COLD_START = """
@@ -84,7 +84,7 @@ def queries(texts: Iterable[str], words: int, count: int) -> list[str]:
 
 
 def in_turns(jobs: dict[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each job in each round; the jobs take turns, and the first round is thrown away."""
+    """The seconds of each job in each round; the jobs take turns, and the first round is discarded."""
     times: dict[str, list[float]] = {name: [] for name in jobs}
     for turn in range(rounds + 1):
         for name, job in jobs.items():
@@ -96,7 +96,7 @@ def in_turns(jobs: dict[str, Callable[[], None]], rounds: int) -> dict[str, list
 
 
 def measure_queries(model: Path, texts: list[str], threads: int, rounds: int) -> dict[str, Any]:
-    """Milliseconds a query, one query at a time; the median over rounds of the median over queries."""
+    """Milliseconds per query, one query at a time; the median over rounds of the median over queries."""
     import torch
 
     torch.set_num_threads(threads)
@@ -130,7 +130,7 @@ def measure_queries(model: Path, texts: list[str], threads: int, rounds: int) ->
 
 
 def measure_documents(model: Path, texts: list[str], threads: int, rounds: int) -> dict[str, Any]:
-    """Documents a second in int8: sorted by length, and in input order in two ways."""
+    """Documents per second in int8: sorted by length, and in input order in two ways."""
     bucketed = OnnxEncoder(model, precision="int8", threads=threads)
     input_order = OnnxEncoder(model, precision="int8", threads=threads, bucketed=False)
     fixed = OnnxEncoder(model, precision="int8", threads=threads, bucketed=False, batch_tokens=10**9)
@@ -238,7 +238,7 @@ def run(model: Path, quick: bool) -> dict[str, Any]:
 
 
 def print_tables(result: dict[str, Any]) -> None:
-    """The figures, for reading."""
+    """Print the figures."""
     print(
         f"\n{'query, ms':28}{'PyTorch':>10}{'ORT fp32':>10}{'ORT int8':>10}{'int8/fp32':>11}{'int8/PyT':>10}"
     )
@@ -248,7 +248,7 @@ def print_tables(result: dict[str, Any]) -> None:
             f"{row['threads']} thread(s), median{'':10}{ms['pytorch']:10.2f}{ms['onnx_fp32']:10.2f}"
             f"{ms['onnx_int8']:10.2f}{row['int8_over_fp32']:11.2f}{row['int8_over_pytorch']:10.2f}"
         )
-    print("\ndocuments a second, int8")
+    print("\ndocuments per second, int8")
     for row in result["document_throughput"]:
         for name, value in row["documents_a_second"].items():
             ratio = row["bucketed_over"].get(name)
@@ -268,7 +268,7 @@ def main() -> None:
     )
     parser.add_argument("--model", type=Path, help="a COIL model folder (default: the bundled one)")
     parser.add_argument("--output", type=Path, help="default: bench/results/encoding.json")
-    parser.add_argument("--quick", action="store_true", help="few texts and rounds, to try the script")
+    parser.add_argument("--quick", action="store_true", help="use few texts and rounds, to test the script")
     options = parser.parse_args()
     result = run(resolve_folder(options.model), options.quick)
     print_tables(result)

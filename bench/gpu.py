@@ -1,8 +1,8 @@
-"""The PyTorch ranker on a GPU: the same bits as NumPy, and how long a query takes.
+"""Compares the PyTorch ranker on a GPU with NumPy, bit for bit, and measures its latency.
 
     python -m bench.gpu OUT.json [--device cuda]
 
-Needs the `gpu` extra and no model: the lists are made up, as in `coil bench`.
+Requires the `gpu` extra but no model: the lists are synthetic, as in `coil bench`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> None:
     segments = speed.make_segments(rng, arguments.documents)
     result = stamp("torch")
     result["device"] = torch.cuda.get_device_name() if arguments.device.startswith("cuda") else "cpu"
-    result["data"] = f"{arguments.documents:,} made-up documents, n_t 32, n_c 256, int8"
+    result["data"] = f"{arguments.documents:,} synthetic documents, n_t 32, n_c 256, int8"
     ranker = TorchRanker(segments, arguments.device)
     few = segments[:2]
     small = TorchRanker(few, arguments.device)

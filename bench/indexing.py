@@ -1,12 +1,13 @@
-"""How an index is built: time against the encoder's own, peak memory, size on disk.
+"""Measures how an index is built: time compared with encoding alone, peak memory, size on disk.
 
     python -m bench.indexing
 
-The texts are the standard library's docs, which every machine has. Each measurement is a process of its own,
-in turns, and the medians are compared.
+The texts are the standard library's docs, which every machine has. Each measurement runs in a separate
+process, in turn, and the medians are compared.
 
-What `--memory` bounds is measured on more tokens than a language model could read in a minute: the vectors
-are made up and each token counts four times; everything else is as in a real build, the model too is there.
+The limit set by `--memory` is measured on more tokens than a language model could encode in a minute: the
+vectors are random and each token counts four times; everything else is as in a real build, and the model is
+loaded.
 
     python -m bench.indexing --memory-only     # only that, without writing the result file
 """
@@ -87,7 +88,7 @@ print(json.dumps({"s": took, "mb": peak_bytes() / 2**20, "segments": facts.segme
 
 def main() -> None:
     """Measure and write bench/results/indexing.json."""
-    parser = argparse.ArgumentParser(description="How an index is built: time, memory, size.")
+    parser = argparse.ArgumentParser(description="Measure how an index is built: time, memory, size.")
     parser.add_argument("--memory-only", action="store_true")
     parser.add_argument("--documents", type=int, default=MANY, help="for the budgets")
     arguments = parser.parse_args()
@@ -123,7 +124,7 @@ def main() -> None:
 
 
 def measure_budgets(documents: int) -> dict[str, dict[str, float]]:
-    """Peak memory of builds under each budget, over the budget."""
+    """The peak memory of a build under each budget, relative to the budget."""
     found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         corpus = Path(scratch) / "corpus.jsonl"
@@ -137,7 +138,7 @@ def measure_budgets(documents: int) -> dict[str, dict[str, float]]:
 
 
 def _write_corpus(path: Path, documents: int) -> None:
-    """Pieces of docstrings, so short that nobody has to find out whether they need chunks."""
+    """Pieces of docstrings, so short that they never need to be split into chunks."""
     words = " ".join(document.text for document in read_standard_library()).split()
     rng = random.Random(0)
     with path.open("w", encoding="utf-8") as file:

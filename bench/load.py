@@ -1,11 +1,12 @@
-"""The server under load: many clients that search, one that writes, on a loopback port.
+"""Measures a server under load: many clients that search and one that writes, on a loopback port.
 
     python -m bench.load INDEX QUERIES [--seconds 60] [--clients 1,4,16,64] [--steady 600]
 
-The index is copied first, so it is not changed. Each client sends its next query when it has the answer to
-the last (a closed loop). Every answer is compared with the library's, every acknowledged document is looked
-up at the end, and the library's own throughput with the same number of threads is measured before and after
-each number of clients, in the same run. INDEX is a folder made by `coil index`, QUERIES a file of queries.
+The index is copied first, so it is not changed. Each client sends its next query when it has received the
+previous answer (a closed loop). Every answer is compared with the library's, every acknowledged document is
+looked up at the end, and the library's own throughput with the same number of threads is measured before and
+after each number of clients, in the same run. INDEX is a folder made by `coil index`, QUERIES a file of
+queries.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Client:
 
 
 class Expected:
-    """What the library finds for each query, without what was written meanwhile."""
+    """The library's hits for each query, without documents written during the run."""
 
     def __init__(self, index: Index, queries: list[str]) -> None:
         self._hits = {}
@@ -85,7 +86,7 @@ class Expected:
         self._right: dict[str, set[bytes]] = {query: set() for query in queries}
 
     def fault(self, query: str, body: bytes) -> str | None:
-        """What is wrong with an answer; None if it is correct."""
+        """The error in an answer; None if it is correct."""
         if body in self._right[query]:  # the same bytes as an answer that was right
             return None
         hits = json.loads(body)["hits"]
@@ -105,7 +106,7 @@ class Expected:
 
 
 class Server:
-    """`coil serve` in a process of its own."""
+    """`coil serve` in a separate process."""
 
     def __init__(self, folder: Path, threads: int, place: Path) -> None:
         token = place / "token"
@@ -150,7 +151,7 @@ class Server:
 async def load(
     server: Server, clients: int, seconds: float, queries: list[str], expected: Expected, pause: float
 ) -> Tally:
-    """All clients at once for a while; a writer adds a document, rests for `pause` seconds, and so on."""
+    """Run all clients at once; a writer adds documents and pauses for `pause` seconds after each."""
     tally = Tally()
     end = time.monotonic() + seconds
     base = f"/v1/indexes/{quote(server.name)}"
@@ -225,7 +226,7 @@ print(sum(counts) / seconds)
 
 
 def library_throughput(folder: Path, threads: int, seconds: float, queries: list[str]) -> float:
-    """Queries a second that the library answers with as many threads as the server has."""
+    """The queries per second of the library with as many threads as the server."""
     done = subprocess.run(
         [sys.executable, "-c", LIBRARY, str(folder), str(threads), str(seconds), str(K)],
         input=json.dumps(queries),
@@ -263,16 +264,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("index", type=Path)
     parser.add_argument("queries")
-    parser.add_argument("--seconds", type=float, default=60.0, help="for each number of clients")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds for each number of clients")
     parser.add_argument("--clients", default="1,4,16,64")
     parser.add_argument(
         "--threads", type=int, default=2, help="search threads of the server and of the library"
     )
-    parser.add_argument("--pause", type=float, default=1.0, help="seconds between writes; 0: no writes")
+    parser.add_argument("--pause", type=float, default=1.0, help="seconds between writes (0 = no writes)")
     parser.add_argument(
-        "--steady", type=float, default=0.0, help="seconds with 16 clients to watch the memory; 0: none"
+        "--steady", type=float, default=0.0, help="seconds with 16 clients to observe the memory (0 = none)"
     )
-    parser.add_argument("--out", type=Path, help="instead of bench/results/load.json")
+    parser.add_argument("--out", type=Path, help="result file, instead of bench/results/load.json")
     given = parser.parse_args()
     queries = [query.text for query in read_queries(given.queries)][:500]
     with tempfile.TemporaryDirectory() as name:

@@ -1,9 +1,9 @@
-"""MS MARCO's size: 8.8 million documents, some 530 million mentions, made up, on disk and mapped.
+"""Searches a synthetic index of the size of MS MARCO: 8.8 million documents, about 530 million mentions.
 
     python -m bench.marco FOLDER [--documents 8841823]
 
-Writes about 20 GB below FOLDER, measures, and removes them again. The paper's own figures for CPUs are 67 ms
-(COIL-tok, 32) and 125 ms (COIL-full, 128/32) a query.
+Writes about 20 GB to FOLDER, measures, and removes them again. The paper reports 67 ms (COIL-tok, 32) and
+125 ms (COIL-full, 128/32) per query on a CPU.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def measure(folder: Path) -> dict[str, Any]:
                 rows.append(row)
                 print(row)
     return {
-        "data": f"{sum(s.n_rows for s in segments):,} made-up documents, "
+        "data": f"{sum(s.n_rows for s in segments):,} synthetic documents, "
         f"{sum(s.n_mentions for s in segments):,} mentions, {size / 1e9:.1f} GB on disk",
         "opening_ms": round(opening * 1000, 1),
         "latency": rows,
@@ -109,7 +109,7 @@ def measure(folder: Path) -> dict[str, Any]:
 
 
 def drop_cache(folder: Path) -> None:
-    """Ask the system to forget the files, so that the next query reads them from disk."""
+    """Ask the system to drop the files from its cache, so that the next query reads them from disk."""
     for path in (folder / SEGMENTS_FOLDER).iterdir():
         handle = os.open(path, os.O_RDONLY)
         try:

@@ -1,9 +1,9 @@
-"""Segments of real passages, with the vectors of a real model or, much sooner, with made-up ones.
+"""Segments of real passages, with the vectors of a real model or with random ones, which is much faster.
 
-Words come from the collections and the training pairs beside the project. Made-up token vectors are random
-and small, so that a match in context changes what a word counts by some tenths. Made-up sentence vectors are
-random projections of tf-idf vectors along principal directions, of unit length, the first 64 of 256 holding
-about 70 % of it; queries are moved towards their nearest passages.
+Words come from a folder of collections and training pairs. Random token vectors are small, so that the
+context changes the contribution of a word by some tenths. Random sentence vectors are projections of tf-idf
+vectors along principal directions; they have unit length, and the first 64 of 256 dimensions hold about 70 %
+of the squared length. Queries are moved towards their nearest passages.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def make_passages(data: Path, most: int, queries: int, seed: int = 0) -> Passage
 
 
 def encode_passages(encoder: Encoder, data: Path, most: int, queries: int, seed: int = 0) -> Passages:
-    """The same passages and queries as a model encodes them: some hundred passages a second."""
+    """The same passages and queries, encoded by a model at a few hundred passages per second."""
     texts, questions = read_texts(data, most, queries, np.random.default_rng(seed))
     keys: list[tuple[str, ...]] = []
 
@@ -84,7 +84,7 @@ def encode_passages(encoder: Encoder, data: Path, most: int, queries: int, seed:
 def read_texts(
     data: Path, most: int, queries: int, rng: np.random.Generator
 ) -> tuple[list[str], dict[str, list[str]]]:
-    """Passages with their sources mixed, as a search finds them, and the queries of each collection."""
+    """Passages in random order of their sources, and the queries of each collection."""
     texts = list(_distinct(_texts(data), most))
     questions = {
         folder.name: _queries(folder, queries)

@@ -1,17 +1,17 @@
-"""COIL compared with what users would choose instead: bm25s, faiss and fast-plaid, in turns, in one run.
+"""Compares COIL with bm25s, faiss and fast-plaid, in turn, in one run.
 
     python -m bench.peers --scifact FOLDER --venv FOLDER --work FOLDER [--only bm25s,faiss,plaid]
 
-The peers live in a virtual environment of their own, which is made if it is not there (fast-plaid pins a
-torch with its CUDA libraries: 5 GB). Indexes are kept in --work, so that a second run is quick; the first
-takes half an hour, nearly all of it for fast-plaid's, which also answers every query once for nDCG@10.
+The peers are installed in a separate virtual environment, which is created if it does not exist (fast-plaid
+pins a torch with its CUDA libraries: 5 GB). Indexes are kept in --work, so that a second run is quick; the
+first takes half an hour, mostly for fast-plaid, which also answers every query once for nDCG@10.
 
 Each block of queries is answered by all systems in turn, one query at a time; the medians are compared.
 
-- bm25s: the whole query over SciFact. COIL may take 1.5 times bm25s's own time, plus encoding.
+- bm25s: complete queries over SciFact. The target for COIL is 1.5 times the time of bm25s, plus encoding.
 - faiss: a flat index of 1 M fp32 vectors of width 384 against COIL's lists of 1 M synthetic documents.
-- plaid: SciFact with fast-plaid. It needs a matrix of token vectors a text and is given COIL's own, which
-  were not trained for it: its times mean more than its nDCG@10.
+- plaid: SciFact with fast-plaid. It needs a matrix of token vectors per text and gets those of COIL, which
+  were not trained for it: its times are more meaningful than its nDCG@10.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Medians = dict[str, NDArray[np.float64]]  # part → [queries], each query's med
 
 
 def in_turns(contestants: dict[str, Contestant], queries: int, rounds: int) -> dict[str, Medians]:
-    """Every system answers every query so many times, a block at a time, each beginning in its turn."""
+    """Every system answers every query several times, block by block; the systems take turns to begin."""
     names = list(contestants)
     blocks = [list(range(begin, min(begin + BLOCK, queries))) for begin in range(0, queries, BLOCK)]
     taken: dict[str, list[list[Parts]]] = {name: [[] for _ in range(rounds)] for name in names}
@@ -106,7 +106,7 @@ def figures(medians: dict[str, Medians]) -> dict[str, dict[str, dict[str, float]
 
 
 def ratio(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """How many times as long the median of one is."""
+    """The ratio of two medians."""
     return round(float(np.median(one) / np.median(other)), 3)
 
 
@@ -269,18 +269,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--scifact", type=Path, required=True, help="SciFact as a BEIR folder")
     parser.add_argument("--venv", type=Path, required=True, help="the peers' virtual environment")
-    parser.add_argument("--work", type=Path, required=True, help="keeps the indexes from run to run")
-    parser.add_argument("--only", default="bm25s,faiss,plaid", help="some of them, with commas")
-    parser.add_argument("--queries", type=int, help="only so many of SciFact's, for a quick check")
+    parser.add_argument("--work", type=Path, required=True, help="folder for indexes, kept for the next run")
     parser.add_argument(
-        "--documents", type=int, default=MILLION, help="of faiss and of COIL's synthetic index"
+        "--only", default="bm25s,faiss,plaid", help="comma-separated names of the peers to measure"
+    )
+    parser.add_argument("--queries", type=int, help="number of SciFact queries, for a quick check")
+    parser.add_argument(
+        "--documents",
+        type=int,
+        default=MILLION,
+        help="number of documents for faiss and for COIL's synthetic index",
     )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="instead of bench/results/peers.json")
+    parser.add_argument("--out", type=Path, help="result file, instead of bench/results/peers.json")
     given = parser.parse_args()
     systems = given.only.split(",")
     if unknown := set(systems) - {"bm25s", "faiss", "plaid"}:
-        parser.error(f"there is no peer {', '.join(sorted(unknown))}; there are bm25s, faiss and plaid")
+        parser.error(f"unknown peer: {', '.join(sorted(unknown))}; choose from bm25s, faiss and plaid")
     given.work.mkdir(parents=True, exist_ok=True)
     scifact = (
         SciFact.open(given.scifact, given.work, given.queries) if {"bm25s", "plaid"} & set(systems) else None

@@ -1,12 +1,12 @@
-"""Pruned search against exhaustive search, against bm25s, and against the roofline.
+"""Compares pruned search with exhaustive search, with bm25s, and with the roofline.
 
     python -m bench.pruning --data FOLDER [--model FOLDER] [--most 120000] [--copies 8] [--saved FILE]
 
-The first FOLDER holds collections (`corpus.jsonl`, `queries.jsonl`) and training pairs; bench.passages says
-what is made of them. With `--model`, vectors are a real model's, which takes half an hour; `--saved` keeps
-them. Every query is answered both ways in turns, and the least processor time of each way is taken:
-other work on the machine disturbs it least. `--copies` makes a larger collection of the same texts with
-slightly other vectors.
+The first FOLDER contains collections (`corpus.jsonl`, `queries.jsonl`) and training pairs, which
+bench.passages turns into segments. With `--model`, the vectors come from a real model, which takes half an
+hour; `--saved` caches them. Every query is answered both ways in turn, and the minimum CPU time of each is
+used, because it depends least on other work on the machine. `--copies` makes a larger collection of the same
+texts with slightly different vectors.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def main() -> None:
     """Measure and write bench/results/pruning.json."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, required=True, help="folder of collections and training pairs")
-    parser.add_argument("--model", type=Path, help="encode with this model instead of making vectors up")
+    parser.add_argument("--model", type=Path, help="encode with this model instead of using random vectors")
     parser.add_argument("--most", type=int, default=120_000, help="passages")
+    parser.add_argument("--queries", type=int, default=15, help="number of queries to measure per collection")
     parser.add_argument(
-        "--queries", type=int, default=15, help="queries of each collection that are measured"
+        "--copies", type=int, default=8, help="number of copies of the passages in the larger collection"
     )
-    parser.add_argument("--copies", type=int, default=8, help="of the passages, for the larger collection")
-    parser.add_argument("--saved", type=Path, help="keep the encoded passages here, or take them from here")
+    parser.add_argument("--saved", type=Path, help="file that caches the encoded passages")
     arguments = parser.parse_args()
     passages = _passages(arguments)
     result = stamp("bm25s", "numba")
@@ -124,7 +124,7 @@ def measure_pruning(segments: Sequence[LiveSegment], texts: Sequence[Any]) -> li
 
 
 def measure_bm25s(passages: Passages, texts: Sequence[Any]) -> list[dict[str, Any]]:
-    """BM25 in batches, one thread: microseconds a query."""
+    """BM25 in batches, one thread: microseconds per query."""
     try:
         import bm25s
         import numba  # noqa: F401
@@ -154,7 +154,7 @@ def measure_bm25s(passages: Passages, texts: Sequence[Any]) -> list[dict[str, An
 
 
 def measure_large(segments: Sequence[LiveSegment], texts: Sequence[Any]) -> list[dict[str, Any]]:
-    """Milliseconds a query on more documents than caches hold, and what reading the bytes once takes."""
+    """Milliseconds per query on more documents than fit into caches, and the time to read the bytes once."""
     n_rows = sum(live.segment.n_rows for live in segments)
     words = np.ones(1 << 26, np.uint64)  # 512 MiB; zeros would not be in memory
     rows = []
@@ -193,7 +193,7 @@ def measure_large(segments: Sequence[LiveSegment], texts: Sequence[Any]) -> list
 
 
 def copied(segments: Sequence[LiveSegment], copy: int) -> list[LiveSegment]:
-    """The same texts in memory of their own; some dimensions change their signs, so that scores differ."""
+    """Copies of the same texts; the signs of some dimensions are changed, so that scores differ."""
     rng = np.random.default_rng(copy)
     moved = []
     last = int(segments[-1].segment.row_documents[-1]) + 1

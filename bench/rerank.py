@@ -1,17 +1,18 @@
-"""Reranking: COIL against a cross-encoder on the same candidates.
+"""Compares reranking by COIL and by a cross-encoder on the same candidates.
 
     python -m bench.rerank COLLECTION [--queries 12] [--depth 100] [--index INDEX.coil] [--output FILE]
 
-The candidates are the first documents that BM25 finds in a BEIR folder. Each query is reranked in turn by all
-ways, so that a busy moment hits all alike:
+The candidates are the first documents that BM25 finds in a BEIR folder. Each query is reranked by all
+systems in turn, so that other load affects all alike:
 
-- COIL from its index: the documents were encoded before, as in production; the query is encoded;
-- COIL from texts: the candidates are encoded for every query, as the cross-encoder must do;
+- COIL from its index: the documents are already encoded, as in production, and only the query is encoded;
+- COIL from texts: the candidates are encoded for every query, as a cross-encoder has to do;
 - a cross-encoder of the bundled model's size (6 layers, 384 wide, the same tokenizer, 512 tokens), fp32, in
   PyTorch, in batches of similar lengths. Its weights are random: the time does not depend on them.
 
 On a busy machine, compare the CPU times: they count the work of all threads and no waiting. --index names an
-index of the collection made with the bundled model; without it one is made. Writes bench/results/rerank.json.
+index of the collection built with the bundled model; without it, one is built. Writes
+bench/results/rerank.json.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def main() -> None:
 def measure(
     queries: Sequence[Query], documents: dict[str, Document], depth: int, index: Path | None, scratch: Path
 ) -> dict[str, Any]:
-    """Median milliseconds a query of each way, and how many times as long as the first."""
+    """The median milliseconds per query of each system, and the ratio to the first."""
     (scratch / "bm25").mkdir()
     bm25 = Bm25s()
     bm25.index(documents.values(), scratch / "bm25")

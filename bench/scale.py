@@ -1,10 +1,11 @@
-"""A plan for collections past this machine, from measured figures: bytes, machines, fan-out, tail, cost.
+"""Extrapolates measured figures to larger collections: bytes, machines, fan-out, tail latency, cost.
 
     python -m bench.scale [--cluster FILE] [--out FILE]
 
-A small simulation of a query that is fanned out: queues at the shards, and calls that take longer than usual.
-It starts from the calls that bench.cluster has measured. Before it extrapolates, it must reproduce what was
-measured: it is fitted to 1 and 2 shards on this machine, and predicts 5. The prices are assumptions.
+A small simulation of a query that is sent to all shards: queues at the shards, and calls that take longer
+than usual. Its input is the timings of bench.cluster. Before it extrapolates, it has to
+reproduce the measurements: it is fitted to 1 and 2 shards on this machine, and predicts 5. The prices are
+assumptions.
 """
 
 from __future__ import annotations
@@ -171,10 +172,12 @@ def plan(cluster: dict[str, Any], share: float) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Check the simulation against what was measured, extrapolate, and write bench/results/scale.json."""
+    """Check the simulation against the measurements, extrapolate, and write bench/results/scale.json."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--cluster", type=Path, default=RESULTS / "cluster.json", help="of bench.cluster")
-    parser.add_argument("--out", type=Path, help="another file for the results")
+    parser.add_argument(
+        "--cluster", type=Path, default=RESULTS / "cluster.json", help="result file of bench.cluster"
+    )
+    parser.add_argument("--out", type=Path, help="result file, instead of the default")
     arguments = parser.parse_args()
     found = json.loads(arguments.cluster.read_text(encoding="utf-8"))
     measured = {row["shards"]: row for row in found["fan_out"]}

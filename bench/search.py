@@ -1,8 +1,8 @@
-"""The search core: against the roofline and NumPy, alone and in batches, and how it grows.
+"""Measures the search core: compared with the roofline and NumPy, singly and in batches, and by size.
 
     python -m bench.search [--made-up 1000000]
 
-Everything is measured side by side in one run, one thread unless said otherwise, and compared by medians.
+Everything is measured in turn in one run, with one thread unless stated otherwise, and compared by medians.
 bench.pruning compares pruned with exhaustive search.
 """
 
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def measure_batch(folder: Path) -> dict[str, Any]:
-    """64 queries in one call against one by one, exhaustive."""
+    """Compare 64 queries in one call with single queries, exhaustively."""
     segments = open_snapshot(folder).segments
     ranker = NativeRanker(segments)
     queries = make_queries(64, QUERY, 32, 256, segments)
@@ -100,10 +100,10 @@ def measure_batch(folder: Path) -> dict[str, Any]:
 
 
 def measure_memory(folder: Path) -> list[dict[str, Any]]:
-    """The peak of a process that searches a mapped index once, beside the bytes that it has to touch.
+    """The peak memory of a process that searches a mapped index once, and the bytes that it has to read.
 
-    Where a file system has large pages in its cache, Linux maps 2 MiB at a touch. So the same is measured on
-    a copy in memory, which it maps in small pages.
+    If a file system has large pages in its cache, Linux maps 2 MiB per page fault. So the same is measured on
+    a copy in memory, which is mapped in small pages.
     """
     rows = [_resident(folder, "as the disk maps it")]
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

@@ -1,10 +1,10 @@
-"""Hours of trouble in minutes: kills, disk errors, power failures, swapped folders, damaged files, traffic.
+"""Runs stress tests: kills, disk errors, power failures, swapped folders, damaged files, traffic.
 
     python -m bench.soak            # what `make soak` runs; about forty minutes
     python -m bench.soak --share .1 # a tenth of it
 
-Each part is a test of the suite with larger numbers; what it did goes to bench/results/soak.json, with what
-failed, if anything did.
+Each part is a test of the suite with larger numbers. Counts, and failures if there are any, are written to
+bench/results/soak.json.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SANITIZERS = ["sanitize", "sanitize-threads"]
 
 
 def run_part(tests: list[str], sizes: dict[str, int], share: float) -> tuple[dict[str, Any], bool]:
-    """Run some tests with larger numbers; what they did, and whether all passed."""
+    """Run some tests with larger numbers; returns their counts, and whether all passed."""
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "report.jsonl"
         report.touch()
@@ -81,10 +81,13 @@ def main() -> None:
     names = [name for name, _, _ in PARTS] + SANITIZERS
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
-        "--share", type=float, default=1.0, help="Of the usual numbers; then nothing is kept."
+        "--share", type=float, default=1.0, help="Share of the usual numbers; results are then not saved."
     )
     parser.add_argument(
-        "--part", action="append", choices=names, help="Only this one; others keep their results."
+        "--part",
+        action="append",
+        choices=names,
+        help="Run only this part; the results of the others are kept.",
     )
     arguments = parser.parse_args()
     path = RESULTS / "soak.json"

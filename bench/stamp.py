@@ -1,4 +1,4 @@
-"""What every result file carries: the commit, the machine and the versions that a figure belongs to."""
+"""What every result file records: the commit, the machine and the versions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGES = ("coil-ir", "numpy", "onnxruntime", "tokenizers", "safetensors")
 
 
 def stamp(*packages: str) -> dict[str, Any]:
-    """Commit, date, machine and versions, of the named packages too."""
+    """Commit, date, machine and versions, including those of the named packages."""
     return {
         "commit": commit(),
         "date": datetime.now(timezone.utc).date().isoformat(),
@@ -54,7 +54,7 @@ def machine() -> dict[str, Any]:
 
 
 def write_result(name: str, result: dict[str, Any], path: Path | None = None) -> Path:
-    """Write bench/results/NAME.json (or another path), whole or not at all."""
+    """Write bench/results/NAME.json (or another path) atomically."""
     path = path or RESULTS / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.unfinished")

@@ -1,10 +1,11 @@
-"""A synthetic index with Zipf's list lengths: as large as one likes, with no text behind it.
+"""Creates a synthetic index of any size, with list lengths that follow Zipf's law and without texts.
 
     python -m bench.synthetic FOLDER --documents 1000000 [--n-c 256]
 
-The segment files are real ones, byte by byte as docs/format.md says; only the vectors are random. Lists of
-2,000 words, 60 mentions a document: about what MS MARCO's passages have. Token vectors have a length of about
-1. The head of a sentence vector holds seven tenths of its squared length, as along principal directions.
+The segment files have the format specified in docs/format.md; only the vectors are random. There are lists of
+2,000 words and 60 mentions per document, about as in the passages of MS MARCO. Token vectors have a length of
+about 1. The head of a sentence vector holds seven tenths of its squared length, as along principal
+directions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The mean of several trained models that started alike, as a model folder.
+"""Averages several trained models with the same starting model, and writes a model folder.
 
     python -m experiments.average_models MODEL... --out DIR [--start DIR --share 0.2]
 
-With --start, the language model is moved a share of the way back to the model that all of them started from.
+With --start, the language model is then moved a share of the way back to the starting model.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m experiments.bundle MODEL [--root DIR]
 
-The package (`coil/models/default`) gets the int8 ONNX file, the repository (`models/default`) the PyTorch
+The package (`coil/models/default`) gets the int8 ONNX file, and the repository (`models/default`) the PyTorch
 weights; both get the files that every encoder needs. The model card is written by hand.
 """
 

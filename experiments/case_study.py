@@ -1,12 +1,12 @@
-"""The paper's case study: one token in two senses, and how similar each is to the token of the query.
+"""The paper's case study: one token in two senses, and the similarity of each to the token in the query.
 
     python -m experiments.case_study [MODEL]... [--save]
 
-Each case of experiments/case_study.json has a token, a query with it, a relevant text that has it in the same
-sense, and another text that has it in another one. The similarities are those that an explanation shows: the
-product of the two token vectors, before α, β and weights. A case is right where the relevant text has the
+Each case of experiments/case_study.json has a token, a query that contains it, a relevant text with the same
+sense, and another text with another sense. The similarities are those that an explanation shows: the
+product of the two token vectors, before α, β and weights. A case is correct if the relevant text has the
 higher one. A model without a list for the token (the default form has none for stop words such as "is") has
-no similarity to show. MODEL is the bundled one by default; --save writes experiments/results/case-study.json.
+no similarity. MODEL is the bundled one by default; --save writes experiments/results/case-study.json.
 """
 
 from __future__ import annotations

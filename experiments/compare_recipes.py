@@ -1,4 +1,4 @@
-"""Train several recipes side by side and search collections with each: how the default recipe was chosen.
+"""Trains several recipes in parallel and searches collections with each. The default recipe was chosen so.
 
     python -m experiments.compare_recipes FILE --start DIR --pairs F... --collections DIR... --out DIR
 
@@ -6,7 +6,7 @@ FILE maps a name to the options that differ from the default preset. A variant m
 "pairs": [names] to train on some of the pairs files only, so that the others serve as unseen collections, and
 "base": DIR to start elsewhere than at START, a COIL model with the same language model. Runs are written to
 OUT/runs/COLLECTION/NAME.run.gz.
-`--judge RESULT` then measures them against the judgements of the collections and writes
+`--judge RESULT` then evaluates them with the judgements of the collections and writes
 experiments/results/RESULT.json.
 """
 

@@ -1,13 +1,13 @@
-"""All figures of the bundled model, measured with the files that are shipped, and the tables made from them.
+"""Measures all figures of the bundled model with the shipped files, and regenerates the tables in the docs.
 
     python -m experiments.default_model DATA [--base DIR|PACKAGE]
 
-DATA holds BEIR folders (scifact, cranfield, vaswani) and training pairs (`train/*.jsonl.xz`). Measured are
-- the three collections, none of which was trained on;
-- in-domain sets: queries set aside from each training source, among 2,000 passages of it;
-- needles: words that only one document has, and whether they find it first;
+DATA contains BEIR folders (scifact, cranfield, vaswani) and training pairs (`train/*.jsonl.xz`). Measured:
+- the three collections, none of which was used for training;
+- in-domain sets: held-out queries of each training source, among up to 2,000 of its passages;
+- needles: words that occur in only one document, and whether they find it first;
 - senses: words in two senses, and whether the similarity of their vectors prefers the right one.
-Each beside BM25, the untuned base model and the hybrid of both.
+BM25, the untuned base model and their hybrid are measured for comparison.
 """
 
 from __future__ import annotations

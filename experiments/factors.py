@@ -2,10 +2,10 @@
 
     python -m experiments.factors DIR... [--model DIR]
 
-Each DIR is a BEIR folder (`experiments.held_out` makes them). Every text is encoded once, and the parts of
+Each DIR is a BEIR folder (`experiments.held_out` creates them). Every text is encoded once, and the parts of
 a score are kept apart, so that any number of factors can be tried: α counts a word, β multiplies its
 similarity where that is above 0, and γ·√(n − s) multiplies the similarity of the sentences, n being the
-listed words of the query. Choose by sources that the model was not trained on, and check needles with
+listed words of the query. Choose factors on sources that were not used for training, and check needles with
 `experiments.words`.
 """
 

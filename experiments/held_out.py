@@ -1,10 +1,10 @@
-"""Hold out queries of every training source, so that a model can be measured in its own domain.
+"""Holds out queries of every training source, for in-domain evaluation.
 
     python -m experiments.held_out DATA --out DIR [--queries 200] [--passages 10000] [--pairs 16000]
 
-DATA holds pairs files (`*.jsonl.xz`). OUT/pairs/NAME.jsonl.gz are the pairs to train on, without the queries
-set aside; OUT/collections/NAME is a collection of these queries and the passages of their source. Which
-queries are set aside depends on their text alone.
+DATA contains pairs files (`*.jsonl.xz`). OUT/pairs/NAME.jsonl.gz are the pairs to train on, without the
+held-out queries; OUT/collections/NAME is a collection of these queries and the passages of their source.
+Which queries are held out depends only on their text.
 """
 
 from __future__ import annotations

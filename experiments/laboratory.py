@@ -1,16 +1,16 @@
-"""All training runs of the comparison as one list: prepared on any machine, trained on a GPU, then compared.
+"""Runs all trainings of the comparison: prepares them on any machine, trains on a GPU, installs the models.
 
     python -m experiments.laboratory prepare DATA --lab LAB
     python -m experiments.laboratory train --lab LAB --out RUNS [--at-once 3] [--minutes 9]
     python -m experiments.laboratory write --lab LAB --out RUNS --collections DIR...
     python -m experiments.laboratory install --lab LAB --out RUNS --work WORK
 
-The list is in `in_domain.toml` and `zero_shot.toml`, which `coil compare --config` reads too: every system
-that has a training. `prepare` writes what training reads into LAB, so that the machine with the GPU needs
-neither BM25 nor a stemmer. `train` runs what is not finished, a few at a time, and ends with a table; when
-the minutes are over it stops all runs at a checkpoint, and the same command continues. `write` lets the query
-writers write for the documents of collections, which takes long without a GPU. `install` exports the models
-and puts them where `coil compare --work WORK` looks for them. `--config FILE` names other lists.
+The runs are those of `in_domain.toml` and `zero_shot.toml`, which `coil compare --config` also reads: every
+system with a training. `prepare` writes the training data to LAB, so that the machine with the GPU needs
+neither BM25 nor a stemmer. `train` runs what is not finished, a few at a time, and prints a table; after the
+given minutes it stops all runs at a checkpoint, and the same command continues them. `write` generates
+queries for the documents of collections, which takes long without a GPU. `install` exports the models to the
+folder in which `coil compare --work WORK` looks for them. `--config FILE` reads the runs from other files.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python -m experiments.measure NAME --collections DIR... --base DIR|PACKAGE --system LABEL=DIR[@BY]...
 
-Every collection is a BEIR folder; those of --in-domain hold queries set aside from the sources of training
-and are kept apart in the result. BM25, the untuned base model (int8) and their hybrid are measured too; each
---system is a COIL model searched with its ONNX encoder (int8 where the folder has it), by its own equation
+Every collection is a BEIR folder; those of --in-domain contain held-out queries of the training sources and
+are separate in the result. BM25, the untuned base model (int8) and their hybrid are also measured; each
+--system is a COIL model searched with its ONNX encoder (int8 if the folder has it), by its own equation
 or as one of the other systems (tokens, bm25, dense, hybrid).
 """
 

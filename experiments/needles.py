@@ -1,4 +1,4 @@
-"""Needles: words that exactly one document has. A search for one should find that document first."""
+"""Needles: words that occur in exactly one document. A search for one should find that document first."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What some hundred pairs of one's own add: train the bundled model on pairs of InsuranceQA, on the CPU.
+"""Measures the gain from a few hundred pairs: trains the bundled model on pairs of InsuranceQA, on a CPU.
 
     python -m experiments.own_pairs DATA [--pairs 500] [--queries 500] [--documents 4000] [--work DIR]
 
-DATA holds `train/insuranceqa_train.jsonl.xz` and the BEIR folders `insuranceqa` (its other queries) and
+DATA contains `train/insuranceqa_train.jsonl.xz` and the BEIR folders `insuranceqa` (its other queries) and
 `cranfield` (another subject). The commands are those of docs/training.md. Measured are queries of
 InsuranceQA, drawn with a fixed seed, over their relevant documents and others drawn up to --documents, and
 all of Cranfield; with the int8 encoders, before and after. Writes experiments/results/own-pairs.json.

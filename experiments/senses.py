@@ -2,10 +2,10 @@
 
     python -m experiments.senses [MODEL] [--open-only] [--save]
 
-Each item of experiments/senses.json has a word, a query with it in one sense, a sentence with the same sense
-and one with the other. An item is right where the product of the word's vectors is larger for the same sense.
-Ten items are held: with --open-only, as while choosing among models, they are not measured. --save writes
-experiments/results/senses.json. MODEL is the bundled one by default.
+Each item of experiments/senses.json has a word, a query that uses it in one sense, a sentence with the same
+sense and one with the other. An item is correct if the product of the word's vectors is larger for the same
+sense. Ten items are held out: with --open-only, as while choosing among models, they are not measured.
+--save writes experiments/results/senses.json. MODEL is the bundled one by default.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Make the model that training starts from: a base language model with projections computed from texts.
+"""Creates the model that training starts from: a base language model with projections computed from texts.
 
     python -m experiments.start_model DATA --out DIR [--base DIR|PACKAGE]
 

@@ -1,12 +1,12 @@
-"""Whole words and weights on real texts: one index, all five systems. Writes experiments/results/words.json.
+"""Measures whole words and weights on real texts, and writes experiments/results/words.json.
 
     python -m experiments.words BEIR_FOLDER [--index INDEX] [--demo INDEX]
 
-- needles: words that exactly one document has; how often that document comes first
-- BM25 by the equation against bm25s over the same words
-- mentions of whole words against those of word pieces, and bytes a mention
-- shares: real queries against words that mean nothing
-INDEX and the demo's index are made if they are not there.
+- needles: words that occur in exactly one document, and how often that document ranks first
+- BM25 by the equation, compared with bm25s over the same words
+- mentions of whole words, compared with those of word pieces, and bytes per mention
+- shares: real queries, compared with nonsense words
+INDEX and the demo's index are built if they do not exist.
 """
 
 from __future__ import annotations

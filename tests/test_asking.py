@@ -477,6 +477,14 @@ def test_a_misspelled_word_gets_a_suggestion(notes: Index) -> None:
     assert only.span == (3, 9)
 
 
+def test_an_ordinary_word_gets_only_a_suggestion_with_the_same_first_letter(tmp_path: Path) -> None:
+    """The bundled model's vocabulary contains later and colour, but not vater and kolor."""
+    with create(tmp_path / "a.coil") as index:
+        index.add([{"id": str(n), "text": "The color of water."} for n in range(2)])
+        assert [of.suggestion for of in index.suggest("later colour")] == ["color"]
+        assert [of.suggestion for of in index.suggest("vater kolor")] == ["water", "color"]
+
+
 def test_invalid_characters_of_a_shell_are_no_fault_of_the_tokenizer(notes: Index) -> None:
     """A word in Latin-1 in a terminal with UTF-8 reaches Python with lone surrogates."""
     assert notes.suggest("na\udcefve rivver") == notes.suggest("na\ufffdve rivver")

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coil.cli.main import run
+from coil.cli.progress import tell_share
 from coil.errors import (
     InputError,
     TooLittleMemory,
@@ -182,7 +183,10 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: Output) -> None:
     assert run(["index", str(corpus), "--out", str(tmp_path / "a.coil"), "--dry-run"]) == 0
     shown = capsys.readouterr().out
     assert "20 documents, about" in shown
-    assert "read and 20, chosen at random, indexed (100.0% of the text)" in shown
+    assert "read, and a random sample of 20 was indexed (100.0% of the text)" in shown
+    assert [tell_share(share) for share in (0.0, 0.0002, 0.001, 0.0226)] == [
+        "0.0%", "under 0.1%", "0.1%", "2.3%"
+    ]  # fmt: skip
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.jsonl"]
 
 

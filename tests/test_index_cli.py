@@ -210,6 +210,17 @@ def test_what_a_search_cannot_tell_by_its_hits(index: str, capsys: Output) -> No
     assert f"the last {dropped:,} tokens were ignored" in shown.err
 
 
+def test_the_stats_include_the_time_of_a_filter(index: str, capsys: Output) -> None:
+    def stats(*arguments: str) -> str:
+        assert run(["search", index, *arguments, "--stats"]) == 0
+        [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("time")]
+        return line
+
+    assert "filter" not in stats("river")
+    assert stats("river", "--filter", "id = 'river.txt'").startswith("time        filter ")
+    assert stats("+river").startswith("time        filter ")
+
+
 def test_runs_can_be_evaluated(index: str, tmp_path: Path, capsys: Output) -> None:
     (tmp_path / "queries.tsv").write_text("q1\tsteep river bank\nq2\tinterest\n")
     (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\triver.txt\t1\nq2\tmoney.md\t1\n")

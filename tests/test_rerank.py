@@ -343,8 +343,8 @@ def test_the_columns_of_a_table_are_named_as_for_an_index(files: Path, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "status", "told"),
     [
-        ([], 2, "Give --corpus CORPUS or --index INDEX."),
-        (["--corpus", "{f}/corpus.tsv", "--index", "{f}/a.coil"], 2, "Give --corpus CORPUS or --index"),
+        ([], 2, "Pass --corpus CORPUS or --index INDEX."),
+        (["--corpus", "{f}/corpus.tsv", "--index", "{f}/a.coil"], 2, "Pass --corpus CORPUS or --index"),
         (["--index", "{f}/a.coil", "--precision", "int8"], 2, "--precision requires --corpus"),
         (["--index", "{f}/a.coil", "--long", "chunk"], 2, "--long requires --corpus"),
         (["--index", "{f}/a.coil", "--id-column", "url"], 2, "--id-column requires --corpus"),

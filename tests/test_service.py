@@ -105,7 +105,8 @@ def test_search_equals_the_library(server: Running, library: Index) -> None:
     same_hits(got.json(), library, "money loan", k=5, filter="year >= 2010", by="tokens")
     stats = got.json()["stats"]
     assert stats["mentions_scored"] > 0
-    parts = stats["encode_ms"] + stats["score_ms"] + stats["fetch_ms"]
+    assert stats["filter_ms"] > 0
+    parts = stats["filter_ms"] + stats["encode_ms"] + stats["score_ms"] + stats["fetch_ms"]
     assert stats["total_ms"] == pytest.approx(parts)
     without = server.client.get(f"{ONE}/search", params={"q": "river", "stats": False}).json()
     assert "stats" not in without

@@ -42,9 +42,11 @@ def cluster() -> str:
         rows.append([what, ms(row["one"]["p50_ms"]), ms(row["shards"]["p50_ms"]), ratio])
     best = [max(run["documents_a_second"] for run in building["runs"][actors]) for actors in "12"]
     told = (
-        f"Building with two actors encodes {building['two_over_one']:.2f} × as many documents a second as "
-        f"with one ({best[1]:.0f} against {best[0]:.0f} at best).\n{data['documents']:,} documents of "
-        f"{data['corpus']}; the load of the machine was {machine['load_before']:.1f} before and "
+        f"Building with two actors encodes {building['two_over_one']:.2f} × as many documents per second as "
+        f"with one (at best {best[1]:.0f} and {best[0]:.0f}).\nThe batches are measured on "
+        f"{data['documents']:,} documents of {data['corpus']}, building on "
+        f"{data['built_with_1_and_2_actors']:,} of them; the load of the machine was "
+        f"{machine['load_before']:.1f} before and "
         f"{machine['load_after']:.1f} after the run."
     )
     head = "batches, k = 10 (p50) | one index, two threads | two shards, one thread each | ratio"
@@ -71,16 +73,18 @@ def scale() -> str:
     )
     plans = [
         [
-            row["passages"], f"{row['terabytes']:g} TB", f"{row['shards']:,}", f"{row['machines']:,}",
+            row["passages"].replace(" G", " B"), f"{row['terabytes']:g} TB",
+            f"{row['shards']:,}", f"{row['machines']:,}",
             ms(row["work_ms"]), f"{row['queries_a_second']:,.0f}",
             *(ms(row[f"p{q}_ms"]) for q in (50, 95, 99)),
             f"{row['encoding_core_hours']:,.0f} core-hours, ${row['encoding_dollars']:,.0f}",
-            f"${row['serving_dollars_a_day']:,.0f} a day",
+            f"${row['serving_dollars_a_day']:,.0f} per day",
         ]
         for row in found["plan"]
     ]  # fmt: skip
     head = (
-        "passages|size|shards (fan-out)|machines|work a shard|queries a second|p50|p95|p99|encoding|serving"
+        "passages|size|shards (fan-out)|machines|work per shard|queries per second|p50|p95|p99|"
+        "encoding|serving"
     )
     first = "shards on this machine|p50 measured|p50 simulated|p95 measured|p95 simulated"
     return "\n".join([*table(first, checks), "", assumed, "", *table(head, plans)])

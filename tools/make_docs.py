@@ -56,7 +56,8 @@ def encoding() -> str:
     """Speed of the encoders, side by side."""
     figures = result("bench/results/encoding.json")
     lines = [
-        "| threads | int8 against ONNX fp32 | int8 against PyTorch | sorted by length against input order |",
+        "| threads | int8 relative to ONNX fp32 | int8 relative to PyTorch | "
+        "sorted by length relative to input order |",
         "|---|---|---|---|",
     ]
     for query, documents in zip(figures["query_latency"], figures["document_throughput"], strict=True):
@@ -66,7 +67,7 @@ def encoding() -> str:
             f"{query['int8_over_pytorch']:.2f} × the time | {gain:.2f} × the documents |"
         )
     start = figures["cold_start"]["start_to_first_query_s"]
-    return "\n".join(lines) + f"\n\nA new process has its first query encoded after {start:.2f} s."
+    return "\n".join(lines) + f"\n\nA new process has encoded its first query after {start:.2f} s."
 
 
 def indexing() -> str:
@@ -74,9 +75,10 @@ def indexing() -> str:
     found = result("bench/results/indexing.json")
     more = found["peak_memory_over_encoder_mb"]
     return (
-        f"Building takes {found['time_over_encoder']:.2f} × the encoder's own time on the same texts, "
-        f"peaks at {found['peak_memory_mb']:.0f} MB\nof memory ({more:.0f} MB more than encoding alone), "
-        f"and stores {found['bytes_a_mention']:.0f} bytes a mention in int8."
+        f"{found['data']}: {found['documents_a_second']:.0f} documents per second on "
+        f"{found['machine']['cores']} cores.\nBuilding takes {found['time_over_encoder']:.2f} × the time of "
+        f"encoding the same texts, peaks at {found['peak_memory_mb']:.0f} MB of memory\n({more:.0f} MB more "
+        f"than encoding alone), and stores {found['bytes_a_mention']:.0f} bytes per mention in int8."
     )
 
 
@@ -84,7 +86,7 @@ def load() -> str:
     """The server under load, compared with the library in the same run."""
     found = result("bench/results/load.json")
     lines = [
-        "| clients | queries a second | of the library's | p50 | p95 | p99 | errors | wrong answers |",
+        "| clients | queries per second | relative to library | p50 | p95 | p99 | errors | wrong answers |",
         "|---" * 8 + "|",
     ]
     for clients, row in found["clients"].items():
@@ -95,14 +97,14 @@ def load() -> str:
         )
     text = (
         f"\n\n{found['documents']:,} documents, {found['threads']} threads, {found['seconds']:.0f} s each, "
-        f"beside a writer: {found['writes_acknowledged']:,} writes acknowledged, {found['writes_lost']} lost."
+        f"with a concurrent writer: {found['writes_acknowledged']:,} writes acknowledged, "
+        f"{found['writes_lost']} lost."
     )
     if "steady" in found:
         steady = found["steady"]
         text += (
-            f" Memory after {steady['seconds'] / 60:.0f} minutes with 16 clients: "
-            f"{steady['memory_mb_of_last_tenth']:.0f} MB, near the beginning "
-            f"{steady['memory_mb_of_second_tenth']:.0f} MB."
+            f" Memory with 16 clients: {steady['memory_mb_of_second_tenth']:.0f} MB near the beginning, "
+            f"{steady['memory_mb_of_last_tenth']:.0f} MB after {steady['seconds'] / 60:.0f} minutes."
         )
     return "\n".join(lines) + text
 
@@ -117,32 +119,32 @@ def search() -> str:
         one, two = exhaustive[system, 1], exhaustive[system, 2]
         what = f"exhaustive int8, 1 M documents, {system}, one thread: share of the roofline"
         rows.append((what, "70 %", f"{one['share_of_roofline']:.0%}"))
-        rows.append(("two threads over one", "", f"{one['search_ms'] / two['search_ms']:.2f} ×"))
+        rows.append(("two threads compared with one", "", f"{one['search_ms'] / two['search_ms']:.2f} ×"))
     tok = exhaustive["COIL-tok", 1]
     rows += [
-        ("COIL-tok against NumPy fp32 as in the paper", "10 ×", f"{numpy_ms / tok['search_ms']:.1f} ×"),
+        ("COIL-tok compared with the paper's NumPy fp32", "10 ×", f"{numpy_ms / tok['search_ms']:.1f} ×"),
         ("opening an index of 1 M documents", "100 ms", f"{found['opening_ms']:.0f} ms"),
         *(
             (
-                f"resident memory over lists touched, searching a mapped index, {row['mapped']}",
+                f"resident memory beyond the lists read, searching a mapped index, {row['mapped']}",
                 "64 MB",
-                f"{row['peak_over_touched']} MB (of all, {row['of_it_not_mapped_from_files']} MB is not "
-                f"mapped from files and {row['of_it_in_2_mib_pages']} MB is in pages of 2 MiB)",
+                f"{row['peak_over_touched']} MB (of the total, {row['of_it_not_mapped_from_files']} MB are "
+                f"not mapped from files and {row['of_it_in_2_mib_pages']} MB are in pages of 2 MiB)",
             )
             for row in found["memory_mb"]
         ),
-        ("batch of 64 queries over one by one", "", f"{found['batch']['gain']:.2f} ×"),
+        ("batch of 64 queries compared with single queries", "", f"{found['batch']['gain']:.2f} ×"),
     ]
-    lines = ["| what | asked for | measured |", "|---|---|---|"]
+    lines = ["| quantity | target | measured |", "|---|---|---|"]
     return "\n".join(lines + [f"| {what} | {wanted} | {value} |" for what, wanted, value in rows])
 
 
 def large() -> str:
-    """A larger collection of real words, and what it comes to at MS MARCO's size."""
+    """A larger collection of real words, extrapolated to MS MARCO's size."""
     found = result("bench/results/pruning.json")["large"]
     asked = {("tokens", 2, 10): "10 ms", ("coil", 2, 10): "25 ms"}
     lines = [
-        "| by | threads | k | exhaustive | share of the roofline | pruned | at 8.8 M documents | asked for |",
+        "| by | threads | k | exhaustive | share of the roofline | pruned | at 8.8 M documents | target |",
         "|---" * 8 + "|",
     ]
     for row in found:
@@ -158,9 +160,9 @@ def earlier() -> str:
     """MS MARCO's size and a GPU, as measured for an earlier version."""
     marco, gpu = (result(f"bench/results/{name}.json") for name in ("marco", "gpu"))
     lines = [
-        f"MS MARCO's size: {marco['data']}; opened in {marco['opening_ms']:.0f} ms.",
+        f"MS MARCO's size: {synthetic(marco['data'])}; opened in {marco['opening_ms']:.0f} ms.",
         "",
-        "| system | threads | k | a query | roofline | cold, from disk | the paper's CPU |",
+        "| system | threads | k | per query | roofline | cold, from disk | the paper's CPU |",
         "|---|---|---|---|---|---|---|",
     ]
     lines += [
@@ -170,9 +172,9 @@ def earlier() -> str:
     ]
     lines += [
         "",
-        f"On a GPU ({gpu['device']}), {gpu['data']}, PyTorch:",
+        f"On a GPU ({gpu['device']}), {synthetic(gpu['data'])}, PyTorch:",
         "",
-        "| system | batch | k | a query |",
+        "| system | batch | k | per query |",
         "|---|---|---|---|",
     ]
     lines += [
@@ -181,10 +183,15 @@ def earlier() -> str:
     return "\n".join(lines)
 
 
+def synthetic(data: str) -> str:
+    """The description of a collection of random vectors."""
+    return data.replace("made-up", "synthetic")
+
+
 def peers() -> str:
     """COIL compared with bm25s, faiss and fast-plaid."""
     found = result("bench/results/peers.json")
-    lines = ["| what | asked for | measured |", "|---|---|---|"]
+    lines = ["| quantity | target | measured |", "|---|---|---|"]
     for name in ("bm25s", "faiss", "plaid"):
         for target in found[name].get("targets", []):
             wanted = (
@@ -200,10 +207,11 @@ def authors() -> str:
     theirs = found["theirs_us"]
     lines = [
         f"{found['data']}: {found['documents']:,} documents, {found['queries']} queries, k = {found['k']}; "
-        f"theirs {theirs['one by one']:.0f} µs a query, {theirs['batches of 512']:.0f} µs in batches of 512.",
+        f"the authors' retriever takes {theirs['one by one']:.0f} µs per query, "
+        f"{theirs['batches of 512']:.0f} µs in batches of 512.",
         "",
-        "| ours | a query, pruned | exhaustive | in a batch | times as fast | in batches | "
-        "same hits in the same order | largest difference |",
+        "| COIL | per query, pruned | exhaustive | in a batch | speedup | speedup in batches | "
+        "queries with the same hits in the same order | largest score difference |",
         "|---" * 8 + "|",
     ]
     for row in found["ours"]:
@@ -222,14 +230,14 @@ def growth() -> str:
     for row in rows:
         if row["tokens"] == 6:
             lines.setdefault(row["what"].split(",")[0], []).append((row["documents"], row["ms"]))
-    return plot("Time of an exhaustive query", "documents", "ms a query, one thread", lines)
+    return plot("Time of an exhaustive query", "documents", "ms per query, one thread", lines)
 
 
 def lengths() -> str:
     """The same over the length of the query."""
     rows = [row for row in result("bench/results/search.json")["growth"] if row["what"] == "COIL-tok"]
     points = {"COIL-tok, 300 k": [(float(row["tokens"]), row["ms"]) for row in rows]}
-    return plot("Time of an exhaustive query", "query tokens", "ms a query, one thread", points)
+    return plot("Time of an exhaustive query", "query tokens", "ms per query, one thread", points)
 
 
 def pruning() -> str:
@@ -238,7 +246,7 @@ def pruning() -> str:
     asked = {("coil", 10): 4, ("tokens", 10): 6, ("bm25", 10): 6}
     asked |= {("coil", 1000): 1.5, ("tokens", 1000): 2, ("bm25", 1000): 2}
     lines = [
-        "| by | k | exhaustive | pruned | median ratio | asked for | worst query |",
+        "| by | k | exhaustive | pruned | median speedup | target | worst query |",
         "|---" * 7 + "|",
     ]
     for row in found["pruned"]:
@@ -250,7 +258,7 @@ def pruning() -> str:
         )
     lines += [
         "",
-        "| k | bm25s with numba | `bm25` | over bm25s | `coil` | over bm25s | asked for |",
+        "| k | bm25s with numba | `bm25` | relative to bm25s | `coil` | relative to bm25s | target |",
         "|---" * 7 + "|",
     ]
     for row, most in zip(found["bm25s"], ("at most 1.5", "at most 2"), strict=True):
@@ -262,7 +270,7 @@ def pruning() -> str:
 
 
 def soak() -> str:
-    """What `make soak` did, and what became of it."""
+    """What `make soak` did, and the outcome."""
     found = result("bench/results/soak.json")
     lines = ["| part | what was done | minutes | outcome |", "|---|---|---|---|"]
     for name, part in found["parts"].items():

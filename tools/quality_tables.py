@@ -1,4 +1,4 @@
-"""Tables of the docs about quality, made from the result files of the experiments."""
+"""The tables about quality in the docs, generated from the result files of the experiments."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def recall() -> str:
 
 
 def recipes() -> str:
-    """How recipes do on sources that they did not see, and on held-out queries of those that they did."""
+    """The quality of recipes on unseen sources, and on held-out queries of their training sources."""
     tables = []
     for name, title in (
         ("unseen-sources", "trained on four sources"),
-        ("starts", "four sources, other starts"),
+        ("starts", "four sources, other initial projections"),
         ("all-sources", "trained on eight sources"),
         ("bundled", "eight sources, one of the four runs that were averaged"),
     ):
@@ -94,9 +94,9 @@ def recipe_table(found: dict[str, dict[str, float]], own: list[str], title: str)
 
 
 def words() -> str:
-    """Needles, BM25 beside bm25s, what whole words save, and the shares of real and made-up queries."""
+    """Rare words, BM25 compared with bm25s, sizes, and the shares of real and nonsense queries."""
     found = result("experiments/results/words.json")
-    lines = ["| words that only one document has find it first | " + " | ".join(BY_NAMES) + " |"]
+    lines = ["| words in only one document that rank it first | " + " | ".join(BY_NAMES) + " |"]
     lines.append("|---" * (len(BY_NAMES) + 1) + "|")
     for name, needles in found["needles"].items():
         cells = " | ".join(f"{needles['first'][by]:.1%}" for by in BY_NAMES)
@@ -104,10 +104,11 @@ def words() -> str:
     beside = found["bm25s"]
     lines += [
         "",
-        f'`by="bm25"` against bm25s (Lucene\'s form) over the same words: {beside["scores"]:,} scores of '
-        f"{beside['queries']} queries, and the largest difference is {beside['largest_difference']:.1e}.",
+        f'`by="bm25"` against bm25s (Lucene\'s form) over the same words: the largest difference '
+        f"among {beside['scores']:,} scores of {beside['queries']} queries is "
+        f"{beside['largest_difference']:.1e}.",
         "",
-        "| collection | mentions of words | of word pieces | saved | bytes a mention (n_t + 3) |",
+        "| collection | mentions of words | of word pieces | saved | bytes per mention (target: n_t + 3) |",
         "|---" * 5 + "|",
     ]
     for name, size in found["sizes"].items():
@@ -117,8 +118,8 @@ def words() -> str:
         )
     lines += [
         "",
-        "| share of the best hit | real queries: least, 5th percentile, median | "
-        "made-up words: median, 95th percentile, most | real above made-up |",
+        "| share of the best hit | real queries: minimum, 5th percentile, median | "
+        "nonsense words: median, 95th percentile, maximum | real above nonsense |",
         "|---" * 4 + "|",
     ]
     for name, shares in found["shares"].items():
@@ -139,7 +140,7 @@ def senses() -> str:
 
 
 def own_pairs() -> str:
-    """What pairs of one subject add there and elsewhere, and the time that each command took."""
+    """The effect of pairs of one subject on that subject and on another, and the time of each command."""
     found = result("experiments/results/own-pairs.json")
     lines = ["| nDCG@10 | bundled model | trained | difference | p |", "|---" * 5 + "|"]
     for name, part in found["collections"].items():
@@ -156,11 +157,11 @@ def own_pairs() -> str:
         [
             *lines,
             "",
-            f"On {machine['cores']} cores of a CPU ({machine['cpu'].split(' (')[0]}; other work on it gave a "
-            f"load of {machine['load_before']} before the run): {took['mine']:.0f} s to mine, "
+            f"On {machine['cores']} cores of a CPU ({machine['cpu'].split(' (')[0]}; the load was "
+            f"{machine['load_before']} before the run): {took['mine']:.0f} s to mine, "
             f"{took['train'] / 60:.0f} minutes to train {training['steps']} steps, {took['export']:.0f} s to "
-            f"export. The run's own held-out queries: MRR@10 {held['start']:.3f} before training, "
+            f"export. On the run's own held-out queries, MRR@10 was {held['start']:.3f} before training and "
             f"{held['end']:.3f} after"
-            + (", so it said that training had not helped." if held["end"] <= held["start"] else "."),
+            + (", so it reported that training had not helped." if held["end"] <= held["start"] else "."),
         ]
     )

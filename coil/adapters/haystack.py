@@ -20,7 +20,7 @@ from haystack import Document, component, default_from_dict, default_to_dict  # 
 class CoilRetriever:
     """Retrieves documents from an index: an open one, a `coil.connect` client, a path or a server address.
 
-    The meta of a document are its fields plus doc_id, rank, score, share, chunk and context, and
+    The `meta` of a document contains its fields plus doc_id, rank, score, share, chunk and context, and
     with `explain` the explanation. A saved pipeline contains the path or address of the index.
     """
 

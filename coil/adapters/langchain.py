@@ -21,7 +21,7 @@ class CoilRetriever(BaseRetriever):
     """Retrieves documents from an index: an open one, a `coil.connect` client, a path or a server address.
 
     All search options can be overridden per call: `retriever.invoke("a query", k=3)`. The metadata of a
-    document are its fields plus doc_id, rank, score, share, chunk and context, and with `explain` the
+    document contain its fields plus doc_id, rank, score, share, chunk and context, and with `explain` the
     explanation.
     """
 

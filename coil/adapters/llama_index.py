@@ -19,8 +19,8 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode  # noqa
 class CoilRetriever(BaseRetriever):
     """Retrieves nodes from an index: an open one, a `coil.connect` client, a path or a server address.
 
-    The metadata of a node are the fields of its document plus doc_id, rank, score, share, chunk and context,
-    and with `explain` the explanation. Language models and embeddings see only the fields.
+    The metadata of a node contain the fields of its document plus doc_id, rank, score, share, chunk and
+    context, and with `explain` the explanation. Language models and embeddings see only the fields.
     """
 
     def __init__(

@@ -29,8 +29,9 @@ OWN_KEYS = ("doc_id", "rank", "score", "share", "chunk", "context", "explanation
 class Source:
     """An index that is already open, or one that is opened on first use.
 
-    An index given by its path is read as it is at each use, with what other processes have committed. One
-    that is given open is left to its owner. A pickled copy keeps only the path or address, never a token.
+    An index given by its path is refreshed before each use, so commits by other processes are visible. An
+    index that is given open is never refreshed here. A pickled copy keeps only the path or address, never a
+    token.
     """
 
     def __init__(self, given: Given) -> None:
@@ -48,7 +49,7 @@ class Source:
         return Source, (self.address,)
 
     def __deepcopy__(self, memo: object) -> Source:
-        return self  # indexes are shared: several threads may use one
+        return self  # a copy shares the index, which several threads may use
 
     @property
     def index(self) -> Searchable:
@@ -64,7 +65,7 @@ class Source:
         """The best passages for a query."""
         index = self.index
         if isinstance(index, IndexReader):
-            with index.pinned() as still:  # what is explained is what was found, whatever others delete
+            with index.pinned() as still:  # explain the state that was searched
                 return _find(still, query, how)
         return _find(index, query, how)
 
@@ -93,7 +94,7 @@ class Retrieval:
         check_min_share(self.min_share)
 
     def but(self, **changes: Any) -> Retrieval:
-        """The same, except for what is given and not None."""
+        """The same options, with those replaced that are given and not None."""
         check_options(changes, [field.name for field in fields(self)])
         given = {name: value for name, value in changes.items() if value is not None}
         return replace(self, **given) if given else self
@@ -110,13 +111,13 @@ class Passage:
 
 
 class Passages(list[Passage]):
-    """The passages found. If there are none, `unknown_fields` are the filter's that no document has."""
+    """Passages; if there are none, `unknown_fields` are the fields of the filter that no document has."""
 
     unknown_fields: tuple[str, ...] = ()
 
 
 def check_options(given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse an option that there is not, instead of ignoring it."""
+    """Reject an unknown option instead of ignoring it."""
     options = sorted(known)
     for name in given:
         if name not in options:
@@ -144,7 +145,7 @@ def _find(index: Searchable, query: str, how: Retrieval) -> Passages:
         if how.explain:
             try:
                 own["explanation"] = index.explain(query, hit.doc_id, how.by, how.plain).to_json()
-            except UnknownId:  # deleted on the server since it was found
+            except UnknownId:  # deleted on the server after the search
                 continue
         found.append(Passage(hit.doc_id, _text_of(hit, how), hit.score, {**_fields_of(hit), **own}))
     return found

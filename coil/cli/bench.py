@@ -14,7 +14,7 @@ from coil.storage.memory import MOST_THREADS
 @click.command("bench")
 @click.option(
     "--documents", type=click.IntRange(min=1000), default=500_000, show_default=True,
-    help="Number of synthetic documents to search; 1,000,000 need about 600 MB of memory.",
+    help="Number of synthetic documents to search; 1,000,000 documents need about 600 MB of memory.",
 )  # fmt: skip
 @click.option(
     "--threads", type=click.IntRange(1, MOST_THREADS), default=2, show_default=True,

@@ -12,10 +12,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def column_options(command: Command) -> Command:
     """--id-column, --text-column and --title-column, for a command that reads a corpus."""
-    title = click.option("--title-column", metavar="NAME", help="Column (or JSON key) of the title.")
+    title = click.option("--title-column", metavar="NAME", help="Column (or JSON key) with the title.")
     text = click.option(
         "--text-column", metavar="NAME", multiple=True,
-        help="Column (or JSON key) of the text; if repeated, the texts are joined.",
+        help="Column (or JSON key) with the text; if repeated, the texts are joined.",
     )  # fmt: skip
-    named = click.option("--id-column", metavar="NAME", help="Column (or JSON key) of the id.")
+    named = click.option("--id-column", metavar="NAME", help="Column (or JSON key) with the id.")
     return named(text(title(command)))

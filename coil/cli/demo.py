@@ -27,7 +27,7 @@ from coil.service.limits import ServiceOptions
 from coil.texts.values import Document
 from coil.vectors.encoder import Encoder
 
-# Backgrounds of the 256-colour palette, from pale to strong, all of them readable under black letters.
+# Backgrounds from the 256-colour palette, from pale to strong; black text is readable on all of them.
 SHADES = (230, 229, 228, 221, 214)
 ID_WIDTH = 36
 
@@ -55,14 +55,14 @@ def command(
 ) -> None:
     """Search the documentation of Python's standard library and see why a hit matched.
 
-    Each line is a hit: rank, share (of the score of the question's own text), name, first sentence. The first
-    run encodes several thousand docstrings and saves the result, which takes a minute or two; later runs
-    start immediately.
+    Each line is a hit: rank, share, name, first sentence. The share compares the score with that of the
+    question's own text. The first run encodes several thousand docstrings and saves the result, which takes a
+    minute or two; later runs start immediately.
 
     \b
-    coil demo
-    coil demo --question "find all matches of a regular expression" -k 5
-    coil demo --serve
+      coil demo
+      coil demo --question "find all matches of a regular expression" -k 5
+      coil demo --serve
     """
     if and_serve:
         check_installed()
@@ -97,7 +97,7 @@ def run_demo(
     shade: Shade | None = None,
     read_documents: Callable[[], Sequence[Document]] = read_standard_library,
 ) -> None:
-    """Everything after the options: get the searcher, answer the questions, explain one answer."""
+    """Load or build the index, answer the questions, and explain one hit."""
     prepared = _prepare(encoder, folder, read_documents)
     index = prepared.index
     click.echo(f"{len(index):,} entries from the docs of Python {platform.python_version()}")
@@ -140,13 +140,13 @@ def _prepare(encoder: Encoder, folder: Path, read_documents: Callable[[], Sequen
 
 
 def _hit_line(hit: Hit, explanation: Explanation, shade: Shade | None) -> str:
-    """Rank, share, id and the beginning of the docstring, the words that matched shaded."""
+    """Rank, share, id and the beginning of the docstring, with the matched words shaded."""
     start, end = summary_span(hit.text)
     room = max(30, shutil.get_terminal_size((120, 24)).columns - max(ID_WIDTH, len(hit.doc_id)) - 16)
     cut = end - start > room
     end = min(end, start + room - cut)
     weights = _weights(len(hit.text), explanation)
-    # One space for each line end, so that characters and spans still agree.
+    # Replace each line break with one space, so that spans stay valid.
     summary = _shaded(hit.text[start:end].replace("\n", " "), weights[start:end], shade) + "…" * cut
     name = _shaded_id(hit, weights, shade)
     return f"  {hit.rank:>2}  {show_share(hit.share):>5}  {name}  {summary}"
@@ -162,8 +162,8 @@ def _shaded_id(hit: Hit, weights: Sequence[float], shade: Shade | None) -> str:
 
 
 def _weights(characters: int, explanation: Explanation) -> list[float]:
-    """How much each character of the document contributes, from 0 to 1: by what its word adds, and how well
-    this mention fits compared with the best one."""
+    """How strongly to shade each character of the document, from 0 to 1: by the contribution of its word, and
+    by how well this mention fits compared with the best one."""
     weights = [0.0] * characters
     most = max((match.contribution for match in explanation.matches), default=0.0)
     for match in explanation.matches:
@@ -186,7 +186,7 @@ def _shaded(text: str, weights: Sequence[float], shade: Shade | None) -> str:
 
 
 def shade(text: str, share: float) -> str:
-    """Black letters on a background that grows stronger with the share, from 0 to 1."""
+    """Black text on a background that is stronger for a larger share, from 0 to 1."""
     level = min(int(max(share, 0.0) * len(SHADES)), len(SHADES) - 1)
     return click.style(text, fg="black", bg=SHADES[level])
 
@@ -203,5 +203,5 @@ def default_cache() -> Path:
         base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
     else:
         named = Path(os.environ.get("XDG_CACHE_HOME") or ".")
-        base = named if named.is_absolute() else home / ".cache"  # the standard: a relative one is ignored
+        base = named if named.is_absolute() else home / ".cache"  # the XDG standard ignores relative paths
     return base / "coil" / "demo"

@@ -12,7 +12,7 @@ from coil.errors import InputError, require
 from coil.service.limits import ServiceLimits
 from coil.service.readable import Served
 
-_DRAIN = 2.0  # times the longest that a request may take, until an index that was replaced is let go
+_DRAIN = 2.0  # a replaced index is kept for this many times the time limit of a request
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def serving_on_ray(
                 name, find, replicas, partial, None, models[0] if models else None,
                 drain=_DRAIN * limits.seconds,
             )  # fmt: skip
-            stack.callback(deployed.close)  # where the server does not come to close it
+            stack.callback(deployed.close)  # in case the server fails before it would close it
             one = ServedShards(name, deployed.index, limits.writes_waiting, deployed.close)
             deployed.follow(one.take_over)
             served[name] = one

@@ -66,7 +66,7 @@ def command(
         if found and unjudged == len(found):
             raise InputError(
                 f"none of the {how_many(unjudged, 'query')} of {run} is judged in {qrels}",
-                "name the judgements of the same queries; ids are case-sensitive",
+                "pass the judgements for the same queries; ids are case-sensitive",
             )
         if unjudged:
             click.echo(
@@ -172,7 +172,7 @@ def _print_table(header: Row, rows: list[Row], bold: set[tuple[int, int]], left:
 
 
 def _short_names(runs: Sequence[str]) -> list[str]:
-    """File names without folders, as long as they tell the runs apart."""
+    """File names without folders, if they are distinct; otherwise the full paths."""
     short = [Path(run).name for run in runs]
     return short if len(set(short)) == len(set(runs)) else list(runs)
 

@@ -60,8 +60,9 @@ def command(
     Each line is a word: where the document contains it, how many texts of the index contain it ("texts with
     it": the fewer, the higher its weight), how often this text contains it ("here"), how well its context
     fits that of the query ("fit": below 1 it counts less, above 1 more), and what it adds: weight × fit.
-    Below is what the texts add as a whole ("sentence"), and which sentences of the document contribute to it.
-    The parts add up to the score. The last line compares it with the score of the query's own text.
+    The line "sentence" is the contribution of the texts as a whole; below it are the sentences of the
+    document that contribute to it. All parts add up to the score, which the last line compares with the score
+    of the query's own text.
 
     Columns without information are omitted: bm25 does not compare contexts, and a model without word weights
     shows similarities instead. A word whose context does not fit at all adds 0, never less ("floored"). You
@@ -95,5 +96,5 @@ def command(
 
 
 def wants_colour() -> bool:
-    """Whether standard output is a terminal whose user did not ask for plain text (no-color.org)."""
+    """Whether standard output is a terminal and NO_COLOR is not set (no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

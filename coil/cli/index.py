@@ -10,7 +10,7 @@ import click
 from tqdm import tqdm
 
 from coil.cli.columns import column_options
-from coil.cli.progress import document_bar, tell_size, tell_time
+from coil.cli.progress import document_bar, tell_share, tell_size, tell_time
 from coil.cli.sharding import Sharded, build_sharded, ray_options
 from coil.errors import DuplicateId, IndexLocked, InputError, how_many, require
 from coil.indexes.building import check_build, open_build
@@ -18,7 +18,7 @@ from coil.indexes.index import tell_left_out
 from coil.storage.memory import default_budget, longest_line, parse_size
 from coil.texts.corpora import Documents, read_documents
 
-COMMIT_EVERY = 16_384  # documents: the most that a kill can lose, about a minute of work on a laptop
+COMMIT_EVERY = 16_384  # documents; a kill loses at most these, about a minute of work on a laptop
 
 
 @click.command("index")
@@ -50,11 +50,11 @@ COMMIT_EVERY = 16_384  # documents: the most that a kill can lose, about a minut
 @click.option("--resume", is_flag=True, help="Continue an interrupted build.")
 @click.option(
     "--watch", is_flag=True,
-    help="Keep the index in step with the files until Ctrl-C; the index may already exist.",
+    help="Keep the index in sync with the files until Ctrl-C; the index may already exist.",
 )  # fmt: skip
 @ray_options
 @click.option(
-    "--dry-run", is_flag=True, help="Only read the corpus, and report the cost and errors of a build."
+    "--dry-run", is_flag=True, help="Read the corpus, report errors, estimate size and time, write nothing."
 )
 def command(
     corpus: tuple[str, ...],
@@ -77,9 +77,9 @@ def command(
 ) -> None:
     """Build an index from files of records (.jsonl, .tsv, .csv, .parquet), text files, folders, or stdin (-).
 
-    A text file is one document: .txt, .md, .rst, .html, source code, and .pdf and .docx with the extras of
-    those names. Its id is the file name or, in a folder, the path; other files in a folder are skipped and
-    counted. A folder with a corpus.jsonl is read as a BEIR collection.
+    A text file is one document: .txt, .md, .rst, .html, source code, and .pdf and .docx with the extras pdf
+    and docx. Its id is the file name or, in a folder, the path within the folder; files of other types in a
+    folder are skipped and counted. A folder with a corpus.jsonl is read as a BEIR collection.
 
     The first line of a .tsv is a header if it starts with an id column and also has a text column, such as
     id<TAB>text<TAB>year; other columns become fields. Without a header, a line is id<TAB>text, and everything
@@ -89,14 +89,14 @@ def command(
     body, where present. --id-column, --text-column and --title-column name other columns or JSON keys;
     a .tsv must then have a header.
 
-    If a build is killed or interrupted, continue it with --resume and the same corpus. Documents indexed
-    before are read again but not encoded again; if they have changed, the build stops with an error.
+    If a build is killed or interrupted, continue it with --resume and the same corpus. Documents that are
+    already indexed are read again but not encoded again; if they have changed, the build stops with an error.
 
-    --watch (requires the extra watch) builds the index, or brings it up to date, and then follows the files:
+    --watch (requires the watch extra) builds the index, or brings it up to date, and then follows the files:
     new ones are added, changed ones updated and deleted ones removed. Documents from other sources are kept;
     with --on-duplicate update, a file replaces such a document if it has the same id.
 
-    --ray (requires the extra ray) builds on a Ray cluster: its workers encode, and the result is --shards
+    --ray (requires the ray extra) builds on a Ray cluster: its workers encode, and the result is --shards
     indexes in one folder, which `coil serve --ray` serves as one. Workers and nodes that die are replaced; if
     this command dies, continue with --resume.
 
@@ -159,13 +159,13 @@ def command(
             what = f"only {how_many(len(empty), 'empty document')}" if empty else "no documents"
             raise InputError(f"{' '.join(corpus)} contains {what}", "check the path and the format")
     except IndexLocked:
-        raise  # it is another process's
+        raise  # another process is writing
     except BaseException as error:
         kept = len(index)
         fresh = not kept and not before.documents and not resume
         if fresh and index.discard_if_empty():  # so that another attempt can start afresh
             if isinstance(error, KeyboardInterrupt):
-                click.echo("coil: nothing had been encoded yet, so nothing was kept", err=True)
+                click.echo("coil: no document had been encoded yet, so nothing was kept", err=True)
         elif isinstance(error, KeyboardInterrupt):
             click.echo(f"coil: {how_many(kept, 'document')} kept in {out}; continue with --resume", err=True)
         elif isinstance(error, DuplicateId):
@@ -226,6 +226,6 @@ def _predict(documents: Documents, model: str | None, precision: Any, long: Any,
             if expected.empty
             else ""
         )
-        + f"This is an estimate: all documents were read and {expected.sampled:,}, chosen at random, indexed "
-        f"({expected.sampled_share:.1%} of the text). Nothing was written."
+        + f"This is an estimate: all documents were read, and a random sample of {expected.sampled:,} was "
+        f"indexed ({tell_share(expected.sampled_share)} of the text). Nothing was written."
     )

@@ -94,11 +94,12 @@ def _allow_many_files() -> None:
 
 
 def _prepare_streams() -> None:
-    """Streams may be closed or full. Failing to write results is an error; failing to write notes is not."""
+    """Handle streams that are closed or full: failing to write results is an error, failing to write messages
+    is not."""
     for number in range(3):
         try:
             os.fstat(number)
-        except OSError:  # or the next file that is opened would take its number, and what is printed
+        except OSError:  # otherwise the next opened file would get this number and receive the output
             os.open(os.devnull, os.O_RDWR)
     if sys.stdout is None:
         sys.stdout = _ClosedOutput()
@@ -115,7 +116,7 @@ class _ClosedOutput(io.TextIOBase):
 
 
 class _Notes:
-    """Standard error. Text that cannot be written there is dropped; the command still succeeds."""
+    """Standard error. Messages that cannot be written are dropped; the command still succeeds."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -142,9 +143,9 @@ def _terminate(number: int, frame: object) -> None:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """The same, returning the exit status."""
+    """Run the command line and return the exit status."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a console that cannot show a character shows another one
+        if isinstance(stream, io.TextIOWrapper):  # replace characters that the console cannot show
             stream.reconfigure(errors="replace")
     try:
         status = cli.main(args=arguments, prog_name="coil", standalone_mode=False)
@@ -153,19 +154,19 @@ def run(arguments: list[str] | None = None) -> int:
         error.show()
         return 2
     except CoilError as error:
-        if isinstance(error, DuplicateId):  # its remedy names an argument, which is an option here
+        if isinstance(error, DuplicateId):  # its remedy names the Python argument; name the option instead
             error.remedy = error.remedy.replace(SET_ON_DUPLICATE, "set --on-duplicate to update or skip")
         click.echo(f"coil: {error}", err=True)
         return 1
     except (KeyboardInterrupt, click.Abort) as error:
         if isinstance(error, Terminated) or isinstance(
             error.__cause__, Terminated
-        ):  # click makes it an Abort
+        ):  # click turns it into an Abort
             click.echo("coil: terminated (SIGTERM)", err=True)
             return 143
         click.echo("coil: interrupted", err=True)
         return 130
-    except BrokenPipeError:  # the reader of our output went away, as in `coil ... | head`
+    except BrokenPipeError:  # the reader of our output has exited, as in `coil ... | head`
         with contextlib.suppress(AttributeError):
             sys.stderr.close()
         return 1

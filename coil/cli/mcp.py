@@ -31,7 +31,7 @@ from coil.remote.client import RemoteIndex, connect
     "--token-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="File with the token of the server, which requires it for changes.",
+    help="File with the server's token, which is required for changes.",
 )
 def command(index: str, allow_changes: bool, model: str | None, token_file: Path | None) -> None:
     """Serve an index to an assistant through the Model Context Protocol (MCP), over stdin and stdout.
@@ -67,8 +67,8 @@ def _open(index: str, model: str | None, token_file: Path | None) -> Index | Rem
 
 @contextmanager
 def _input_that_ends() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end standard input. The server reads it in a thread that cannot be stopped, and
-    would wait for one more line; at the end of its input it finishes what runs, and returns."""
+    """Make Ctrl-C and SIGTERM end standard input. The server reads it in a thread that cannot be stopped and
+    would wait for another line; at the end of its input it finishes the running calls and returns."""
     theirs, ours = socket.socketpair()
     received: list[int] = []
 
@@ -96,7 +96,7 @@ def _input_that_ends() -> Iterator[None]:
 
 
 def _copy(file: int | None, to: socket.socket) -> None:
-    """Forward what is read until either side closes."""
+    """Forward the input until either side closes."""
     with suppress(OSError):
         while file is not None and (block := os.read(file, 1 << 16)):
             to.sendall(block)

@@ -42,3 +42,8 @@ def tell_time(seconds: float) -> str:
 def tell_size(size: float) -> str:
     """A human-readable size."""
     return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
+
+
+def tell_share(share: float) -> str:
+    """A share in percent with one decimal; a small one is not shown as 0.0%."""
+    return "under 0.1%" if 0 < share < 0.001 else f"{share:.1%}"

@@ -90,7 +90,7 @@ def command(
       coil evaluate scifact/ bm25.trec coil.trec
     """
     if bool(corpus) == (index is not None):
-        raise click.UsageError("Give --corpus CORPUS or --index INDEX.")
+        raise click.UsageError("Pass --corpus CORPUS or --index INDEX.")
     if index is not None:
         for name in ("precision", "long", "id_column", "text_column", "title_column"):
             if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:

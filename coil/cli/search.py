@@ -38,7 +38,9 @@ by_option = click.option(
 @click.argument("index", type=click.Path(path_type=Path))
 @click.argument("query", required=False)
 @click.option("-k", type=click.IntRange(min=0), default=10, show_default=True, help="Number of hits.")
-@click.option("--filter", "expression", help="Only documents whose fields match, such as: year >= 2020.")
+@click.option(
+    "--filter", "expression", help="Search only documents whose fields match, such as 'year >= 2020'."
+)
 @by_option
 @click.option("--min-score", type=float, metavar="X", help="Omit hits with a lower score.")
 @click.option(
@@ -51,7 +53,7 @@ by_option = click.option(
 @click.option("--plain", is_flag=True, help="Treat operators in the query as plain text.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per hit.")
 @click.option(
-    "--stats", is_flag=True, help="Print what was scored and skipped, and the time, to standard error."
+    "--stats", is_flag=True, help="Print the time, and what was scored and skipped, to standard error."
 )
 @click.option(
     "--threads", type=click.IntRange(1, MOST_THREADS), default=1, show_default=True,
@@ -118,8 +120,8 @@ def command(
         )
         if opened.is_unfinished:
             click.echo(
-                f"coil: {index} is unfinished: it is still being built, or its build was interrupted; "
-                "then continue it with `coil index --resume`",
+                f"coil: {index} is incomplete: its build is still running or was interrupted "
+                "(continue an interrupted build with `coil index --resume`)",
                 err=True,
             )
         if not answer.hits and k:
@@ -197,13 +199,14 @@ def _why_none(
 
 
 def _told(stats: SearchStats) -> str:
-    """What a search cost, in words."""
+    """The cost of a search, as text."""
     lines = [
         f"mentions    {stats.mentions_scored:,} scored, {stats.mentions_skipped:,} skipped",
         f"sentences   {stats.sentences_scored:,} scored, {stats.sentences_skipped:,} skipped"
         + (f" ({stats.heads_scored:,} heads read)" if stats.heads_scored else ""),
-        f"time        encode {stats.encode_ms:.1f} ms, score {stats.score_ms:.1f} ms, "
-        f"fetch {stats.fetch_ms:.1f} ms",
+        "time        "
+        + (f"filter {stats.filter_ms:.1f} ms, " if stats.filter_ms else "")
+        + f"encode {stats.encode_ms:.1f} ms, score {stats.score_ms:.1f} ms, fetch {stats.fetch_ms:.1f} ms",
         f"exact in    {stats.exact_in}"
         + (f", {stats.rescored:,} rows scored again" if stats.rescored else ""),
     ]
@@ -229,7 +232,7 @@ def _object(hit: Hit, by: By) -> dict[str, Any]:
 def _line(hit: Hit, sorted_by: str | None) -> str:
     start, end = skip_front_matter(hit.doc_id, hit.text, hit.chunk)
     text = printable(" ".join(hit.text[start:end].split()))
-    if hit.chunk[0] > 0 and (context := hit.context):  # the first chunk says itself where it is
+    if hit.chunk[0] > 0 and (context := hit.context):  # the first chunk starts with its own title
         text = f"{printable(context)}: {text}"
     shown = f"{text[:100]}{'…' if len(text) > 100 else ''}"
     share = f"{show_share(hit.share):>5} {bar(hit.share or 0.0, BAR_WIDTH)}"

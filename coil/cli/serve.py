@@ -36,7 +36,7 @@ DEFAULTS = ServiceLimits()
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen on. The default accepts connections from this machine only; 0.0.0.0 from any.",
+    help="Address to listen on. 127.0.0.1 accepts connections from this machine only, 0.0.0.0 from any.",
 )
 @click.option(
     "--model",
@@ -56,7 +56,7 @@ DEFAULTS = ServiceLimits()
     "origins",
     multiple=True,
     metavar="ORIGIN",
-    help="Let pages of this origin (https://example.org) read answers; may be repeated.",
+    help="Let web pages from this origin, such as https://example.org, read responses; may be repeated.",
 )
 @click.option(
     "--allow-host",
@@ -82,7 +82,7 @@ DEFAULTS = ServiceLimits()
     "--replicas",
     type=click.IntRange(min=1),
     metavar="R",
-    help="With --ray: copies of each shard; with 2 or more, one may die without a failed request. "
+    help="With --ray: copies of each shard; with 2 or more, requests succeed even if one copy dies. "
     "[default: 1]",
 )
 @click.option(
@@ -138,7 +138,7 @@ DEFAULTS = ServiceLimits()
     type=click.FloatRange(min=0, min_open=True),
     default=DEFAULTS.seconds,
     show_default=True,
-    help="Time limit of a read request in seconds; its search then stops.",
+    help="Time limit for a read request in seconds; a search that exceeds it is stopped.",
 )
 @click.option(
     "--max-waiting",
@@ -191,9 +191,9 @@ def command(
     reachable from this machine only without --host. It writes one JSON line per request to standard error,
     without query texts. Ctrl-C or SIGTERM stops it after the running requests are answered.
 
-    --ray (requires the extra ray) serves indexes that were built with `coil index --ray`: Ray Serve runs
-    --replicas copies of each shard and replaces those that die, and this process answers HTTP requests. When
-    another index is put in the place of one (for example by changing a symbolic link), it takes over without
+    --ray (requires the ray extra) serves indexes that were built with `coil index --ray`: Ray Serve runs
+    --replicas copies of each shard and replaces those that die, and this process answers HTTP requests. If a
+    served index is replaced (for example by changing a symbolic link), the new one takes over without
     interruption.
 
     \b
@@ -238,7 +238,7 @@ def command(
 
 
 def check_installed() -> None:
-    """Say which extra to install before anything else is done."""
+    """If a package is missing, say which extra to install before doing anything else."""
     for module in ("fastapi", "uvicorn", "prometheus_client"):
         require(module, "serve")
 
@@ -254,7 +254,7 @@ def serve(
 ) -> None:
     """Open the indexes, listen, and answer requests until the server is stopped.
 
-    `encoder` is for indexes whose model has no name or folder; None: each loads its own.
+    `encoder` is for indexes whose model has no name or folder; if it is None, each index loads its own model.
     """
     check_installed()
     from coil.service.served import open_all
@@ -266,7 +266,7 @@ def serve(
 def serve_opened(
     served: Mapping[str, Served], host: str, port: int, options: ServiceOptions, open_browser: bool = False
 ) -> None:
-    """Listen, and answer requests about indexes that are open until the server is stopped."""
+    """Listen, and answer requests about open indexes until the server is stopped."""
     from coil.service.logs import log_as_json
     from coil.service.server import LOOPBACK_NAMES, address_of, fit_to_files, is_loopback, listen, run_server
     from coil.service.service import Service

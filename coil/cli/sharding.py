@@ -59,7 +59,7 @@ def ray_options(command: Callable[..., Any]) -> Callable[..., Any]:
             ),
             click.option(
                 "--gpus-per-actor", type=click.FloatRange(min=0), default=0.0, metavar="G",
-                help="With --ray: GPUs of each encoding process, such as 1 or 0.5; with PyTorch.",
+                help="With --ray: GPUs per encoding process, such as 1 or 0.5; encodes with PyTorch.",
             ),
         )
     ):  # fmt: skip
@@ -69,7 +69,7 @@ def ray_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class Sharded:
-    """What --ray and its options say."""
+    """The values of --ray and its options."""
 
     out: str
     address: str

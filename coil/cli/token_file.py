@@ -1,4 +1,4 @@
-"""The token that allows changes of a served index, in a file: no other process can read it there."""
+"""Reads the token that allows changes from a file. On the command line, other users could see it."""
 
 from __future__ import annotations
 

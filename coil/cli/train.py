@@ -65,7 +65,7 @@ def _all_flags(function: Any) -> Any:
 @click.option(
     "--prepared",
     type=click.Path(path_type=Path),
-    help="Folder that keeps tokenized pairs, so that further runs over the same pairs start at once.",
+    help="Cache folder for tokenized pairs; later runs on the same pairs start immediately.",
 )
 @click.option(
     "--preset",

@@ -1,4 +1,4 @@
-"""`coil index --watch`: keeps an index in step with its files until interrupted."""
+"""`coil index --watch`: keeps an index in sync with its files until interrupted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _UNHEARD = 2.0  # seconds between two checks if the system reports no changes
 def open_watched(
     out: Path, model: str | None, precision: Precision | None, long: Long | None, memory: int | None
 ) -> tuple[Index, bool]:
-    """The index to keep in step, and whether it was just created."""
+    """The index to keep in sync, and whether it was just created."""
     if not is_index(check_path(out)):
         return create(out, model, precision or "int8", long or "chunk", memory=memory), True
     index = open_index(out, memory=memory)
@@ -43,7 +43,7 @@ def open_watched(
 
 
 def follow(watch: Watch, index: Index, out: Path, is_new: bool) -> None:
-    """Bring the index up to date and keep it so until Ctrl-C or SIGTERM, which are passed on."""
+    """Bring the index up to date and keep it up to date until Ctrl-C or SIGTERM, which are re-raised."""
     is_first, is_locked = True, False
     with _Listening(watch.sources, out.absolute()) as listening:
         try:
@@ -99,14 +99,14 @@ class _Listening:
 
     def _listen_again(self) -> None:
         self._stack.close()
-        self._listen()  # which wakes us
+        self._listen()  # also wakes the waiting loop
 
     def _find_roots(self) -> list[tuple[int, int]]:
-        """The folders that are watched: for a file, its folder."""
+        """The watched folders; for a file, the folder that contains it."""
         return [root_of(path) for source in self._sources for path in (source, source.parent)]
 
     def wait(self) -> None:
-        """Wait for an event, for a replaced folder, or for a while if the system reports no events."""
+        """Wait for an event or a replaced folder; if the system reports no events, wait a fixed time."""
         while not self._events.wait(_IDLE):
             if self._roots != self._find_roots():
                 self._listen_again()

@@ -54,6 +54,7 @@ class SearchStats:
     score_ms: float = 0.0
     fetch_ms: float = 0.0
     query_dropped: int = 0  # tokens that were not read, because the query is too long for the model
+    filter_ms: float = 0.0  # selecting the documents that filter and conditions allow; in shards: score_ms
 
     def plus(self, other: SearchStats) -> SearchStats:
         """The sum of two costs."""

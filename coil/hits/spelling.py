@@ -10,9 +10,12 @@ from itertools import islice
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coil.hits.collection import Collection
 from coil.lists.rows import row_texts
+from coil.tokens.list_keys import Keyed
+from coil.tokens.tokenizer import Tokens
 from coil.vectors.encoder import Encoder
 
 _SHORTEST, _LONGEST = 4, 30  # letters of a word that may be misspelled
@@ -94,7 +97,8 @@ def suggest_words(
     looked_at = 0
     [tokens] = encoder.tokenizer.cut([query], encoder.config.profile.query_length)
     keyed = encoder.keys.of(query, tokens)
-    for (start, end), key in zip(keyed.spans.tolist(), keyed.keys, strict=True):
+    ordinary = _is_ordinary(encoder, tokens, keyed).tolist()
+    for (start, end), key, is_ordinary in zip(keyed.spans.tolist(), keyed.keys, ordinary, strict=True):
         written = query[start:end]
         word = encoder.tokenizer.normalise(written).lower()
         if key is None or not word.isalpha() or not _SHORTEST <= len(word) <= _LONGEST:
@@ -104,7 +108,7 @@ def suggest_words(
         looked_at += 1
         if go_on is not None:
             go_on()
-        meant = _nearest(encoder, words, word)
+        meant = _nearest(encoder, words, word, is_ordinary)
         if meant is not None:
             found.append(Suggestion(written, (start, end), meant))
         if looked_at == _MOST_WORDS:
@@ -112,10 +116,24 @@ def suggest_words(
     return found
 
 
-def _nearest(encoder: Encoder, words: KnowsWords, word: str) -> str | None:
-    """The most frequent word of the collection that is one edit away.
+def _is_ordinary(encoder: Encoder, tokens: Tokens, keyed: Keyed) -> NDArray[np.bool_]:
+    """For each word of a query, whether the vocabulary of the language model contains it as a whole.
 
-    A word that only one text contains may itself be a typo or a name, so it must begin with the same letter.
+    Misspellings are almost always split into several tokens.
+    """
+    pieces = np.diff(keyed.places, append=len(tokens.spans))
+    first = tokens.input_ids[tokens.first + keyed.places]
+    unknown = encoder.tokenizer.unknown_id
+    found: NDArray[np.bool_] = (pieces == 1) & (first != (-1 if unknown is None else unknown))
+    return found
+
+
+def _nearest(encoder: Encoder, words: KnowsWords, word: str, is_ordinary: bool) -> str | None:
+    """The most frequent word of the collection among those one edit away.
+
+    A word that only one text contains may itself be a typo or a name, and an ordinary word is probably not a
+    typo but may have another spelling, as in colour and color. In both cases the suggestion must begin with
+    the same letter.
     """
     variants = dict.fromkeys(_edits(word))
     keys = {variant: encoder.keys.of_word(variant) for variant in variants}
@@ -123,7 +141,7 @@ def _nearest(encoder: Encoder, words: KnowsWords, word: str) -> str | None:
     rows = dict(zip(different, words.rows_with(different), strict=True))
     forms_of: dict[str, set[str]] = {}
     for variant, key in keys.items():
-        if key and (rows[key] > 1 or (rows[key] == 1 and variant[0] == word[0])):
+        if key and rows[key] and (variant[:1] == word[0] or (rows[key] > 1 and not is_ordinary)):
             forms_of.setdefault(key, set()).add(variant)
     for key in sorted(forms_of, key=lambda key: -rows[key]):  # a key is a stem, not a word as written
         for _, form in words.written(key, forms_of[key]):

@@ -30,6 +30,11 @@ def narrow(
     return found if allowed is None else found[is_among(found, allowed)]
 
 
+def with_filter_time(answer: Answer, ms: float) -> Answer:
+    """An answer whose cost includes the time to select the allowed documents."""
+    return replace(answer, stats=replace(answer.stats, filter_ms=ms))
+
+
 def answer_questions(
     questions: Sequence[Question],
     answer: Callable[[Sequence[Question], int | None], list[Answer]],

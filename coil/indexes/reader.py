@@ -21,7 +21,14 @@ from coil.hits.searcher import Searcher
 from coil.hits.spelling import CollectionWords, Suggestion, suggest_words
 from coil.indexes.hits import Hits, warn_of_unknown
 from coil.indexes.model import IndexModel
-from coil.indexes.questions import answer_questions, check_paging, name_unknown, narrow, read_query
+from coil.indexes.questions import (
+    answer_questions,
+    check_paging,
+    name_unknown,
+    narrow,
+    read_query,
+    with_filter_time,
+)
 from coil.indexes.settings import ShardLabel, read_build_state, read_shard
 from coil.storage.disk import Folder
 from coil.storage.facts import IndexFacts, gather_facts
@@ -197,7 +204,9 @@ class IndexReader:
         timeout = check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._holder.held() as snapshot:
+            began = time.perf_counter()
             allowed = None if filter is None else snapshot.select(filter, deadline)
+            filter_ms = 0.0 if filter is None else (time.perf_counter() - began) * 1000 / max(len(queries), 1)
             if (
                 paging.field is not None
                 and len(snapshot.segments)
@@ -209,13 +218,16 @@ class IndexReader:
             searcher = self._searcher(snapshot)
 
             def answer(questions: Sequence[Question], left: int | None) -> list[Answer]:
-                kept = allowed
+                kept, taken = allowed, filter_ms
                 if questions and questions[0].conditions:
+                    began = time.perf_counter()
                     kept = narrow(snapshot, self.encoder, questions[0].conditions, allowed, deadline)
+                    taken += (time.perf_counter() - began) * 1000
                 asked = [question.text for question in questions]
-                return searcher.answer_many(
+                found = searcher.answer_many(
                     asked, k, kept, by, min_score, min_share, deadline, texts, left, paging
                 )
+                return found if kept is None else [with_filter_time(answer, taken) for answer in found]
 
             is_field = partial(snapshot.has_field, deadline=deadline)
             questions = [plain_question(q) if plain else read_question(q, is_field) for q in queries]

@@ -53,14 +53,14 @@ def connect(
     timeout: float = SECONDS,
     partial: bool = False,
 ) -> RemoteIndex | ClusterIndex:
-    """An index served by `coil serve` at an address such as http://127.0.0.1:8080.
+    """Connect to an index served by `coil serve` at an address such as http://127.0.0.1:8080.
 
-    `index` selects one of several; None is the first. `token` is required to change it. A request that takes
-    longer than `timeout` seconds, including its response, raises RemoteProblem. Servers on other machines are
-    reached through the proxy of the environment (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY), if there is one.
+    `index` is the name of the index; None is the server's first one. `token` is required for changes. A
+    request that takes longer than `timeout` seconds, including its response, raises RemoteProblem. Servers on
+    other machines are reached through the proxy set in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, if any.
 
-    An address such as ray://10.0.0.1:6379/NAME is that of a Ray cluster on which `coil serve --ray` serves
-    the index. Its shards are asked directly, and no token is needed; with `partial`, answers may do without
+    An address such as ray://10.0.0.1:6379/NAME connects to an index that `coil serve --ray` serves on a Ray
+    cluster. The client then talks to the shards directly and needs no token; with `partial`, answers may omit
     shards that do not respond.
     """
     if isinstance(url, str) and url.startswith("ray://"):
@@ -84,7 +84,7 @@ def connect(
 async def connect_async(
     url: str, index: str | None = None, token: str | None = None, timeout: float = SECONDS
 ) -> AsyncIterator[AsyncRemoteIndex]:
-    """The same for `async with coil.connect_async(url) as index`; its methods are awaited."""
+    """Like `connect`, for `async with coil.connect_async(url) as index`; the methods are coroutines."""
     address, name = split_address(url, index)
     link = Link("AsyncClient", address, token, timeout)
     try:
@@ -105,7 +105,7 @@ def _close(link: Link) -> None:
 class RemoteIndex:
     """An index on a server. Threads and forked processes may use it concurrently.
 
-    `update` and `add` are the same here: a document whose id exists replaces the existing one.
+    `update` and `add` do the same here: a document replaces an existing one with the same id.
     """
 
     def __init__(self, link: Link, name: str) -> None:
@@ -192,7 +192,7 @@ class RemoteIndex:
 
 
 class AsyncRemoteIndex:
-    """The `async` version."""
+    """The `async` version of `RemoteIndex`."""
 
     def __init__(self, link: Link, name: str) -> None:
         self.name = name

@@ -40,10 +40,10 @@ from coil.texts.questions import (
 from coil.texts.values import MOST_ID_BYTES, Document, clean, id_size
 from coil.tokens.profile import By, check_by
 
-UPLOAD_BYTES = 4 << 20  # of one request, about
-QUESTION_BYTES = 256 << 10  # of one request with queries or ids, about: a quarter of the server's limit
+UPLOAD_BYTES = 4 << 20  # approximate size of a request with documents
+QUESTION_BYTES = 256 << 10  # approximate size of one with queries or ids: a quarter of the server's limit
 NDJSON = "application/x-ndjson"
-BATCH = 200  # queries of one request
+BATCH = 200  # queries per request
 ANOTHER = "check that it is `coil serve`"
 _BETWEEN = 2  # bytes: a comma and a space
 _Item = TypeVar("_Item")
@@ -55,23 +55,23 @@ _KINDS: dict[int, type[CoilError]] = {
 
 @dataclass(frozen=True)
 class Ask:
-    """A request: what to do with which address."""
+    """A request."""
 
     method: str
     path: str
     params: Mapping[str, Any] = field(default_factory=dict)
     content: bytes | None = None
     media_type: str = "application/json"
-    changes: bool = False  # the index
-    halves: Callable[[], list[Ask]] | None = None  # the same as two requests, where that is possible
+    changes: bool = False  # whether it changes the index
+    halves: Callable[[], list[Ask]] | None = None  # splits the request into two, if possible
 
 
 class TooLarge(RemoteProblem):
-    """A request exceeds a limit of the server, which has done nothing."""
+    """The body of a request exceeds a limit of the server; nothing was done."""
 
 
 class TooMany(InputError):
-    """A request asks for more than a limit of the server allows, which has done nothing."""
+    """A request asks for more than the server allows; nothing was done."""
 
 
 NAMES = Ask("GET", "/v1/indexes")
@@ -81,7 +81,7 @@ _CODES: dict[Any, type[CoilError]] = {
 
 
 class Messages:
-    """The requests about one index, and what its answers mean."""
+    """The requests for one index."""
 
     def __init__(self, name: str) -> None:
         self._path = f"/v1/indexes/{quote(clean(name), safe='')}"
@@ -116,7 +116,7 @@ class Messages:
         return Ask("GET", f"{self._path}/documents", params={"doc_id": _possible_id(doc_id)})
 
     def update(self, upload: Upload) -> Iterator[Ask]:
-        """Documents in as many requests as it takes; each of them is one change."""
+        """Upload documents in as many requests as necessary; each is a separate change."""
         for lines in _split(upload, len, UPLOAD_BYTES):
             yield self._lines(lines)
 
@@ -127,7 +127,7 @@ class Messages:
         )
 
     def delete(self, doc_ids: Iterable[str]) -> Iterator[Ask]:
-        """Ids in as many requests as it takes; each of them is one change."""
+        """Delete documents in as many requests as necessary; each is a separate change."""
         wanted = [doc_id for doc_id in dict.fromkeys(check_ids(doc_ids)) if id_size(doc_id) <= MOST_ID_BYTES]
         for some in _split(wanted, lambda doc_id: len(_json(doc_id)), QUESTION_BYTES):
             yield self._deletion(some)
@@ -155,16 +155,16 @@ class Upload:
 
     def __iter__(self) -> Iterator[bytes]:
         for document in self._documents:
-            self._empty.pop(document.doc_id, None)  # the last document of an id counts
+            self._empty.pop(document.doc_id, None)  # of several documents with the same id, the last counts
             if document.is_empty:
                 self._empty[document.doc_id] = None
             else:
                 self._added += 1
-            # As it is stored: of a record, the server would look for id and text among the fields.
+            # In exact form; in a record, the server would look for id and text among the fields.
             yield json.dumps(asdict(document), ensure_ascii=False).encode() + b"\n"
 
     def finish(self) -> int:
-        """Report documents without text after all were sent; returns how many were added."""
+        """Report documents without text after all have been sent; returns the number of documents added."""
         if self._empty:
             self._left_out(list(self._empty))
         return self._added
@@ -181,14 +181,14 @@ def search_options(
     fold_duplicates: bool = False,
     plain: bool = False,
 ) -> dict[str, Any]:
-    """The arguments of `Index.search`, checked as there, as the JSON of a request."""
+    """The arguments of `Index.search`, validated in the same way, as the JSON of a request."""
     paging = check_paging(offset, sort, fold_duplicates)
     filter = check_filter(filter)
     if filter is not None and clean(filter) != filter:
-        parse_filter(filter)  # an error quotes the filter as it was given
-        filter = clean(filter)  # lone surrogates cannot be sent; fields are stored without them, too
+        parse_filter(filter)  # so that an error quotes the original filter
+        filter = clean(filter)  # lone surrogates cannot be sent, and stored fields do not contain any
     given = {
-        "k": max(check_k(k), 1),  # a server refuses 0
+        "k": max(check_k(k), 1),  # the server rejects 0
         "filter": filter,
         "by": check_by(by),
         "min_score": check_min_score(min_score),
@@ -204,7 +204,7 @@ def search_options(
 
 @contextmanager
 def _understood() -> Iterator[None]:
-    """A response with a missing key or a wrong type does not come from `coil serve`."""
+    """Raises RemoteProblem if a key is missing or has a wrong type: it is not a response of `coil serve`."""
     try:
         yield
     except CoilError:
@@ -214,7 +214,7 @@ def _understood() -> Iterator[None]:
 
 
 def read_hits(answer: Mapping[str, Any], query: str, k: int) -> Hits:
-    """The hits of an answer, at most k; their texts came with them."""
+    """The hits of a response, at most k, with their texts."""
     with _understood():
         hits = _hits_of(answer, query, k)
     warn_of_unknown([hits], level=4)
@@ -232,7 +232,7 @@ def read_many(batches: Iterable[Mapping[str, Any]], queries: Sequence[str], k: i
 
 @_understood()
 def read_suggestions(answer: Mapping[str, Any]) -> list[Suggestion]:
-    """What may have been meant."""
+    """The suggestions of a response."""
     return [
         Suggestion(of["word"], (of["span"][0], of["span"][1]), of["suggestion"])
         for of in answer["suggestions"]
@@ -241,24 +241,24 @@ def read_suggestions(answer: Mapping[str, Any]) -> list[Suggestion]:
 
 @_understood()
 def read_explanation(answer: Mapping[str, Any]) -> Explanation:
-    """An explanation as it was made there."""
+    """The explanation of a response."""
     return Explanation.from_json(answer)
 
 
 @_understood()
 def read_document(answer: Mapping[str, Any]) -> Document:
-    """A document."""
+    """The document of a response."""
     return Document(answer["doc_id"], answer["text"], dict(answer["fields"]))
 
 
 @_understood()
 def read_deleted(answer: Mapping[str, Any]) -> int:
-    """How many documents were deleted."""
+    """The number of deleted documents."""
     return int(answer["deleted"])
 
 
 def error_of(status: int, content: bytes) -> CoilError:
-    """What a server's refusal is in this library."""
+    """The exception for an error response of the server."""
     try:
         value = json.loads(content)
         code, detail, remedy = value["code"], value["detail"], value.get("remedy") or ""
@@ -271,7 +271,7 @@ def error_of(status: int, content: bytes) -> CoilError:
 
 
 def split_address(url: str, index: str | None) -> tuple[str, str | None]:
-    """The server's address, and the index that it names, if it does."""
+    """The address of the server, and the name of the index if the address contains it."""
     remedy = "use an address such as http://127.0.0.1:8080"
     for what, given in (("address", url), ("name of the index", index or "")):
         if not isinstance(given, str):
@@ -279,9 +279,9 @@ def split_address(url: str, index: str | None) -> tuple[str, str | None]:
     try:
         parts = urlsplit(url if "//" in url else f"http://{url}")
         known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        if known and str(parts.hostname).isascii():  # for others, httpx does this
+        if known and str(parts.hostname).isascii():  # httpx encodes other names
             str(parts.hostname).encode("idna")
-    except ValueError:  # brackets, a port or a host name that no address has
+    except ValueError:  # invalid brackets, port or host name
         known = False
     if not known or " " in url or not url.isprintable():
         raise InputError(f"{url[:200]!r} is not the address of a server", remedy)
@@ -295,7 +295,7 @@ def split_address(url: str, index: str | None) -> tuple[str, str | None]:
 
 @_understood()
 def choose_index(answer: Mapping[str, Any], url: str, name: str | None = None) -> str:
-    """The index of this name that a server has, or its default index."""
+    """The server's index with this name, or its default index."""
     if name is not None:
         return str(_find_index(answer, name)["name"])
     for found in answer["indexes"]:
@@ -306,7 +306,7 @@ def choose_index(answer: Mapping[str, Any], url: str, name: str | None = None) -
 
 @_understood()
 def read_size(answer: Mapping[str, Any], name: str) -> int:
-    """How many documents an index has. Its description has that, too, but counts all lists."""
+    """The number of documents of an index. Its description also has it, but counts all lists first."""
     return int(_find_index(answer, name)["documents"])
 
 
@@ -321,7 +321,7 @@ def _find_index(answer: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _split(
     items: Iterable[_Item], size_of: Callable[[_Item], int], most_bytes: int, most_items: int | None = None
 ) -> Iterator[list[_Item]]:
-    """Items in parts that are not larger than one request may be, about; a part has at least one."""
+    """Split items into parts of about the size of one request; each part has at least one item."""
     part: list[_Item] = []
     size = 0
     for item in items:
@@ -336,7 +336,7 @@ def _split(
 
 
 def _halves(items: Sequence[_Item], ask: Callable[[Sequence[_Item]], Ask]) -> Callable[[], list[Ask]] | None:
-    """The first and the second half as a request each; None if there is nothing to halve."""
+    """A function that returns a request for each half of the items; None if there is only one item."""
     middle = len(items) // 2
     return (lambda: [ask(items[:middle]), ask(items[middle:])]) if middle else None
 
@@ -346,7 +346,7 @@ def _json(value: Any) -> bytes:
 
 
 def _possible_id(doc_id: str) -> str:
-    """An id as the index keeps it; one that is longer than any document's does not fit into an address."""
+    """An id as the index stores it; one above the size limit, which cannot exist, raises UnknownId."""
     kept = check_id(doc_id)
     if id_size(kept) > MOST_ID_BYTES:
         remedy = "ids are case-sensitive; copy one from a result"

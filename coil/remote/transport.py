@@ -17,23 +17,23 @@ from coil.texts.questions import check_number, show
 if TYPE_CHECKING:
     import httpx
 
-# An unused connection is closed by `coil serve` after 5 seconds: a request that is sent just then is lost.
+# `coil serve` closes idle connections after 5 seconds; a request that is sent at that moment would be lost.
 KEPT_SECONDS = 2.0
-MOST_SECONDS = 1e6  # of a timeout: what every system can wait for
+MOST_SECONDS = 1e6  # maximum timeout, which every system supports
 _REMEDY = "check the address, and that `coil serve` is running there"
 _UNKNOWN = "if no other client writes, it is safe to send it again"
 
 
 def http_library() -> Any:
-    """httpx, or how to install it."""
+    """The httpx module; if it is missing, the error says how to install it."""
     return require("httpx", "client")
 
 
 class Link:
-    """The connections to a server, of a Client or an AsyncClient of httpx.
+    """The connections to a server, through a Client or an AsyncClient of httpx.
 
-    A forked process makes its own: of two processes that use one connection, each could read the answers to
-    the other.
+    A forked process opens its own connections: if two processes shared one, each could receive the responses
+    to the other.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Link:
                 "omit one of them",
             )
         self.address = str(url.copy_with(userinfo=b"")).rstrip("/")
-        """Without a password, which messages and saved retrievers would reveal."""
+        """The address without a password, which messages and saved retrievers would reveal."""
         self._make = partial(_make_client, kind, url, headers, most)
         self._making = make_lock()
         self._client, self._process, self._closed = self._make(), os.getpid(), False
@@ -69,7 +69,7 @@ class Link:
             return self._client
 
     def take_client(self) -> Any | None:
-        """The client, to be closed; None where another process made it, or it was taken before."""
+        """The client, to be closed; None if another process created it, or if it was taken before."""
         with self._making:
             own = not self._closed and self._process == os.getpid()
             self._closed = True
@@ -77,7 +77,7 @@ class Link:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be sent any more."""
+        """Whether the link is closed."""
         return self._closed
 
 
@@ -86,7 +86,7 @@ def _make_client(kind: str, url: httpx.URL, headers: dict[str, bytes], timeout: 
     limits = httpx.Limits(max_connections=100, keepalive_expiry=KEPT_SECONDS)
     given: dict[str, Any] = {"verify": url.scheme == "https", "limits": limits}
     try:
-        if _is_this_machine(url.host):  # a proxy of the environment cannot reach it
+        if _is_this_machine(url.host):  # a proxy cannot reach this machine's loopback address
             transport = {"Client": "HTTPTransport", "AsyncClient": "AsyncHTTPTransport"}[kind]
             given = {"transport": getattr(httpx, transport)(**given)}
         return getattr(httpx, kind)(base_url=url, headers=headers, timeout=timeout, **given)
@@ -109,7 +109,7 @@ def _closed_link() -> InputError:
 
 
 def _token_bytes(token: object) -> bytes:
-    """A token as it is sent, in UTF-8; a line break in it would end the header."""
+    """The token in UTF-8; a line break in it would end the header."""
     if not isinstance(token, str) or not token or not token.isprintable() or " " in token:
         found = "a string with spaces, line breaks or other invisible characters"
         found = found if isinstance(token, str) and token else "empty" if token == "" else show(token)
@@ -118,7 +118,7 @@ def _token_bytes(token: object) -> bytes:
 
 
 def send(link: Link, ask: Ask) -> dict[str, Any]:
-    """The answer to a request."""
+    """Send a request and return the response."""
     client = link.client
     end = _end(client)
     try:
@@ -139,7 +139,7 @@ def send(link: Link, ask: Ask) -> dict[str, Any]:
 
 
 async def send_async(link: Link, ask: Ask) -> dict[str, Any]:
-    """The same, to be awaited."""
+    """The async version."""
     client = link.client
     end = _end(client)
     try:
@@ -160,7 +160,7 @@ async def send_async(link: Link, ask: Ask) -> dict[str, Any]:
 
 
 def send_all(link: Link, ask: Ask) -> list[dict[str, Any]]:
-    """The answers to a request that is sent in parts if it exceeds a limit of the server."""
+    """Send a request, split into parts if it exceeds a limit of the server, and return the responses."""
     try:
         return [send(link, ask)]
     except (TooLarge, TooMany):
@@ -170,7 +170,7 @@ def send_all(link: Link, ask: Ask) -> list[dict[str, Any]]:
 
 
 async def send_all_async(link: Link, ask: Ask) -> list[dict[str, Any]]:
-    """The same, to be awaited."""
+    """The async version."""
     try:
         return [await send_async(link, ask)]
     except (TooLarge, TooMany):
@@ -204,20 +204,20 @@ async def _exchange_async(client: httpx.AsyncClient, ask: Ask, end: float) -> tu
 
 
 def _end(client: Any) -> float:
-    """When the time of a request is over, including a second attempt."""
+    """The deadline of a request, including a second attempt."""
     return time.monotonic() + float(client.timeout.read)
 
 
 def _check_time(end: float) -> None:
-    """httpx limits the time between two parts of a response, not that of all parts."""
+    """Check the total time of a response: httpx only limits the time between two parts."""
     if time.monotonic() > end:
         raise http_library().ReadTimeout("the response is not complete")
 
 
 def _closed() -> tuple[type[Exception], ...]:
-    """What is raised if the server closes a connection while a request is sent, or before its answer.
+    """The exceptions raised if the server closes the connection before its response is complete.
 
-    Then it may be that the server never had the request. One that only reads is sent once more.
+    The server may never have received the request. A request that only reads is sent once more.
     """
     httpx = http_library()
     return (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)

@@ -138,7 +138,7 @@ def _search_json(
             shown["duplicates"] = list(hit.duplicates)
     if asked.stats:
         stats = asdict(answer.stats)
-        stats["total_ms"] = stats["encode_ms"] + stats["score_ms"] + stats["fetch_ms"]
+        stats["total_ms"] = sum(stats[f"{part}_ms"] for part in ("filter", "encode", "score", "fetch"))
         value["stats"] = stats
     value["own_score"] = answer.own_score
     if answer.unknown_fields:

@@ -115,7 +115,7 @@ def make_app(service: Service) -> FastAPI:
     return app
 
 
-# Dependencies are async although none of them waits: FastAPI would run others in a thread.
+# Dependencies are async although none of them waits: FastAPI would run plain functions in a thread.
 
 
 async def _service(request: Request) -> Service:
@@ -133,7 +133,7 @@ class _Question(APIRoute):
     loop."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Called by FastAPI for a request."""
+        """Called by FastAPI to create the handler."""
         handle = super().get_route_handler()
 
         async def check_and_handle(request: Request) -> Response:
@@ -146,7 +146,7 @@ class _Question(APIRoute):
 
 
 class _DocumentId(PathConvertor):
-    """The rest of a path, whatever characters it has; in Starlette's own, none may be a line break."""
+    """The rest of a path, with any characters; Starlette's own convertor excludes line breaks."""
 
     regex = "(?s:.*)"
 
@@ -155,10 +155,10 @@ register_url_convertor("id", _DocumentId())
 
 
 class _Change(APIRoute):
-    """Checks the token before the body is read; dependencies would be checked after it."""
+    """Checks the token before the body is read; a dependency would check it afterwards."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Called by FastAPI for a request."""
+        """Called by FastAPI to create the handler."""
         handle = super().get_route_handler()
 
         async def check_and_handle(request: Request) -> Response:
@@ -171,7 +171,7 @@ class _Change(APIRoute):
 
 
 async def _check_parameters(request: Request) -> None:
-    """An unknown or repeated parameter is more likely a mistake than intended."""
+    """Reject unknown and repeated parameters, which are most likely mistakes."""
     route: APIRoute = request.scope["route"]
     known = [parameter.alias for parameter in route.dependant.query_params]
     unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
@@ -183,7 +183,7 @@ async def _check_parameters(request: Request) -> None:
 
 
 async def _check_content_type(request: Request) -> None:
-    """Check the Content-Type first: FastAPI would only say that the body is no object."""
+    """Check the Content-Type first: FastAPI would only report that the body is not an object."""
     given = request.headers.get("content-type")
     main, _, kind = (given or "").partition(";")[0].strip().lower().partition("/")
     if main != "application" or not (kind == "json" or kind.endswith("+json")):
@@ -204,7 +204,8 @@ def _note(request: Request, service: Service, index: str, *queries: str) -> None
 
 
 def _gone(request: Request) -> Callable[[], bool]:
-    """Whether the client still waits. Starlette's `is_disconnected` costs a task and its cancellation."""
+    """A function that tells whether the client has disconnected; cheaper than Starlette's
+    `is_disconnected`, which creates and cancels a task."""
     asked: Callable[[], bool] = request.scope["state"].get(GONE, bool)
     return asked
 
@@ -225,12 +226,12 @@ def _shape(model: type) -> dict[int | str, dict[str, Any]]:
 
 
 async def list_indexes(service: Served) -> Response:
-    """All indexes of this server; the first is the default."""
+    """List the indexes of this server; the first is the default."""
     return _reply(await service.list_indexes())
 
 
 async def describe_index(name: str, request: Request, service: Served) -> Response:
-    """The size, settings and model of an index."""
+    """Describe an index: size, settings and model."""
     _note(request, service, name)
     return _reply(await service.describe(name))
 
@@ -253,7 +254,7 @@ async def search(
     plain: Plain = False,
     suggest: Suggest = False,
 ) -> Response:
-    """The best documents for a query. With `matches`, each hit explains why it matched."""
+    """Find the best documents for a query. With `matches`, each hit has the parts of its score."""
     _note(request, service, name, q)
     how = Asked(
         k, filter, by, min_score, min_share, stats, matches, offset, sort, fold_duplicates, plain, suggest
@@ -262,13 +263,13 @@ async def search(
 
 
 async def post_search(name: str, request: Request, service: Served, asked: SearchRequest) -> Response:
-    """The same with a JSON body."""
+    """Find the best documents for a query; the parameters are in a JSON body."""
     _note(request, service, name, asked.query)
     return _reply(await service.search(name, asked.query, _how(asked), _gone(request)))
 
 
 async def search_batch(name: str, request: Request, service: Served, asked: BatchRequest) -> Response:
-    """The best documents for each of many queries, in order."""
+    """Find the best documents for each of many queries; the answers are in the same order."""
     _note(request, service, name, *asked.queries)
     return _reply(await service.search_batch(name, asked.queries, _how(asked), _gone(request)))
 
@@ -287,13 +288,13 @@ async def explain(
     by: SystemName = "coil",
     plain: Plain = False,
 ) -> Response:
-    """Why a document has its score; with `versus`, also the explanation of another document."""
+    """Explain the score of a document; with `versus`, also that of another document."""
     _note(request, service, name, q)
     return _reply(await service.explain(name, q, doc_id, versus, Explained(by, plain), _gone(request)))
 
 
 async def post_explain(name: str, request: Request, service: Served, asked: ExplainRequest) -> Response:
-    """The same with a JSON body."""
+    """Explain the score of a document; the parameters are in a JSON body."""
     _note(request, service, name, asked.query)
     how = Explained(asked.by, asked.plain)
     gone = _gone(request)
@@ -301,13 +302,13 @@ async def post_explain(name: str, request: Request, service: Served, asked: Expl
 
 
 async def suggest(name: str, request: Request, service: Served, q: str, plain: Plain = False) -> Response:
-    """Similar words for query words that no document contains, without a search."""
+    """Suggest similar words for query words that no document contains, without a search."""
     _note(request, service, name, q)
     return _reply(await service.suggest(name, q, plain, _gone(request)))
 
 
 async def post_suggest(name: str, request: Request, service: Served, asked: SuggestRequest) -> Response:
-    """The same with a JSON body."""
+    """Suggest similar words; the parameters are in a JSON body."""
     _note(request, service, name, asked.query)
     return _reply(await service.suggest(name, asked.query, asked.plain, _gone(request)))
 
@@ -316,13 +317,14 @@ async def post_suggest(name: str, request: Request, service: Served, asked: Sugg
 
 
 async def get_document(name: str, doc_id: str, request: Request, service: Served) -> Response:
-    """A document by its id."""
+    """Return a document by its id."""
     _note(request, service, name)
     return _reply(await service.document(name, doc_id))
 
 
 async def find_document(name: str, doc_id: str, request: Request, service: Served) -> Response:
-    """A document by its id as a parameter; in a path, many clients would resolve `.` and `..`."""
+    """Return a document by its id, given as a parameter. Use this for ids that contain `.` or `..` as a path
+    segment, which many clients would resolve."""
     _note(request, service, name)
     return _reply(await service.document(name, doc_id))
 
@@ -355,17 +357,17 @@ async def delete_document(name: str, doc_id: str, request: Request, service: Ser
 
 
 async def health() -> Response:
-    """The server is running."""
+    """Report that the server is running."""
     return _reply(b'{"status": "alive"}')
 
 
 async def ready(service: Served) -> Response:
-    """Every index is open and has answered a query; otherwise, 503 names those that have not."""
+    """Report whether every index is open and has answered a query; if not, 503 names the others."""
     return _reply(await service.check_ready())
 
 
 async def metrics(service: Served) -> Response:
-    """Counters and latencies for Prometheus."""
+    """Metrics in Prometheus format."""
     return Response(service.meters.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

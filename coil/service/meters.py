@@ -25,7 +25,7 @@ class Meters:
         )
         self._parts = Histogram(
             "coil_search_seconds",
-            "Duration of a query by part: encode, score, fetch, total.",
+            "Duration of a query by part: filter, encode, score, fetch, total.",
             ("index", "part"),
             buckets=SECONDS,
             registry=registry,
@@ -70,6 +70,7 @@ class Meters:
         self._scored.labels(index).inc(stats.mentions_scored)
         self._skipped.labels(index).inc(stats.mentions_skipped)
         parts = {"encode": stats.encode_ms, "score": stats.score_ms, "fetch": stats.fetch_ms}
+        parts |= {"filter": stats.filter_ms} if stats.filter_ms else {}
         for part, ms in {**parts, "total": sum(parts.values())}.items():
             self._parts.labels(index, part).observe(ms / 1000)
 

@@ -18,13 +18,13 @@ BY = (
 MIN_SCORE = "omit hits with a lower score"
 MIN_SHARE = "omit hits with a lower share of own_score, such as 0.25"
 OFFSET = "number of hits to skip, for paging"
-SORT = "sort the best 10,000 hits by a field, such as year, or -year for descending order"
+SORT = "sort the best 10,000 hits by a field: year, or -year for descending order"
 FOLD = "show only the first of several hits with the same text; its `duplicates` lists the others"
 PLAIN = "treat operators in the query as plain text"
 SUGGEST = "return `suggestions`: similar words for query words that no document contains"
 EXACT = "each line is {doc_id, text, fields} and is stored unchanged; fields may have any name"
-MOST_UNKNOWN = 5  # keys that a message lists
-Strings = Annotated[list[str], FailFast()]  # a million errors of one list would cost seconds
+MOST_UNKNOWN = 5  # unknown keys listed in a message
+Strings = Annotated[list[str], FailFast()]  # reporting a million errors would take seconds
 
 
 class Request(BaseModel):
@@ -35,7 +35,7 @@ class Request(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _leave_out_unknown(cls, body: Any) -> Any:
-        """All but the first unknown keys: a hundred thousand errors would hold up the event loop."""
+        """Drop all but the first unknown keys: reporting 100,000 of them would block the event loop."""
         if not isinstance(body, dict) or len(body) <= MOST_UNKNOWN:
             return body
         left_out = set([name for name in body if name not in cls.model_fields][MOST_UNKNOWN:])
@@ -162,8 +162,8 @@ class RunnerUpOut(BaseModel):
     token: str
     span: Span
     similarity: float
-    fit: float = Field(description="how well its context fits")
-    where: Where = Field(description="as in a match")
+    fit: float = Field(description="how well the context of this mention fits")
+    where: Where = Field(description="where the mention is, as in a match")
 
 
 class MatchOut(BaseModel):
@@ -173,7 +173,7 @@ class MatchOut(BaseModel):
     query_span: Span
     document_token: str
     document_span: Span
-    similarity: float = Field(description="with the best mention; may be negative")
+    similarity: float = Field(description="product with the vector of the best mention; may be negative")
     fit: float = Field(
         description="how well the context of the best mention fits, computed from its similarity"
     )
@@ -181,7 +181,7 @@ class MatchOut(BaseModel):
     rows_with: int = Field(
         description="number of encoded texts that contain the word; 0 if words are not weighted"
     )
-    count: int = Field(description="how often this text contains the word")
+    count: int = Field(description="number of mentions of the word in this text")
     factor: float = Field(description="saturated count, adjusted for the length of the text")
     contribution: float
     floored: bool = Field(description="whether fit was below 0 and is counted as 0")
@@ -200,13 +200,13 @@ class TokenOut(BaseModel):
 
 
 class HitOut(BaseModel):
-    """A hit; the last four keys only with `matches`."""
+    """A hit; the last four keys are present only with `matches`."""
 
     rank: int
     doc_id: str
     score: float
     share: float | None = Field(
-        description="score / own_score: near 1, the text says what the query says; near 0, nothing of it"
+        description="score / own_score: near 1, text and query say the same; near 0, they share little"
     )
     text: str
     fields: dict[str, Any]
@@ -227,6 +227,10 @@ class StatsOut(BaseModel):
     """The cost of a query."""
 
     model_config = ConfigDict(extra="allow")
+    filter_ms: float = Field(
+        description="time to select the documents that the filter and the operators allow; "
+        "for a sharded index, part of score_ms"
+    )
     encode_ms: float
     score_ms: float
     fetch_ms: float
@@ -243,7 +247,7 @@ class QueryTokenOut(BaseModel):
 
 
 class SuggestionOut(BaseModel):
-    """A query word that no document contains, and a similar word that some contain."""
+    """A query word that no document contains, and a similar word that occurs in some."""
 
     word: str
     span: Span
@@ -251,11 +255,11 @@ class SuggestionOut(BaseModel):
 
 
 class MissingOut(BaseModel):
-    """A shard that does not answer."""
+    """A shard that did not respond."""
 
     shard: int
-    of: int = Field(description="how many shards the index has")
-    documents: int = Field(description="how many documents it had when the index was built")
+    of: int = Field(description="number of shards of the index")
+    documents: int = Field(description="number of documents that it had when the index was built")
 
 
 class SearchOut(BaseModel):
@@ -274,10 +278,12 @@ class SearchOut(BaseModel):
         None, description="if there are no hits: fields in the filter that no document has"
     )
     versions: list[int | None] | None = Field(
-        None, description="of an index of several shards: the version of each, null of one that is missing"
+        None, description="sharded index: the version of each shard, null for one that did not respond"
     )
-    partial: bool | None = Field(None, description="of an index of several shards: whether any is missing")
-    missing: list[MissingOut] | None = Field(None, description="of an index of several shards: which are")
+    partial: bool | None = Field(None, description="sharded index: whether a shard did not respond")
+    missing: list[MissingOut] | None = Field(
+        None, description="sharded index: the shards that did not respond"
+    )
 
 
 class SuggestOut(BaseModel):
@@ -296,7 +302,7 @@ class SentencePartOut(BaseModel):
 
 
 class ExplainOut(BaseModel):
-    """An explanation; with `versus`, two of them as `first` and `second`. Other keys as in Python."""
+    """An explanation, or with `versus` two of them as `first` and `second`. Keys are as in Python."""
 
     model_config = ConfigDict(extra="allow")
     query: str | None = None
@@ -306,7 +312,7 @@ class ExplainOut(BaseModel):
     own_score: float | None = None
     sentence: float | None = None
     sentence_parts: list[SentencePartOut] | None = Field(
-        None, description="they add up to `sentence`; empty if the model does not support them"
+        None, description="contributions that add up to `sentence`; empty if the model does not support this"
     )
     rows: int | None = Field(None, description="number of encoded texts in the collection")
     matches: list[MatchOut] | None = None
@@ -346,5 +352,5 @@ class DeletedOut(BaseModel):
     """The number of documents deleted, and the size of the index."""
 
     deleted: int
-    missing: list[str] = Field(description="ids that do not exist, without repetitions")
+    missing: list[str] = Field(description="ids that do not exist, each once")
     documents: int

@@ -2,8 +2,8 @@
 
     s(q, d) = Σ_i w_i · (α + β · max_j v_i·v_j)⁺ + γ(q) · v_cls^q · v_cls^d
 
-Only mentions in the same list can match, so products are computed for those pairs alone: a join on the list,
-not a matrix over all tokens.
+Only mentions in the same list can match, so only products of such pairs are computed: a join on the list
+rather than a matrix over all tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from coil.training.passage_statistics import PassageStatistics
 
 @dataclass(frozen=True, eq=False)
 class TextVectors:
-    """The vectors of a batch of texts, tokens without a list and special tokens left out."""
+    """The vectors of a batch of texts, without special tokens and tokens that have no list."""
 
     vectors: Tensor  # [mentions, n_t]
     lists: Tensor  # [mentions] list of each mention
@@ -29,7 +29,7 @@ class TextVectors:
 
     @property
     def lengths(self) -> Tensor:
-        """How many listed mentions each text has, [texts]."""
+        """The number of listed mentions of each text, [texts]."""
         return torch.bincount(self.rows, minlength=self.n_texts)
 
 
@@ -56,12 +56,12 @@ class BatchEquation:
     def __call__(
         self, queries: TextVectors, passages: TextVectors, sources: Tensor, factors: Tensor | None = None
     ) -> BatchScores:
-        """All scores. `sources` [Q] says whose statistics weigh a query's words; `factors` are α, β and γ
-        where they are learned, else the profile's own."""
+        """All scores. `sources` [Q] says which pairs file's statistics weight the words of each query;
+        `factors` are α, β and γ if they are learned; otherwise the profile's values are used."""
         own = self._profile.alpha, self._profile.beta, self._profile.gamma
         alpha, beta, gamma = queries.vectors.new_tensor(own) if factors is None else factors
         tokens = sentences = None
-        # With neither α nor vectors, no list can add anything.
+        # Without α and without vectors, lists contribute nothing.
         if self._profile.alpha or (self._profile.beta and queries.vectors.shape[1]):
             tokens = self._token_scores(queries, passages, sources, alpha, beta)
         if self._profile.uses_sentence and queries.sentences is not None:
@@ -89,7 +89,7 @@ class BatchEquation:
             before = torch.repeat_interleave(n.cumsum(0) - n, n)
             within = torch.arange(len(of_query), device=n.device) - before
             mention = order[first[of_query] + within]
-            # One cell per (query mention, passage) that meet.
+            # One cell for each pair of a query mention and a passage with a mention in the same list.
             cell = (of_query - begin) * n_d + passages.rows[mention]
             cells, place, counts = torch.unique(cell, return_inverse=True, return_counts=True)
             query_mention, passage = begin + cells // n_d, cells % n_d
@@ -113,7 +113,7 @@ class BatchEquation:
 
 
 def _parts(count: Tensor, at_once: int) -> list[tuple[int, int]]:
-    """Runs of query mentions with at most `at_once` pairs each, so memory stays bounded."""
+    """Runs of query mentions with at most `at_once` pairs each, which bounds memory."""
     parts: list[tuple[int, int]] = []
     begin, total = 0, 0
     for i, n in enumerate(count.tolist()):

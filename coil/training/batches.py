@@ -19,19 +19,19 @@ from coil.training.token_store import TextTokens
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Q queries, and D passages: for each query its positive, then its hard negatives."""
+    """Q queries and D passages: for each query its positive, followed by its hard negatives."""
 
     queries: list[TextTokens]  # Q texts, special tokens included
     passages: list[TextTokens]  # D texts
     targets: NDArray[np.int64]  # [Q] the positive's place among the passages
-    excluded: NDArray[np.bool_]  # [Q, D] further positives of the query: neither right nor wrong
+    excluded: NDArray[np.bool_]  # [Q, D] other positives of the query, which are masked
     sources: NDArray[np.int64]  # [Q] the pairs file of each query
     taught: NDArray[np.float32] | None  # [Q, D] teacher scores from a file, NaN where it has none
     n_spans: int = 0
 
 
 class BatchPlan:
-    """Says which pairs make up step s."""
+    """Determines the pairs of each step."""
 
     def __init__(self, data: PairData, options: TrainingOptions, tokenizer: Tokenizer) -> None:
         self._data = data
@@ -55,7 +55,7 @@ class BatchPlan:
         self._source_at, self._turn_at = self._draw_sources()
 
     def _draw_sources(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """For each step its pool, and how many batches were drawn from that pool before."""
+        """For each step, its pool and the number of batches drawn from that pool before."""
         rng = np.random.default_rng([self._options.seed, 2])
         source_at = rng.choice(len(self._pools), size=self.steps, p=self._chance)
         turn_at = np.zeros(self.steps, dtype=np.int64)
@@ -65,7 +65,7 @@ class BatchPlan:
         return source_at.astype(np.int64), turn_at
 
     def pairs_at(self, step: int) -> NDArray[np.int64]:
-        """The pairs of a step: each pool is gone through in shuffled order, pass after pass."""
+        """The pairs of a step. Each pass over a pool is in a new random order."""
         source, turn = int(self._source_at[step]), int(self._turn_at[step])
         pool, wanted = self._pools[source], self._options.queries
         start = turn * wanted
@@ -120,7 +120,7 @@ class BatchPlan:
         return TextTokens.join(self._data.queries[title], text) if title >= 0 else text
 
     def _cut_span(self, text: TextTokens, rng: np.random.Generator) -> tuple[TextTokens, TextTokens]:
-        """A run of whole words to ask for, and the passage to find (usually without that run)."""
+        """A span of whole words as the query, and its passage, from which the span is usually removed."""
         starts = np.flatnonzero(~self._continues[text.ids])
         words = int(rng.integers(3, 25))
         if len(starts) < words + 8:  # too little would be left to find
@@ -133,7 +133,7 @@ class BatchPlan:
         return text[begin:end], text
 
     def _taught(self, pairs: NDArray[np.int64], names: list[int], spans: list[bool]) -> NDArray[np.float32]:
-        """Teacher scores of each query, NaN where it has none; a span query was never put to the teacher."""
+        """The teacher scores of each query, NaN where there is none; queries made from spans have none."""
         scores = np.full((len(pairs), len(names)), np.nan, dtype=np.float32)
         places = np.array(names)
         for row, pair in enumerate(pairs.tolist()):
@@ -146,6 +146,6 @@ class BatchPlan:
 
 
 def wrap(text: TextTokens, tokenizer: Tokenizer, length: int) -> TextTokens:
-    """A text as the language model reads it: at most `length` tokens, special tokens at both ends."""
+    """A text as input of the language model: at most `length` tokens, with special tokens at both ends."""
     prefix, suffix = (TextTokens.without_lists(ids) for ids in (tokenizer.prefix, tokenizer.suffix))
     return TextTokens.join(prefix, text[: length - len(prefix) - len(suffix)], suffix)

@@ -1,4 +1,4 @@
-"""Training of models that encode queries and passages apart: COIL in all its forms, and ColBERT.
+"""Training of models that encode queries and passages separately: COIL in all its forms, and ColBERT.
 
 The positive competes with its hard negatives and all other passages of the batch.
 """
@@ -24,7 +24,7 @@ from coil.vectors.torch_model import CoilModel
 
 
 class BiEncoding:
-    """A `Learner`."""
+    """The `Learner` of such models."""
 
     def __init__(self, setting: Setting, model: EncodingModel) -> None:
         options, processes = setting.options, setting.processes
@@ -46,15 +46,15 @@ class BiEncoding:
         self._validation = PoolValidation(setting.data, options, setting.tokenizer, matching)
 
     def learn(self, batch: Batch) -> dict[str, float]:
-        """Leave the gradient of the batch's loss in the weights."""
+        """Compute the loss of a batch and accumulate its gradient in the weights."""
         return self._step(batch)
 
     def reciprocal_ranks(self) -> NDArray[np.float64]:
-        """Per held-out query, searched in a pool of passages."""
+        """The reciprocal rank of each held-out query in a pool of passages."""
         return self._validation.reciprocal_ranks(self.model, self._setting.processes.device)
 
     def watched(self) -> dict[str, float]:
-        """α, β and γ as they are now, where they are learned."""
+        """The current α, β and γ, if they are learned."""
         factors = self.model.factors() if isinstance(self.model, CoilModel) else None
         return {} if factors is None else dict(zip(("alpha", "beta", "gamma"), factors.tolist(), strict=True))
 

@@ -23,12 +23,12 @@ def save_checkpoint(
     options: TrainingOptions,
     sources: str,
 ) -> Path:
-    """Write the state after `step` steps, whole or not at all; older ones beyond the last two are removed."""
+    """Write the state after `step` steps atomically; all but the last two checkpoints are removed."""
     final = folder / f"step-{step:07d}"
     partial = folder / f".partial-{step}"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    # Copies: some models use one weight in two places, and a file holds each only by itself.
+    # Copies: some models share a weight between two layers, which safetensors does not store.
     weights = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in model.state_dict().items()}
     save_file(weights, partial / "weights.safetensors")
     moments: dict[str, torch.Tensor] = {}
@@ -46,7 +46,7 @@ def save_checkpoint(
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint of the highest step, if there is any."""
+    """The latest checkpoint, or None."""
     found = sorted(folder.glob("step-*"))
     return found[-1] if found else None
 
@@ -58,7 +58,7 @@ def load_checkpoint(
     options: TrainingOptions,
     sources: str,
 ) -> int:
-    """Put weights and optimiser back; returns the step to go on from."""
+    """Restore weights and optimizer; returns the step to continue from."""
     try:
         state = json.loads((path / "state.json").read_text(encoding="utf-8"))
         weights = load_file(path / "weights.safetensors")
@@ -67,7 +67,7 @@ def load_checkpoint(
         raise InputError(
             f"{path} is damaged: {error}", "delete this folder to resume from the previous checkpoint"
         ) from error
-    # An option that is newer than the checkpoint was off then, as it is by default.
+    # An option that the checkpoint does not have yet was added later; it was off, which is its default.
     saved, now = {**TrainingOptions().to_json(), **state["options"]}, options.to_json()
     changed = sorted(name for name in now if saved.get(name) != now[name])
     if changed:

@@ -1,7 +1,7 @@
-"""Training of a cross-encoder: each query with its positive and its hard negatives, as pairs.
+"""Training of a cross-encoder: each query is paired with its positive and its hard negatives.
 
-The loss is the same contrast, but within a query's own passages: a pair with every passage of the batch would
-be a pass of the language model each, so there are no negatives from other queries.
+The loss is the same contrastive loss, but only over the query's own passages. There are no in-batch
+negatives, because each would cost a pass of the language model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from coil.vectors.cross_encoder import CrossEncoder, join_pair
 
 
 class CrossEncoding:
-    """A `Learner`."""
+    """The `Learner` of a cross-encoder."""
 
     def __init__(self, setting: Setting, model: CrossEncoder) -> None:
         self.model, self._setting = model, setting
@@ -33,14 +33,14 @@ class CrossEncoding:
         self._validation = CandidateValidation(setting.data, setting.options, setting.tokenizer)
 
     def _pair(self, query: TextTokens, passage: TextTokens) -> TextTokens:
-        """Both with their special tokens → one text, as the language model reads it."""
+        """Query and passage, each with its special tokens → one input of the language model."""
         tokenizer = self._setting.tokenizer
         bare = passage.ids[len(tokenizer.prefix) : len(passage) - len(tokenizer.suffix)]
         joined = join_pair(query.ids, bare, tokenizer.suffix, self.model.shape.length)
         return TextTokens.without_lists(joined)
 
     def learn(self, batch: Batch) -> dict[str, float]:
-        """Leave the gradient of the batch's loss in the weights."""
+        """Compute the loss of a batch and accumulate its gradient in the weights."""
         options, processes = self._setting.options, self._setting.processes
         size = len(batch.passages) // len(batch.queries)  # of a query's own group
         pairs = [self._pair(batch.queries[i // size], passage) for i, passage in enumerate(batch.passages)]
@@ -60,7 +60,7 @@ class CrossEncoding:
         return {"loss": float(loss.detach()), **{name: float(part.detach()) for name, part in parts.items()}}
 
     def _targets(self, batch: Batch, size: int) -> Targets:
-        """The positive is the first of each group, and the targets refer to groups instead of the batch."""
+        """Targets for groups instead of the batch; the positive is the first passage of each group."""
         device = self._setting.processes.device
         own = np.arange(len(batch.passages)).reshape(-1, size)  # [queries, group]
 
@@ -74,7 +74,7 @@ class CrossEncoding:
         )
 
     def reciprocal_ranks(self) -> NDArray[np.float64]:
-        """Per held-out query, its positive among some candidates."""
+        """The reciprocal rank of each held-out query's positive among its candidates."""
         return self._validation.reciprocal_ranks(self.model, self._scores)
 
     def _scores(self, queries: Sequence[TextTokens], passages: Sequence[TextTokens]) -> Tensor:
@@ -85,7 +85,7 @@ class CrossEncoding:
         return cached.sentences[:, 0]
 
     def watched(self) -> dict[str, float]:
-        """Nothing in addition to the loss."""
+        """No numbers in addition to the loss."""
         return {}
 
     def save(self, folder: Path) -> None:

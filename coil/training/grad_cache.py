@@ -1,11 +1,11 @@
-"""Backward in micro-batches: the loss needs all texts of a batch at once, the language model does not.
+"""Gradients in micro-batches: the loss needs all texts of a batch at once, the language model does not.
 
 1. Encode all texts one micro-batch at a time, without a graph, and keep only the vectors.
 2. Compute the loss on all vectors; its backward gives the gradient of each vector.
 3. Encode each micro-batch again, with a graph, and send those gradients through it.
-Memory is that of one micro-batch, gradients are those of the whole batch. Random states are put back before
-the second encoding, so dropout drops the same. With a single micro-batch the first graph is kept and step 3
-is free.
+Memory is that of one micro-batch; gradients are those of the whole batch. Random states are restored before
+the second encoding, so that dropout is the same. With a single micro-batch, the graph of step 1 is kept and
+nothing is encoded twice.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ Forward = Callable[[Tensor, Tensor], "tuple[Tensor | None, Tensor | None]"]
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where each text's vectors go: known from the tokens alone, before anything is encoded."""
+    """Where the vectors of each text go, which is known from the tokens before anything is encoded."""
 
     lists: NDArray[np.int64]  # [mentions] list of each mention, text by text
     rows: NDArray[np.int64]  # [mentions] its text
-    positions: NDArray[np.int64]  # [mentions] place of its vector in the language model's input
+    positions: NDArray[np.int64]  # [mentions] position of its token in the language model's input
     starts: NDArray[np.int64]  # [texts + 1] first mention of each text
 
     @property
     def n_texts(self) -> int:
-        """How many texts there are."""
+        """The number of texts."""
         return len(self.starts) - 1
 
     def part(self, texts: slice) -> Layout:
-        """The layout of a run of texts on its own."""
+        """The layout of a range of texts."""
         begin, end = self.starts[texts.start], self.starts[texts.stop]
         return Layout(
             self.lists[begin:end],
@@ -50,7 +50,7 @@ class Layout:
         )
 
     def mentions_of(self, texts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-        """The mentions of some texts, in that order of texts."""
+        """The mentions of the given texts, in this order."""
         begins, counts = self.starts[texts], self.starts[np.asarray(texts) + 1] - self.starts[texts]
         shift = np.repeat(begins - (np.cumsum(counts) - counts), counts)
         mentions: NDArray[np.int64] = np.arange(int(counts.sum())) + shift
@@ -58,7 +58,7 @@ class Layout:
 
 
 def lay_out(texts: Sequence[TextTokens]) -> Layout:
-    """The layout of texts; special tokens have no list, so they are no mentions."""
+    """The layout of texts; special tokens have no list and are therefore not mentions."""
     lengths = np.array([len(text) for text in texts], dtype=np.int64)
     rows = np.repeat(np.arange(len(texts)), lengths)
     positions = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -74,7 +74,7 @@ def lay_out(texts: Sequence[TextTokens]) -> Layout:
 
 
 class _RandomState:
-    """The random state before a micro-batch, to be put back before it is encoded again."""
+    """The random state before a micro-batch, restored before it is encoded again."""
 
     def __init__(self, device: torch.device) -> None:
         self._cpu = torch.get_rng_state()
@@ -87,7 +87,7 @@ class _RandomState:
 
 
 class CachedTexts:
-    """The vectors of texts, whose gradients can be sent back through the language model later."""
+    """The vectors of texts; their gradients can be propagated through the language model later."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class CachedTexts:
         return tokens, sentence.float() if sentence is not None else None
 
     def _join(self, parts: list[Tensor | None], order: NDArray[np.int64]) -> Tensor | None:
-        """Results of micro-batches in text order, as a leaf that collects gradients."""
+        """The results of micro-batches in text order, as a leaf tensor that collects gradients."""
         if parts[0] is None:
             return None
         joined = torch.cat([part.detach() for part in parts if part is not None])
@@ -147,7 +147,7 @@ class CachedTexts:
         return in_order.requires_grad_()
 
     def backward(self) -> None:
-        """Send the gradients that the leaves have collected through the language model."""
+        """Propagate the gradients collected by the leaf tensors through the language model."""
         after = _RandomState(self._device)
         for number, micro_batch in enumerate(self._micro_batches):
             if self._graph is not None:
@@ -171,7 +171,7 @@ class CachedTexts:
 
 
 def text_vectors(layout: Layout, vectors: Tensor | None, sentences: Tensor | None) -> TextVectors:
-    """Vectors with their layout, ready for the scores."""
+    """Vectors with their layout, as input of the scores."""
     either = vectors if vectors is not None else sentences
     assert either is not None
     device = either.device

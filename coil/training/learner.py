@@ -1,7 +1,8 @@
-"""The Learner: one idea of how a query and a passage are matched, as the loop trains it.
+"""The Learner protocol: what the training loop needs to know about a kind of model.
 
-The loop (coil/training/train.py) has all that the ideas share: data, batches, learning rates, clipping,
-checkpoints, validation and progress. A learner has what differs: the model, and what it makes of a batch.
+The loop (coil/training/train.py) contains everything that is common to all kinds: data, batches, learning
+rates, clipping, checkpoints, validation and progress. A learner contains what differs: the model, and how the
+loss of a batch is computed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from coil.vectors.backbone import BackboneModel
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What every learner receives."""
+    """The arguments of every learner."""
 
     options: TrainingOptions
     processes: Processes
@@ -35,20 +36,22 @@ class Setting:
 
 
 class Learner(Protocol):
-    """What the loop asks of an idea."""
+    """The methods that the loop calls."""
 
     @property
     def model(self) -> BackboneModel:
         """The model, on its device."""
 
     def learn(self, batch: Batch) -> dict[str, float]:
-        """Leave the gradient of the batch's loss in the weights; returns `loss` and its parts."""
+        """Compute the loss of a batch and accumulate its gradient in the weights; returns `loss` and its
+        parts."""
 
     def reciprocal_ranks(self) -> NDArray[np.float64]:
-        """Per held-out query, 1 / rank of its first positive, 0 beyond rank 10; empty without any."""
+        """For each held-out query, 1 / rank of its first positive, 0 beyond rank 10; empty if there are no
+        held-out queries."""
 
     def watched(self) -> dict[str, float]:
         """Numbers to log in addition to the loss."""
 
     def save(self, folder: Path) -> None:
-        """Write the model as it is now, without its tokenizer."""
+        """Write the current model, without its tokenizer."""

@@ -15,11 +15,11 @@ from coil.training.options import TrainingOptions
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """What the loss compares the scores with."""
+    """The targets of the loss."""
 
-    positives: Tensor  # [Q] place of the positive
-    excluded: Tensor  # [Q, D] neither right nor wrong
-    teacher: Tensor | None = None  # [Q, D] teacher scores, NaN where it says nothing
+    positives: Tensor  # [Q] position of the positive
+    excluded: Tensor  # [Q, D] other positives, which are masked
+    teacher: Tensor | None = None  # [Q, D] teacher scores, NaN where there is none
     kept_queries: Tensor | None = None  # [Q, n_c] sentence vectors of the starting model
     kept_passages: Tensor | None = None  # [D, n_c]
     kept_query_tokens: Tensor | None = None  # [mentions, n_t] token vectors of the starting model
@@ -33,7 +33,7 @@ def loss_parts(
     targets: Targets,
     options: TrainingOptions,
 ) -> dict[str, Tensor]:
-    """All terms, weighted; the loss is their sum."""
+    """All terms with their weights applied; the loss is their sum."""
     scores = computed.whole
     parts: dict[str, Tensor] = {}
     if options.contrast:
@@ -64,7 +64,7 @@ def distance(now: Sequence[Tensor | None], start: Sequence[Tensor | None]) -> Te
 
 
 def contrast(scores: Tensor, targets: Targets) -> Tensor:
-    """−log of the positive's share among all passages of the batch (eq. 7)."""
+    """−log of the positive's softmax probability among all passages of the batch (eq. 7)."""
     return functional.cross_entropy(
         scores.masked_fill(targets.excluded, float("-inf")), targets.positives, reduction="mean"
     )

@@ -1,6 +1,6 @@
-"""How the vectors of queries and passages meet in training: which tokens take part, and the score.
+"""How queries and passages are matched in training: which tokens are compared, and the score.
 
-COIL: tokens of one list, by the equation. ColBERT: all tokens with all tokens.
+COIL compares tokens of the same list; ColBERT compares all tokens with all tokens.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Equation(Protocol):
     def __call__(
         self, queries: TextVectors, passages: TextVectors, sources: Tensor, factors: Tensor | None = None
     ) -> BatchScores:
-        """`sources` [Q]: the pairs file of each query; `factors`: α, β and γ where they are learned."""
+        """`sources` [Q]: the pairs file of each query; `factors`: α, β and γ if they are learned."""
 
 
 @dataclass(frozen=True, eq=False)
 class Matching:
-    """The equation, and the tokens of texts that have vectors in it."""
+    """The equation, and which tokens of a text have vectors."""
 
     equation: Equation
     read_query: Read
@@ -44,7 +44,7 @@ class Matching:
 
 
 def matching_of(model: EncodingModel, statistics: PassageStatistics, tokenizer: Tokenizer) -> Matching:
-    """How a model matches; the statistics are on its device."""
+    """How a model matches queries and passages; the statistics are on its device."""
     if isinstance(model, CoilModel):
         return Matching(BatchEquation(model.config.profile, statistics), _as_it_is, _as_it_is)
     fill = model.shape.fill
@@ -56,7 +56,7 @@ def matching_of(model: EncodingModel, statistics: PassageStatistics, tokenizer: 
 
 
 def factors_of(model: EncodingModel) -> Tensor | None:
-    """α, β and γ as they are now; None where they are constants."""
+    """The current α, β and γ; None if they are constants."""
     return model.factors() if isinstance(model, CoilModel) else None
 
 
@@ -65,5 +65,5 @@ def _as_it_is(text: TextTokens) -> TextTokens:
 
 
 def _all_tokens(ids: NDArray[np.int32]) -> TextTokens:
-    """One list for all tokens, the special ones too: each meets every other."""
+    """One list for all tokens, including special ones, so that each is compared with every other."""
     return TextTokens(ids, np.zeros(len(ids), dtype=np.int32))

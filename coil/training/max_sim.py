@@ -1,8 +1,8 @@
-"""ColBERT's score over a batch, differentiable: every query token takes its best token of a passage.
+"""ColBERT's score over a batch, differentiable: each query token is matched with its best passage token.
 
     s(q, d) = Σ_i max_j v_i^q · v_j^d
 
-The best tokens are found in blocks and without a graph; only their own products are then differentiated, so
+The best tokens are found in blocks and without a graph; only their products are then differentiated, so
 memory does not grow with the length of the passages.
 """
 
@@ -18,13 +18,13 @@ class MaxSim:
     """All tokens of a query against all tokens of a passage."""
 
     def __init__(self, at_once: int = 2**25) -> None:
-        """`at_once`: products that are held at a time."""
+        """`at_once`: the number of products kept in memory at a time."""
         self._at_once = at_once
 
     def __call__(
         self, queries: TextVectors, passages: TextVectors, sources: Tensor, factors: Tensor | None = None
     ) -> BatchScores:
-        """All scores, in the place of those of COIL's tokens; sources and factors do not matter."""
+        """All scores, returned as the token part; `sources` and `factors` are not used."""
         if not (len(queries.vectors) and len(passages.vectors)):
             return BatchScores(queries.vectors.new_zeros((queries.n_texts, passages.n_texts)), None)
         lengths = passages.lengths
@@ -44,10 +44,10 @@ class MaxSim:
     @staticmethod
     @torch.no_grad()
     def _best(queries: Tensor, passages: Tensor, starts: Tensor, lengths: Tensor) -> Tensor:
-        """The mention that is nearest to each query mention in each passage, [query mentions, passages]."""
+        """The mention of each passage that is nearest to each query mention, [query mentions, passages]."""
         within = torch.arange(max(1, int(lengths.max())), device=queries.device)
         real = within < lengths[:, None]  # [passages, length]
-        last = len(passages) - 1  # what lies beyond is masked
+        last = len(passages) - 1  # places beyond it are padding, which is masked
         mentions = (starts[:, None] + within).clamp_max(last)
         products = torch.einsum("qn,dln->qdl", queries, passages[mentions])
         nearest = products.masked_fill(~real, float("-inf")).argmax(-1)

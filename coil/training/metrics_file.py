@@ -1,4 +1,4 @@
-"""The numbers of a training run: metrics.jsonl, one object a line, and TensorBoard."""
+"""The metrics of a training run: metrics.jsonl, with one object per line, and TensorBoard."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from coil.errors import require
 
 
 class Metrics:
-    """metrics.jsonl, and TensorBoard events where asked for."""
+    """Writes metrics.jsonl and, if requested, TensorBoard events."""
 
     def __init__(self, path: Path | None, board: Any) -> None:
         self._path, self._board = path, board
 
     def forget_after(self, step: int) -> None:
-        """Drop lines of steps that a resumed run does again, and its second line about the start."""
+        """Drop the lines of steps that a resumed run repeats, and the repeated line about the start."""
         if self._path is None or not self._path.is_file():
             return
         kept = []
         for line in self._path.read_text(encoding="utf-8").splitlines():
-            with suppress(ValueError):  # a kill may have cut the last line off
+            with suppress(ValueError):  # the last line may be incomplete after a kill
                 if json.loads(line)["step"] <= step and line + "\n" not in kept:
                     kept.append(line + "\n")
         partial = self._path.with_name(".metrics.partial")
@@ -43,7 +43,7 @@ class Metrics:
 
 @contextmanager
 def open_metrics(out: Path, first: bool, tensorboard: bool) -> Iterator[Metrics]:
-    """Where a run's numbers go; only the first process writes any."""
+    """The metrics file of a run; only the first process writes."""
     board = None
     if first and tensorboard:
         require("tensorboard", "train")

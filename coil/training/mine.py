@@ -30,7 +30,7 @@ from coil.vectors.encoder import Encoder
 from coil.vectors.model_files import ModelFiles, bundled_model
 from coil.vectors.token_vectors import TokenVectors
 
-# For a pool of passage texts and queries: yields, per query, the best passages (places in the pool).
+# Passage texts, query texts, depth → for each query, the best passages as indexes.
 Ranker = Callable[[Sequence[str], Sequence[str], int], Iterator[NDArray[np.int64]]]
 
 _AT_ONCE = 256  # texts tokenized together
@@ -38,17 +38,17 @@ _AT_ONCE = 256  # texts tokenized together
 
 @dataclass(frozen=True)
 class Mining:
-    """How deep to look and how many to keep: `number` sampled from the `depth` best."""
+    """How negatives are sampled: `number` of them from the `depth` best passages."""
 
     depth: int = 1000
     number: int = 30
-    skip: int = 0  # best-ranked passages left out: often unlabelled positives
+    skip: int = 0  # best passages to skip, which are often unlabelled positives
     per_source: bool = True  # search only the passages of the query's own pairs file
     seed: int = 13
 
 
 def mine(files: Sequence[Path], out: Path, ranker: Ranker, mining: Mining, method: str) -> int:
-    """Mine with a ranker; returns how many queries got negatives."""
+    """Mine with a ranker; returns the number of queries that got negatives."""
     places, query_texts, passage_texts = number_pairs(files)
     queries, passages = list(query_texts), list(passage_texts)
     positives = _positives(places, len(queries))
@@ -100,7 +100,7 @@ def mine_run(files: Sequence[Path], out: Path, run: Path, mining: Mining, corpus
 
 
 def write_collection(files: Sequence[Path], folder: Path) -> None:
-    """Write the pairs as a BEIR folder, so that any system can make a run to mine from."""
+    """Write the pairs as a BEIR folder, so that any system can create a run to mine from."""
     places, query_texts, passage_texts = number_pairs(files)
     names = _first_places(places)
     first_query = {number: name for name, number in reversed(places.query_at.items())}
@@ -123,7 +123,7 @@ def write_collection(files: Sequence[Path], folder: Path) -> None:
 def rank_with_bm25(
     passages: Sequence[str], queries: Sequence[str], depth: int
 ) -> Iterator[NDArray[np.int64]]:
-    """BM25 over whole words: the equation with BM25's constants, and no language model."""
+    """BM25 over whole words: the equation with BM25's constants, without a language model."""
     files = ModelFiles.load(bundled_model())
 
     def count(texts: Sequence[str]) -> Iterator[TokenVectors]:
@@ -137,7 +137,7 @@ def rank_with_bm25(
 
 
 def coil_ranker(encoder: Encoder) -> Ranker:
-    """A trained COIL as the ranker, for negatives of a second round."""
+    """A trained COIL model as the ranker, for a second round of negatives."""
 
     def rank(passages: Sequence[str], queries: Sequence[str], depth: int) -> Iterator[NDArray[np.int64]]:
         shown = tqdm(passages, desc="encoding", unit="passage", disable=None, leave=False)
@@ -194,7 +194,7 @@ def _first_places(places: Places) -> dict[int, str]:
 
 
 def _pools(places: Places, per_source: bool) -> list[tuple[list[int], list[int]]]:
-    """(queries, passages) that are searched together; a query of two files is searched in the first."""
+    """The (queries, passages) to search together; a query of two files is searched in the first."""
     pools: dict[int, tuple[dict[int, None], dict[int, None]]] = {}
     seen: set[int] = set()
     for source, query, passage in places.pairs:
@@ -215,7 +215,7 @@ def _write(
     mining: Mining,
     method: str,
 ) -> int:
-    """Sample and write; the file appears only when it is whole."""
+    """Sample the negatives and write them; the file appears only when it is complete."""
     first_query = {number: name for name, number in reversed(places.query_at.items())}
     if out.is_dir():
         raise OutputError(f"{out} is a folder; expected a file", "pass a file name with --out")

@@ -29,7 +29,7 @@ class TrainingOptions:
     # The model
     kind: Kind = _option(
         "coil",
-        "What is trained: COIL (and dense retrievers and term weights), or a system to compare it with.",
+        "Kind of model: COIL (including dense retrievers and term weights), or a system to compare it with.",
     )
     n_t: int = _option(32, "Dimensions of the token vectors; 0 trains a dense retriever.")
     n_c: int = _option(768, "Dimensions of the sentence vector; 0 trains COIL-tok.")
@@ -54,11 +54,11 @@ class TrainingOptions:
     k1: float = _option(0.9, "BM25 constant for term frequency, with --weight bm25.")
     b: float = _option(0.4, "BM25 constant for passage length, with --weight bm25.")
     fill: int = _option(
-        32, "With --kind colbert: tokens to which shorter queries are filled up with mask tokens; 0 does not."
+        32, "With --kind colbert: pad shorter queries with mask tokens to this length; 0 disables padding."
     )
     query_length: int = _option(16, "Maximum query length in tokens when the model is used.")
     document_length: int = _option(512, "Maximum document length in tokens when the model is used.")
-    # The optimiser
+    # The optimizer
     queries: int = _option(8, "Queries per batch, in total over all processes.")
     hard_negatives: int = _option(7, "Hard negatives per query in a batch.")
     epochs: float = _option(5.0, "Passes over the pairs, unless --steps is given; 0 saves the initial model.")
@@ -156,7 +156,7 @@ class TrainingOptions:
             raise OptionMismatch("--token-only requires both parts of the score", "set --token-only 0")
         if self.token_init == "principal" and self.non_negative:
             raise OptionMismatch(
-                "principal directions point both ways, so half of what they give would be floored at 0",
+                "principal directions have both signs, so half of the values would be floored at 0",
                 "use --token-init random with --non-negative",
             )
         if self.sentence_init == "principal" and self.sentence_norm == "layer":

@@ -17,7 +17,7 @@ CHANCE = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The reciprocal rank of each held-out query, before the first step and with the model that is saved."""
+    """The reciprocal rank of each held-out query before the first step and with the saved model."""
 
     start: NDArray[np.float64]  # [queries] 1 / rank of the first positive, 0 beyond rank 10
     end: NDArray[np.float64]
@@ -41,7 +41,7 @@ class Outcome:
 
 
 def judge(outcome: Outcome | None, options: TrainingOptions, pairs: int, negatives: bool) -> list[str]:
-    """The verdict at the end of a run over this many pairs, with or without hard negatives."""
+    """The message at the end of a run: whether training helped and, if not, what to try."""
     if outcome is None:
         return [
             "no queries were held out, so it is unknown whether training helped; set --validation-queries to "

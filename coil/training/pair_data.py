@@ -1,7 +1,7 @@
 """PairData: the training pairs as numbers: which query belongs to which passage, and what is not a negative.
 
-A passage or query is identified by its text: equal texts are one. A place such as `faq:17` (line 17 of
-faq.jsonl) identifies the passage of that line in a negatives file.
+Passages and queries are identified by their texts: equal texts have the same number. In a negatives file, a
+place such as `faq:17` (line 17 of faq.jsonl) identifies the passage on that line.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NEGATIVES_FORMAT = "coil-negatives-1"
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A list of numbers for each row, back to back."""
+    """A list of numbers for each row, stored in one array."""
 
     values: NDArray[np.int64]
     offsets: NDArray[np.int64]
@@ -40,7 +40,7 @@ class Rows:
 
     @classmethod
     def of(cls, lists: Sequence[Sequence[int]]) -> Rows:
-        """Pack lists."""
+        """Pack lists into one array."""
         offsets = np.concatenate([[0], np.cumsum([len(row) for row in lists])]).astype(np.int64)
         values = np.array([value for row in lists for value in row], dtype=np.int64)
         return cls(values, offsets)
@@ -48,7 +48,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Which text is at which place: the numbering that negatives files and teacher files refer to."""
+    """Which text is at which place; files of negatives and teacher scores refer to places."""
 
     query_at: dict[str, int]  # place → query
     passage_at: dict[str, int]  # place or document id → passage
@@ -64,7 +64,7 @@ class Places:
 
 @dataclass(frozen=True, eq=False)
 class PairData:
-    """Everything that batches are made from."""
+    """The data that batches are drawn from."""
 
     queries: TokenStore
     passages: TokenStore
@@ -82,12 +82,12 @@ class PairData:
 
     @property
     def n_sources(self) -> int:
-        """How many pairs files there are."""
+        """The number of pairs files."""
         return int(self.source_of.max()) + 1 if len(self.source_of) else 0
 
 
 class _Numbering:
-    """Numbers texts in order of first appearance; equal texts get one number."""
+    """Numbers texts in order of first appearance; equal texts get the same number."""
 
     def __init__(self) -> None:
         self._number: dict[bytes, int] = {}
@@ -102,14 +102,14 @@ class _Numbering:
 
 
 def place(pair: Pair) -> str:
-    """How a pair's passage is named in files."""
+    """The name of a pair's passage in files."""
     return f"{pair.source}:{pair.line}"
 
 
 def number_pairs(
     files: Sequence[Path], corpus: str | None = None
 ) -> tuple[Places, Iterator[str], Iterator[str]]:
-    """Read the pairs once for their numbering; the iterators give the distinct texts in that order."""
+    """Read the pairs once and number their texts; the iterators yield the distinct texts in this order."""
     queries, passages = _Numbering(), _Numbering()
     query_at: dict[str, int] = {}
     passage_at: dict[str, int] = {}
@@ -208,9 +208,9 @@ def load_pairs(
             hard[query].extend(p for p in found if p not in positives[query])
     members = np.zeros((len(places.sources), len(passages)), dtype=bool)
     members[source_of, passage_of] = True
-    members[:, places.corpus] = True  # every source is searched in them as well
+    members[:, places.corpus] = True  # corpus documents belong to every source
     training, validation = _split(query_of, held_out, seed)
-    for pair in training.tolist():  # a held-out query must not be seen, not even as a title
+    for pair in training.tolist():  # held-out queries must not be seen, not even as titles
         if title_of[passage_of[pair]] < 0:
             title_of[passage_of[pair]] = query_of[pair]
     return PairData(
@@ -233,7 +233,7 @@ def load_pairs(
 def _split(
     query_of: NDArray[np.int64], held_out: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Hold out whole queries, never one pair of a query that is trained on with another."""
+    """Hold out whole queries: all pairs of a query are held out, or none."""
     queries = np.unique(query_of)
     wanted = min(held_out, len(queries) // 10)
     chosen = np.random.default_rng([seed, 1]).choice(queries, size=wanted, replace=False)
@@ -242,7 +242,7 @@ def _split(
 
 
 def read_negatives(path: Path, places: Places) -> Iterator[tuple[int, list[int]]]:
-    """Read what `coil mine` wrote, as (query, passages); entries for other pairs files are ignored."""
+    """Read the output of `coil mine` as (query, passages); entries for other pairs files are ignored."""
     lines = json_lines(path)
     mined = _mined(path, lines)
     for source, digest in places.digests.items():
@@ -300,5 +300,5 @@ def _read_teacher(path: Path, places: Places) -> dict[int, tuple[NDArray[np.int6
 
 
 def negatives_header(places: Places, method: dict[str, object]) -> str:
-    """The first line of a negatives file: how it was made, and from what."""
+    """The first line of a negatives file: the method, and the pairs files with their digests."""
     return json.dumps({"format": NEGATIVES_FORMAT, "pairs": places.digests, "method": method})

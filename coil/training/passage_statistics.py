@@ -18,14 +18,14 @@ from coil.training.token_store import TokenStore
 
 @dataclass(frozen=True, eq=False)
 class PassageStatistics:
-    """How much a match of each list says, and how long a passage is, by source."""
+    """The rarity of each list and the mean length of passages, for each source."""
 
     rarity: Tensor  # [sources, lists] ln(1 + (N − df + ½)/(df + ½))
-    mean_length: Tensor  # [sources] listed mentions of a passage on average
+    mean_length: Tensor  # [sources] mean number of listed mentions per passage
 
     @classmethod
     def of(cls, passages: TokenStore, n_lists: int, members: NDArray[np.bool_]) -> PassageStatistics:
-        """Count the passages of each list; `members` [sources, passages] says which passages a source has."""
+        """Count the passages in each list; `members` [sources, passages] says which passages a source has."""
         frequency = np.zeros((len(members), n_lists), dtype=np.int64)
         total = np.zeros(len(members), dtype=np.int64)
         for rows, lists in passages.blocks():
@@ -40,7 +40,7 @@ class PassageStatistics:
 
     @property
     def n_lists(self) -> int:
-        """How many lists there are."""
+        """The number of lists."""
         return self.rarity.shape[1]
 
     def to(self, device: torch.device) -> PassageStatistics:
@@ -50,6 +50,7 @@ class PassageStatistics:
     def weights(
         self, lists: Tensor, sources: Tensor, counts: Tensor, lengths: Tensor, profile: ScoringProfile
     ) -> Tensor:
-        """w_i of matches: lists in sources, how often a passage mentions them, and how long it is."""
+        """The weights w_i of matches, given their lists and sources, the number of mentions in the passage,
+        and the length of the passage."""
         penalty = profile.k1 * (1.0 - profile.b + profile.b * lengths / self.mean_length[sources])
         return self.rarity[sources, lists] * counts / (counts + penalty)

@@ -1,9 +1,8 @@
-"""Pairs tokenized once and kept: many runs over the same pairs then start at once.
+"""A cache of tokenized pairs, so that later runs on the same pairs start immediately.
 
-A folder holds one subfolder for each way of preparing, named by a digest of all that decides it: the bytes of
-the pairs and negatives files, the tokenizer, which tokens have lists, the lengths, the held-out queries and
-the seed. Nothing in it depends on the machine, so texts can be prepared where they are cut and trained on
-elsewhere.
+The folder has a subfolder for each set of inputs, named by a digest of them: the bytes of the pairs and
+negatives files, the tokenizer, which tokens have lists, the lengths, the held-out queries and the seed.
+Nothing in it depends on the machine, so pairs can be prepared on one machine and trained on another.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def prepare_pairs(
     tokenizer: Tokenizer,
     options: TrainingOptions,
 ) -> PairData:
-    """Open what has been prepared before, or prepare it now."""
+    """Open the prepared pairs, or prepare them now."""
     identity = _identity(pairs, negatives, base, tokenizer, options)
     text = json.dumps(identity, indent=2, sort_keys=True) + "\n"
     place = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -94,7 +93,7 @@ def _digest(path: Path) -> str:
 
 
 def _save(data: PairData, folder: Path) -> None:
-    """All but the tokens, which are there already."""
+    """Write everything except the tokens, which are already in the folder."""
     arrays = {
         "rarity": data.statistics.rarity.numpy(),
         "mean_length": data.statistics.mean_length.numpy(),

@@ -15,20 +15,20 @@ from coil.training.options import TrainingOptions
 from coil.training.pair_data import PairData
 from coil.vectors.torch_model import CoilModel
 
-_SAMPLE = 2048  # queries, and as many passages, that the directions are computed from
-_AT_ONCE = 256  # texts whose states are held at a time
+_SAMPLE = 2048  # number of queries, and of passages, that the directions are computed from
+_AT_ONCE = 256  # texts whose states are kept in memory at a time
 
 
 @torch.no_grad()
 def start_at_principal_directions(
     model: EncodingModel, data: PairData, options: TrainingOptions, tokenizer: Tokenizer, device: torch.device
 ) -> None:
-    """Set the projections where the options say so, from a sample of the texts.
+    """Initialize the projections for which the options say so, from a sample of the texts.
 
     Sentences: the n_c leading principal directions give the best approximation, in n_c dimensions, of all
     products of the language model's own pooled vectors. Tokens: the n_t leading principal directions of the
-    states of words around their mean. The scale is such that a word's vector has length 1 on average, so β
-    says how far a context can move a match.
+    states of words around their mean, scaled so that a word's vector has length 1 on average; β then
+    determines how much the context can change a match.
     """
     rng = np.random.default_rng([options.seed, 5])
     model.eval()
@@ -68,7 +68,7 @@ class _PooledVectors:
     """The second moment of pooled vectors."""
 
     def __init__(self) -> None:
-        self.moment = torch.zeros(())  # [width, width] once there is a vector
+        self.moment = torch.zeros(())  # [width, width] after the first vector
 
     def add(self, vectors: Tensor, share: float) -> None:
         exact = vectors.detach().double().cpu()
@@ -92,7 +92,7 @@ class _WordStates:
         return self._sum / self._count
 
     def covariance(self) -> Tensor:
-        """How the states spread around their mean, [width, width]."""
+        """The covariance of the states, [width, width]."""
         return self._moment / self._count - torch.outer(self.mean(), self.mean())
 
 
@@ -105,7 +105,7 @@ def _leading(moment: Tensor, number: int, option: str) -> Tensor:
             f"set --{option} to at most {width}",
         )
     directions: Tensor = torch.linalg.eigh(moment).eigenvectors.flip(1)[:, :number].T
-    # A fixed sign: the largest entry of each direction is positive, on every machine.
+    # Fix the sign, so that it is the same on every machine: the largest entry of each direction is positive.
     largest = directions.gather(1, directions.abs().argmax(1, keepdim=True))
     return directions * largest.sign()
 

@@ -1,4 +1,4 @@
-"""Several processes, one batch: each encodes its share of the texts, and all see all vectors.
+"""Training in several processes: each encodes its share of the batch, and all see all vectors.
 
 Every process computes the loss of the whole batch and the gradients of its own vectors; the gradients of the
 weights are then summed. So negatives are shared across devices, and the result is the same as with one
@@ -18,7 +18,7 @@ from coil.errors import OptionMismatch
 
 
 class Processes:
-    """A thin layer over accelerate: who am I, which part is mine, gather and sum."""
+    """A thin layer over accelerate: the rank of this process, its share of the work, gather and sum."""
 
     def __init__(self, device: str | None = None) -> None:
         self._accelerator = Accelerator(cpu=device == "cpu")
@@ -38,7 +38,7 @@ class Processes:
         return slice(n * self.rank // self.count, n * (self.rank + 1) // self.count)
 
     def gather(self, mine: Tensor, sizes: list[int]) -> Tensor:
-        """Rows of all processes (`sizes` of each) back to back; this process's rows keep their gradient."""
+        """Concatenate the rows of all processes (`sizes` of each); its own rows keep their gradient."""
         if self.count == 1:
             return mine
         padded = mine.new_zeros((max(sizes), *mine.shape[1:]))
@@ -49,7 +49,7 @@ class Processes:
         return torch.cat(parts)
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Add up the weights' gradients over all processes."""
+        """Sum the gradients of the weights over all processes."""
         if self.count == 1:
             return
         for parameter in parameters:
@@ -58,11 +58,11 @@ class Processes:
             parameter.grad = self._accelerator.reduce(parameter.grad, reduction="sum")
 
     def sum(self, value: Tensor) -> Tensor:
-        """A number added up over all processes."""
+        """The sum of a number over all processes."""
         return value if self.count == 1 else self._accelerator.reduce(value, reduction="sum")
 
     def start_equal(self, model: nn.Module) -> None:
-        """Give every process the first one's weights: GPUs may have rounded differently on the way here."""
+        """Copy the weights of the first process to all others: GPUs may have rounded differently before."""
         if self.count > 1:
             for weight in (*model.parameters(), *model.buffers()):
                 weight.data.copy_(broadcast(weight.data))
@@ -75,5 +75,5 @@ class Processes:
         return bool(self._accelerator.reduce(mine, reduction="sum").item())
 
     def wait(self) -> None:
-        """Let all processes reach this point."""
+        """Wait until all processes have reached this point."""
         self._accelerator.wait_for_everyone()

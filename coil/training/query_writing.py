@@ -1,6 +1,6 @@
-"""Training of a query writer: it reads a passage and learns to write the query that it answers.
+"""Training of a query writer: it reads a passage and learns to generate the query that the passage answers.
 
-The loss is the mean of −log p over the tokens of the queries. Negatives are not read.
+The loss is the mean of −log p over the tokens of the queries. Negatives are not used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from coil.vectors.query_writer import NO_LABEL, QueryWriter, end_of
 
 
 class QueryWriting:
-    """A `Learner`."""
+    """The `Learner` of a query writer."""
 
     def __init__(self, setting: Setting, model: QueryWriter) -> None:
         self.model, self._setting = model, setting
@@ -36,7 +36,7 @@ class QueryWriting:
         self._end = end_of(setting.tokenizer)
 
     def learn(self, batch: Batch) -> dict[str, float]:
-        """Leave the gradient of the batch's loss in the weights: those of its micro-batches add up."""
+        """Compute the loss of a batch in micro-batches and accumulate its gradient in the weights."""
         processes = self._setting.processes
         labels = [self._labels(query) for query in batch.queries]
         total = sum(map(len, labels))
@@ -55,7 +55,7 @@ class QueryWriting:
         return {"loss": value, "likelihood": value}
 
     def _labels(self, query: TextTokens) -> NDArray[np.int32]:
-        """The target: the query, then its end."""
+        """The target: the query, followed by the end token."""
         tokenizer = self._setting.tokenizer
         bare = query.ids[len(tokenizer.prefix) : len(query) - len(tokenizer.suffix)]
         return np.append(bare, np.int32(self._end))
@@ -63,7 +63,7 @@ class QueryWriting:
     def _micro_batches(
         self, passages: Sequence[TextTokens], labels: Sequence[NDArray[np.int32]]
     ) -> Iterator[list[int]]:
-        """Places of pairs of similar length."""
+        """Indexes of pairs of similar length."""
         order = sorted(range(len(passages)), key=lambda i: -len(passages[i]))
         lengths = [len(passages[i]) + len(labels[i]) for i in order]
         for places in batches_in_order(lengths, self._setting.options.micro_batch_tokens):
@@ -72,7 +72,7 @@ class QueryWriting:
     def _likelihood(
         self, passages: Sequence[TextTokens], labels: Sequence[NDArray[np.int32]], chosen: list[int]
     ) -> Tensor:
-        """log p of the chosen queries after their passages, [chosen]."""
+        """log p of the chosen queries given their passages, [chosen]."""
         device = self._setting.processes.device
         ids = _padded([passages[i].ids for i in chosen], 0)
         mask = _padded([np.ones(len(passages[i]), dtype=np.int32) for i in chosen], 0)
@@ -80,7 +80,7 @@ class QueryWriting:
         return self.model.log_likelihood(ids.to(device), mask.to(device), targets.to(device))
 
     def reciprocal_ranks(self) -> NDArray[np.float64]:
-        """Per held-out query, its positive among some candidates, by how likely each makes the query."""
+        """The reciprocal rank of each held-out query's positive among its candidates, by likelihood."""
         return self._validation.reciprocal_ranks(self.model, self._scores)
 
     def _scores(self, queries: Sequence[TextTokens], passages: Sequence[TextTokens]) -> Tensor:
@@ -91,7 +91,7 @@ class QueryWriting:
         return scores
 
     def watched(self) -> dict[str, float]:
-        """Nothing in addition to the loss."""
+        """No numbers in addition to the loss."""
         return {}
 
     def save(self, folder: Path) -> None:
@@ -112,7 +112,7 @@ def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
         "pad_token": read_backbone_config(folder).pad_token_id,
     }
     tokens = {name: tokenizer.token(number) for name, number in named.items() if number is not None}
-    make: Any = PreTrainedTokenizerFast  # which carries no types
+    make: Any = PreTrainedTokenizerFast  # the module has no type annotations
     fast = make(tokenizer_file=str(folder / TOKENIZER_FILE), **tokens)
     fast.save_pretrained(folder)
 

@@ -23,7 +23,7 @@ from coil.vectors.torch_model import CoilModel
 
 
 def load_tokenizer(base: Path) -> Tokenizer:
-    """The base model's tokenizer; one without tokenizer.json is converted by transformers."""
+    """The base model's tokenizer; if there is no tokenizer.json, transformers converts the tokenizer."""
     path = base / TOKENIZER_FILE
     if path.is_file():
         return Tokenizer.from_file(path)
@@ -40,7 +40,7 @@ def load_tokenizer(base: Path) -> Tokenizer:
 
 
 def is_second_round(base: Path) -> bool:
-    """Whether training starts from a model that this library has trained, projections and all."""
+    """Whether the base is a model that this library has trained, including its projections."""
     return any((base / name).is_file() for name in (CONFIG_FILE, COLBERT_FILE, CROSS_ENCODER_FILE))
 
 
@@ -103,7 +103,7 @@ _MAKERS = {
 
 
 def _with_factors_of(saved: ModelConfig, wanted: ModelConfig) -> ModelConfig:
-    """A configuration with the α, β and γ that a first round has learned."""
+    """The configuration with the α, β and γ learned in the first round."""
     learned = saved.profile
     if not learned.weight == wanted.profile.weight == "bm25":
         return wanted
@@ -139,7 +139,7 @@ def _freeze(model: BackboneModel, options: TrainingOptions) -> None:
 
 
 def set_training(model: BackboneModel, options: TrainingOptions) -> None:
-    """Switch to training; without dropout the language model stays in its evaluation mode."""
+    """Switch to training mode; without dropout, the language model stays in evaluation mode."""
     model.train()
     if options.dropout == 0 or options.freeze == "backbone":
         model.backbone.eval()

@@ -20,7 +20,7 @@ from coil.training.token_store import TextTokens
 
 
 def in_bfloat16(forward: Forward, options: TrainingOptions, device: torch.device) -> Forward:
-    """The language model in bfloat16 on a GPU, if the options say so; weights stay in fp32."""
+    """Runs the language model in bfloat16 on a GPU, if the options say so; weights stay in fp32."""
     enabled = options.bf16 and device.type == "cuda"
 
     def run(ids: Tensor, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -51,7 +51,7 @@ def encode_share(
 
 
 class Step:
-    """Leaves the gradient of a batch's loss in the weights."""
+    """Computes the loss of a batch and accumulates its gradient in the weights."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Step:
         start: StartingModel | None = None,
         bm25: BatchEquation | None = None,
     ) -> None:
-        """`start` remembers the model before the first step; `bm25` is half of the hybrid teacher."""
+        """`start` is a copy of the model before the first step; `bm25` is one part of the hybrid teacher."""
         self._model, self._options, self._processes, self._start = model, options, processes, start
         self._matching, self._bm25 = matching, bm25
 
@@ -84,7 +84,7 @@ class Step:
         passages.backward()
         learned = getattr(self._model, "log_factors", None)
         if learned is not None and learned.grad is not None:
-            # Every process has computed all of this one, and only a share of the others.
+            # Every process has computed all of this gradient, but only its share of the others.
             learned.grad /= self._processes.count
         self._processes.sum_gradients(p for p in self._model.parameters() if p.requires_grad)
         return {"loss": float(loss.detach()), **{name: float(part.detach()) for name, part in parts.items()}}
@@ -126,7 +126,7 @@ class Step:
 
     @torch.no_grad()
     def _remember(self, texts: Sequence[TextTokens], layout: Layout) -> tuple[Tensor | None, Tensor, Tensor]:
-        """What the starting model says of all texts: token vectors, pooled vectors and sentence vectors."""
+        """The output of the starting model for all texts: token, pooled and sentence vectors."""
         assert self._start is not None
         start = self._start
 
@@ -134,7 +134,7 @@ class Step:
             tokens, pooled, sentence = start(ids, mask)
             return tokens, torch.cat([pooled.float(), sentence.float()], dim=-1)
 
-        # Every process needs all of them; the frozen model is cheap enough to run whole everywhere.
+        # Every process needs all of them; the frozen model is cheap enough to run on all texts everywhere.
         cached = CachedTexts(
             texts,
             layout,

@@ -32,7 +32,7 @@ class StartingModel(nn.Module):
 
 
 def z_scores(scores: Tensor, excluded: Tensor) -> Tensor:
-    """Scores of each query shifted and scaled to mean 0 and deviation 1 over what counts. [Q, D]"""
+    """The scores of each query, scaled to mean 0 and deviation 1 over unmasked passages. [Q, D]"""
     counted = (~excluded).to(scores.dtype)
     n = counted.sum(-1, keepdim=True).clamp_min(1.0)
     mean = (scores * counted).sum(-1, keepdim=True) / n

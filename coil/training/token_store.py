@@ -1,6 +1,6 @@
 """TokenStore: the tokens of many texts in memory-mapped files, so that they do not take up memory.
 
-Each token is stored with the number of its list. Cutting a text cuts both alike, so a part that begins in the
+Each token is stored with the number of its list. Slicing a text slices both, so a part that begins in the
 middle of a word does not have that word's list.
 """
 
@@ -25,10 +25,10 @@ _AT_ONCE = 2048
 
 @dataclass(frozen=True, eq=False)
 class TextTokens:
-    """A text, or a part of one, as the numbers that training works with."""
+    """A text, or a part of one, as numbers."""
 
     ids: NDArray[np.int32]  # [tokens]
-    lists: NDArray[np.int32]  # [tokens] number of the list, -1: a later piece of a word, or no list
+    lists: NDArray[np.int32]  # [tokens] number of the list; -1 for no list, and for later pieces of a word
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -44,7 +44,7 @@ class TextTokens:
 
     @classmethod
     def join(cls, *parts: TextTokens) -> TextTokens:
-        """Parts one after another."""
+        """Concatenate parts."""
         return cls(
             np.concatenate([part.ids for part in parts]), np.concatenate([part.lists for part in parts])
         )
@@ -65,7 +65,7 @@ class ListNumbers:
         return list(self._number)
 
     def of(self, key: str | None) -> int:
-        """The number of a key, a new one where it is new; -1 for no list."""
+        """The number of a key, which is assigned if the key is new; -1 for no list."""
         return NO_LIST if key is None else self._number.setdefault(key, len(self._number))
 
     def save(self, path: Path) -> None:
@@ -76,7 +76,7 @@ class ListNumbers:
 def number_tokens(
     texts: Iterable[str], tokenizer: Tokenizer, keys: ListKeys, numbers: ListNumbers, length: int
 ) -> Iterator[TextTokens]:
-    """Texts without special tokens, at most `length` tokens of each with them."""
+    """The tokens of texts without special tokens; with them, a text has at most `length`."""
     stream = iter(texts)
     while block := list(islice(stream, _AT_ONCE)):
         for text, tokens in zip(block, tokenizer.cut(block, length), strict=True):
@@ -88,7 +88,7 @@ def number_tokens(
 
 
 class TokenStore:
-    """Texts back to back: text i is at `offsets[i]:offsets[i + 1]` of the tokens and of their lists."""
+    """Texts in one array: text i is at `offsets[i]:offsets[i + 1]` of the tokens and of their lists."""
 
     def __init__(self, tokens: TextTokens, offsets: NDArray[np.int64]) -> None:
         self._tokens = tokens
@@ -123,7 +123,7 @@ class TokenStore:
 
     @classmethod
     def open(cls, path: Path) -> TokenStore:
-        """Map what `write` wrote."""
+        """Memory-map the files that `write` wrote."""
         offsets = np.load(path.with_suffix(".offsets.npy"), allow_pickle=False)
         if not offsets[-1]:
             return cls(TextTokens.without_lists([]), offsets)

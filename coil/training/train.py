@@ -49,7 +49,7 @@ RECIPE_FILE, FACTS_FILE = "recipe.json", "training.json"
 
 @dataclass(frozen=True)
 class TrainingFiles:
-    """What goes in and where the model comes out."""
+    """The input files of a training run and its output folder."""
 
     pairs: Sequence[Path]
     base: str
@@ -57,12 +57,12 @@ class TrainingFiles:
     negatives: Sequence[Path] = ()
     teacher: Path | None = None
     corpus: str | None = None
-    prepared: Path | None = None  # where tokenized pairs are kept for other runs
+    prepared: Path | None = None  # cache of tokenized pairs for other runs
 
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """How a training ended."""
+    """The outcome of a training run."""
 
     out: Path
     steps: int
@@ -128,7 +128,7 @@ def train(
 
 
 def _spent(out: Path) -> float:
-    """The seconds of earlier calls that were interrupted."""
+    """The seconds spent in earlier, interrupted sessions."""
     try:
         return float(json.loads((out / FACTS_FILE).read_text(encoding="utf-8"))["seconds"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -136,7 +136,7 @@ def _spent(out: Path) -> float:
 
 
 def _note(report: TrainingReport, device: str) -> None:
-    """Write the cost of a run and whether it helped into a file next to its model."""
+    """Write a file next to the model that records the cost of the run and whether it helped."""
     outcome = report.outcome
     facts = {
         "steps": report.steps,
@@ -166,7 +166,7 @@ def _load(
         )  # fmt: skip
     if files.corpus is not None:
         raise OptionMismatch("prepared pairs do not include documents of a corpus", "omit --prepared")
-    if not processes.first:  # the first process prepares, the others then find it
+    if not processes.first:  # the first process prepares them; the others then find them
         processes.wait()
     given = files.prepared, files.pairs, files.negatives, base, tokenizer, options
     data = prepare_pairs(*given)
@@ -176,7 +176,7 @@ def _load(
 
 
 def make_learner(setting: Setting, model: BackboneModel) -> Learner:
-    """The learner for a model, with the model as it starts in every process."""
+    """The learner for a model; the initial model is the same in every process."""
     if isinstance(model, CoilModel | LateInteractionModel):
         return BiEncoding(setting, model)
     if isinstance(model, CrossEncoder):
@@ -186,7 +186,7 @@ def make_learner(setting: Setting, model: BackboneModel) -> Learner:
 
 
 def input_digest(base: Path, files: TrainingFiles, data: PairData) -> str:
-    """A digest of everything that goes in besides the options, so that a resumed run is the same run."""
+    """A digest of all inputs besides the options, to check that a resumed run has the same ones."""
     digest = hashlib.sha256(data.digest.encode())
     for path in (base / BACKBONE_FILE, *files.negatives, *([files.teacher] if files.teacher else [])):
         digest.update(hashlib.sha256(path.read_bytes()).digest())
@@ -194,7 +194,7 @@ def input_digest(base: Path, files: TrainingFiles, data: PairData) -> str:
 
 
 def save_model(out: Path, learner: Learner, setting: Setting) -> None:
-    """Write the finished model and the recipe that made it."""
+    """Write the finished model and its recipe."""
     learner.save(out)
     if (setting.base / TOKENIZER_FILE).is_file():
         shutil.copy(setting.base / TOKENIZER_FILE, out / TOKENIZER_FILE)
@@ -222,7 +222,7 @@ def _prepare(out: Path, resume: bool) -> None:
 
 
 class _Run:
-    """The loop over steps with everything it needs at hand."""
+    """The training loop and its state."""
 
     def __init__(
         self,
@@ -242,9 +242,9 @@ class _Run:
         self._optimizer = torch.optim.AdamW(_groups(self._model, setting.options), lr=setting.options.lr)
 
     def go(self, resume: bool, started: float) -> TrainingReport:
-        """Train to the end, or to an interruption that leaves a checkpoint."""
+        """Train until the end or an interruption, which leaves a checkpoint."""
         steps, checkpoints = self._plan.steps, self._out / "checkpoints"
-        start = self.validate(0) if steps else None  # before a checkpoint takes the place of the start
+        start = self.validate(0) if steps else None  # before a checkpoint replaces the initial weights
         first = self._resume(checkpoints) if resume else 0
         self._metrics.forget_after(first)
         set_training(self._model, self._options)
@@ -276,7 +276,7 @@ class _Run:
         )
 
     def _one(self, step: int, steps: int) -> dict[str, float]:
-        # Seeded by the step, so that a resumed run drops out what an uninterrupted one would have.
+        # Seeded by the step, so that dropout in a resumed run is the same as in an uninterrupted one.
         torch.manual_seed(self._options.seed * 1_000_003 + step * 257 + self._processes.rank)
         batch = self._plan.batch(step)
         for group in self._optimizer.param_groups:
@@ -295,7 +295,7 @@ class _Run:
         return parts
 
     def validate(self, step: int) -> NDArray[np.float64] | None:
-        """The reciprocal ranks of the held-out queries with the model as it is now; None without any."""
+        """The reciprocal ranks of the held-out queries with the current model; None if there are none."""
         if not len(self._data.held_out):
             return None
         self._tell("validating on the held-out queries")
@@ -322,7 +322,7 @@ class _Run:
 
 
 def _groups(model: BackboneModel, options: TrainingOptions) -> list[dict[str, Any]]:
-    """The weights by learning rate, each with and without weight decay."""
+    """Parameter groups by learning rate, each with and without weight decay."""
     of_heads = options.head_lr or options.lr
     groups: dict[tuple[float, bool], list[torch.nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
@@ -351,7 +351,7 @@ def _due(step: int, every: int) -> bool:
 
 @contextmanager
 def _interruptible() -> Iterator[Any]:
-    """The first Ctrl-C ends the run after the step at hand; a second one ends it at once."""
+    """The first Ctrl-C ends the run after the current step; a second one ends it immediately."""
     asked: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -361,7 +361,7 @@ def _interruptible() -> Iterator[Any]:
 
     try:
         before = signal.signal(signal.SIGINT, note)
-    except ValueError:  # not in the main thread: whoever started us handles interruptions
+    except ValueError:  # outside the main thread, the caller handles interruptions
         yield lambda: False
         return
     try:

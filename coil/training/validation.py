@@ -18,14 +18,14 @@ from coil.training.options import TrainingOptions
 from coil.training.pair_data import PairData
 from coil.training.token_store import TextTokens, TokenStore
 
-CANDIDATES = 32  # passages of each held-out query for models that read query and passage together
+CANDIDATES = 32  # candidates per held-out query, for models that read query and passage together
 DEPTH = 10
 _QUERIES_AT_ONCE = 64
 ScorePairs = Callable[[Sequence[TextTokens], Sequence[TextTokens]], Tensor]  # pairs → [pairs]
 
 
 class _Validation:
-    """The held-out queries and the texts of both sides."""
+    """The held-out queries and the texts of queries and passages."""
 
     def __init__(self, data: PairData, options: TrainingOptions, tokenizer: Tokenizer) -> None:
         self._data, self._options, self._tokenizer = data, options, tokenizer
@@ -61,7 +61,7 @@ class PoolValidation(_Validation):
 
     @torch.no_grad()
     def reciprocal_ranks(self, model: EncodingModel, device: torch.device) -> NDArray[np.float64]:
-        """Per query, 1 / rank of its first positive, 0 beyond rank 10; their mean is MRR@10."""
+        """For each query, 1 / rank of its first positive, 0 beyond rank 10; their mean is MRR@10."""
         if not len(self._queries):
             return np.zeros(0)
         was_training = model.training
@@ -88,7 +88,7 @@ class PoolValidation(_Validation):
 
 
 class CandidateValidation(_Validation):
-    """For each held-out query its positives, its hard negatives and other passages, a few in all."""
+    """For each held-out query, a few candidates: its positives, hard negatives and other passages."""
 
     def _candidates(self, query: int) -> NDArray[np.int64]:
         rng = np.random.default_rng([self._options.seed, 7, query])
@@ -102,7 +102,7 @@ class CandidateValidation(_Validation):
 
     @torch.no_grad()
     def reciprocal_ranks(self, model: nn.Module, score: ScorePairs) -> NDArray[np.float64]:
-        """Per query, 1 / rank of its first positive among its candidates, 0 beyond rank 10."""
+        """For each query, 1 / rank of its first positive among its candidates, 0 beyond rank 10."""
         was_training = model.training
         model.eval()
         found: list[float] = []

@@ -59,7 +59,7 @@ function line(hit, match, { value, most, name }, view) {
   const { before, token, after } = mentionSnippet(text, match, AROUND);
   const places = placesOf([{ ...match, runner_ups: [] }], view.tokens);
   const shown = markedText(text, places, match.document_span, { ...view, choose: null, live: false });
-  const marked = shown.length ? shown : token; // a title that the text does not have
+  const marked = shown.length ? shown : token; // a title that is not part of the text
   return make(
     "li",
     { "data-doc": hit.doc_id },

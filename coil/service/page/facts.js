@@ -6,6 +6,7 @@ import { uploadForm } from "./upload.js";
 /** The cost of a search, collapsed below the hits: time by part, mentions scored and skipped. */
 export function costStrip(stats, hits, own, facts) {
   const named = [
+    ["filter", stats.filter_ms],
     ["encode", stats.encode_ms],
     ["score", stats.score_ms],
     ["fetch", stats.fetch_ms],
@@ -24,14 +25,14 @@ export function costStrip(stats, hits, own, facts) {
         "span",
         { class: "time-bar", "aria-hidden": "true" },
         parts.map(({ name, value }) =>
-          make("span", { class: `time ${name}`, vars: { width: `${((100 * value) / (total || 1)).toFixed(1)}%` } }),
+          make("span", { class: `time in-${name}`, vars: { width: `${((100 * value) / (total || 1)).toFixed(1)}%` } }),
         ),
       ),
       make(
         "ul",
         {},
         parts.map(({ name, value }) =>
-          make("li", { class: `time-name ${name}` }, make("i", { "aria-hidden": "true" }), `${name} ${milliseconds(value)}`),
+          make("li", { class: `time-name in-${name}` }, make("i", { "aria-hidden": "true" }), `${name} ${milliseconds(value)}`),
         ),
       ),
     ),

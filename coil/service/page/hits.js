@@ -178,7 +178,7 @@ function body(hit, view) {
   return holder;
 }
 
-/** Documents with the same text, which are not listed as hits; their ids on demand. */
+/** Documents with the same text, which are not listed as hits; expand for their ids. */
 function duplicates(hit, view) {
   const ids = hit.duplicates ?? [];
   if (!ids.length) return null;
@@ -194,7 +194,7 @@ function duplicates(hit, view) {
 
 const LISTED = 8; // values of a list, such as tags
 
-/** The fields of a hit as `[field, value]`; the values of a list one by one, because a filter finds each of them. */
+/** The fields of a hit as `[field, value]`; each value of a list is separate, because a filter matches each of them. */
 export const valuesOf = (hit) =>
   Object.entries(hit.fields ?? {}).flatMap(([field, value]) =>
     Array.isArray(value) ? [...new Set(value)].slice(0, LISTED).map((one) => [field, one]) : [[field, value]],

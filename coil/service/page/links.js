@@ -1,4 +1,4 @@
-// Addresses in texts and fields, as links. Only http and https: a document may hold any address.
+// URLs in texts and fields, as links. Only http and https, because documents may contain anything.
 
 import { make } from "./dom.js";
 
@@ -6,7 +6,7 @@ const ADDRESS = /\bhttps?:\/\/[^\s<>"'`“”‘’]+/giu;
 
 const OPENS = { ")": "(", "]": "[", "}": "{" };
 
-/** Where a text has addresses: `{ span, href }`, the span in UTF-16 units. */
+/** The URLs in a text: `{ span, href }`, with the span in UTF-16 units. */
 export function findLinks(text) {
   return [...text.matchAll(ADDRESS)].flatMap(({ 0: found, index }) => {
     const written = withoutEnd(found);
@@ -15,9 +15,9 @@ export function findLinks(text) {
   });
 }
 
-/** A sentence goes on after an address: its full stop, and a bracket that was opened before it, are not part of it. */
+/** A URL without the punctuation of the sentence around it: a full stop, or a bracket that was opened before the URL. */
 function withoutEnd(written) {
-  const counts = countBrackets(written); // once: an address may end in thousands of them
+  const counts = countBrackets(written); // once: a URL may end in thousands of them
   let end = written.length;
   for (; end > 0; end -= 1) {
     const last = written[end - 1];
@@ -35,13 +35,13 @@ function countBrackets(written) {
   return counts;
 }
 
-/** The address of a link; null for what is not one of http or https. */
+/** The URL of a link; null if it is not an http or https URL. */
 export function hrefOf(written) {
   if (typeof written !== "string" || !/^https?:\/\/\S+$/i.test(written) || !URL.canParse(written)) return null;
   const { protocol, hostname, href } = new URL(written);
   return /^https?:$/.test(protocol) && hostname ? href : null;
 }
 
-/** A link to another site; it opens in a tab that knows nothing of this one. */
+/** A link to another site; it opens in a new tab without access to this one. */
 export const linkTo = (href, words, options = {}) =>
   make("a", { class: "link", href, target: "_blank", rel: "noopener noreferrer", title: `Open ${href} in a new tab`, ...options }, words);

@@ -5,10 +5,10 @@ import { findLinks } from "./links.js";
 const SURROGATES = /[\ud800-\udfff]/;
 export const WHOLE = 520; // texts up to this length are shown in full
 const AROUND = 90; // characters on each side of a match that an excerpt shows
-const LEAST = 300; // an excerpt is not shorter, where there is more text
-const ROOM = 460; // characters of an excerpt, about
+const LEAST = 300; // minimum length of an excerpt, if the text is longer
+const ROOM = 460; // approximate length of an excerpt
 
-/** A text that can be sliced at the server's offsets. `front` is where it goes on after its front matter. */
+/** A text that can be sliced at the server's offsets. `front` is the end of its front matter. */
 export class Text {
   constructor(text, front = 0) {
     this.points = SURROGATES.test(text) ? Array.from(text) : text;
@@ -21,7 +21,7 @@ export class Text {
     return typeof cut === "string" ? cut : cut.join("");
   }
 
-  /** The addresses in the text, `{ span, href }`, found once. */
+  /** The links in the text, `{ span, href }`, found once. */
   get links() {
     return (this.found ??= typeof this.points === "string" ? findLinks(this.points) : this.#findLinks());
   }
@@ -73,8 +73,8 @@ function frontMatter({ doc_id: id, text }) {
 }
 
 /**
- * A text for a card: lines of prose that were broken at some width flow again, all other line breaks stay. A space
- * takes the place of a line break, so that all offsets stay what they are.
+ * A text for a card: hard-wrapped prose is reflowed, all other line breaks are kept. A line break is replaced with a
+ * space, so that all offsets stay valid.
  */
 export function flowing(text) {
   if (!text.includes("\n") || looksLikeCode(text)) return text;
@@ -94,7 +94,7 @@ export function snippetOf(text, [start, end], around = 48) {
   };
 }
 
-/** A mention in the text around it. One in the front matter, or in the path, title or heading that the chunk was read with, says so. */
+/** A mention with the text around it, preceded by where it is if it is not in the text itself: front matter, path, title or heading. */
 export function mentionSnippet(text, mention, around) {
   const span = mention.document_span ?? mention.span;
   const where = mention.where ?? "text";
@@ -106,13 +106,14 @@ export function mentionSnippet(text, mention, around) {
 }
 
 /**
- * Every place of a hit's text where a query word stands; one entry a place, its strongest first. What a word adds is
- * told at its best mention; `weight`, which the shade is made of, is that by how well the mention fits beside the best.
+ * The places in a hit's text where a query word occurs, each with its mentions, strongest first. `adds` is the
+ * contribution of a word, given only at its best mention; `weight` determines the shade: the contribution of the word,
+ * scaled by how well this mention fits compared with the best one.
  */
 export function placesOf(matches, tokens) {
   const places = new Map();
   const add = (span, mention) => {
-    if (span[0] === span[1]) return; // in a title or path that the text does not have
+    if (span[0] === span[1]) return; // in a title or path that is not part of the text
     const key = span.join("-");
     if (!places.has(key)) places.set(key, { span, mentions: [] });
     places.get(key).mentions.push(mention);
@@ -133,7 +134,7 @@ export function placesOf(matches, tokens) {
   return [...places.values()].sort((a, b) => a.span[0] - b.span[0] || a.span[1] - b.span[1]);
 }
 
-/** The parts of a text worth showing, as spans: around the places that add most, until there is no room. */
+/** The parts of a text to show, as spans: around the places that add most, up to the length of an excerpt. */
 export function excerpt(text, places, chunk) {
   if (text.length - text.front <= WHOLE) return [[text.front, text.length]];
   const worth = places
