@@ -214,6 +214,7 @@ def gradients(base: Path, data: PairData, options: TrainingOptions) -> dict[str,
         (TINY, {"keep": 2.0, "teacher": "hybrid", "token_only": 0.5, "spans": 0.5, "pooling": "mean"}),
         (WORDS, {"keep": 2.0, "teacher": "hybrid", "token_only": 0.5, "spans": 0.5, "pooling": "mean"}),
         (WORDS, {"keep_tokens": 2.0}),
+        (WORDS, {"keep_tokens": 2.0, "token_norm": "unit"}),
         (WORDS, {"n_t": 0}),
     ],
 )

@@ -84,6 +84,7 @@ class Coil:
         """The shared recipe with the shape of this model."""
         profile = (WORDS if self.form == "words" else PAPER).to_json()
         shape = {name: value for name, value in profile.items() if name not in LENGTHS}
+        shape["token_norm"] = "unit" if self.form == "words" else "none"  # the paper uses plain products
         if self.form == "words":
             shape["sentence_norm"] = "unit"  # γ·√n is the weight of a cosine
         if not (self.n_t and self.n_c):  # only a model with both parts supports this

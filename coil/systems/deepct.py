@@ -26,4 +26,6 @@ class TermWeights(CoilTok):
 
     def recipe(self, shared: TrainingOptions) -> TrainingOptions:
         """The shared recipe with the shape of this model; weights start at about 1."""
-        return replace(super().recipe(replace(shared, token_init="random")), non_negative=True)
+        return replace(
+            super().recipe(replace(shared, token_init="random")), non_negative=True, token_norm="none"
+        )

@@ -33,6 +33,7 @@ def recipe_of_kind(shared: TrainingOptions, kind: Kind, **shape: Any) -> Trainin
         "token_only": 0.0,
         "freeze_sentence": False,
         "non_negative": False,
+        "token_norm": "none",
     }
     starts = {"sentence_init": "random"} if kind == "colbert" else dict.fromkeys(_STARTS, "random")
     teacher = "none" if shared.teacher == "hybrid" else shared.teacher

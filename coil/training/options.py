@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from coil.errors import OptionMismatch
 from coil.tokens.profile import WORDS, GammaRule, ListKeyKind, ScoringProfile, Unlisted, Weight
-from coil.vectors.config import ModelConfig, Pooling, SentenceNorm
+from coil.vectors.config import ModelConfig, Pooling, SentenceNorm, TokenNorm
 
 Kind = Literal["coil", "colbert", "cross-encoder", "seq2seq"]
 Freeze = Literal["nothing", "embeddings", "backbone"]
@@ -37,6 +37,9 @@ class TrainingOptions:
     sentence_norm: SentenceNorm = _option(
         "none",
         "LayerNorm after the sentence projection (layer), or unit length before it (unit).",
+    )
+    token_norm: TokenNorm = _option(
+        "none", "Scale token vectors to unit length (unit), so that their products are cosines."
     )
     non_negative: bool = _option(False, "Floor token vectors at 0; with --n-t 1 they are term weights.")
     list_key: ListKeyKind = _option("wordpiece", "Which tokens share an inverted list.")
@@ -172,6 +175,7 @@ class TrainingOptions:
         asked = [name for name in _OF_COIL if getattr(self, name)]
         asked += ["teacher"] if self.teacher == "hybrid" else []
         asked += ["sentence_init"] if self.sentence_init == "principal" else []
+        asked += ["token_norm"] if self.token_norm == "unit" else []
         if self.kind == "colbert":
             asked += ["n_c"] if self.n_c else []
         elif self.token_init == "principal":
@@ -210,6 +214,7 @@ class TrainingOptions:
             n_c=self.n_c,
             pooling=self.pooling,
             sentence_norm=self.sentence_norm,
+            token_norm=self.token_norm,
             non_negative=self.non_negative,
             profile=ScoringProfile(
                 floor=self.floor,

@@ -18,6 +18,7 @@ WIDEST = 1 << 16  # dimensions of a vector
 Shape = TypeVar("Shape")
 Pooling = Literal["cls", "mean"]
 SentenceNorm = Literal["none", "layer", "unit"]
+TokenNorm = Literal["none", "unit"]
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,9 @@ class ModelConfig:
     `n_t`: dimensions of the token vectors, 0 for a dense retriever. `n_c`: dimensions of the sentence vector,
     0 for COIL-tok. `pooling`: the sentence vector comes from the first token ("cls", the paper) or from the
     mean of all tokens. `sentence_norm`: "layer" applies a LayerNorm to the sentence vector ("when useful",
-    section 4), "unit" scales the pooled vector to length 1 before its projection. `non_negative`:
-    token vectors are floored at 0; with n_t = 1 they are term weights.
+    section 4), "unit" scales the pooled vector to length 1 before its projection. `non_negative`: token
+    vectors are floored at 0; with n_t = 1 they are term weights. `token_norm`: "unit" scales token vectors to
+    length 1, so that their products are cosines.
     """
 
     n_t: int = 32
@@ -37,6 +39,7 @@ class ModelConfig:
     sentence_norm: SentenceNorm = "none"
     profile: ScoringProfile = ScoringProfile()
     non_negative: bool = False
+    token_norm: TokenNorm = "none"
 
     def __post_init__(self) -> None:
         if self.n_t < 0 or self.n_c < 0 or self.n_t + self.n_c == 0:
@@ -49,8 +52,17 @@ class ModelConfig:
             raise OptionMismatch(
                 "non_negative applies to token vectors, but n_t is 0", "set n_t to 1 for term weights"
             )
-        for name, allowed in (("pooling", get_args(Pooling)), ("sentence_norm", get_args(SentenceNorm))):
-            if getattr(self, name) not in allowed:
+        if self.non_negative and self.token_norm == "unit":
+            raise OptionMismatch(
+                "non_negative makes token vectors term weights, which token_norm unit would all set to 1",
+                "set token_norm to none",
+            )
+        for name, choices in (
+            ("pooling", Pooling),
+            ("sentence_norm", SentenceNorm),
+            ("token_norm", TokenNorm),
+        ):
+            if getattr(self, name) not in (allowed := get_args(choices)):
                 raise OptionMismatch(
                     f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}"
                 )
@@ -71,7 +83,9 @@ class ModelConfig:
             "pooling": self.pooling,
             "sentence_norm": self.sentence_norm,
             "profile": self.profile.to_json(),
-            **({"non_negative": True} if self.non_negative else {}),  # older models do not have the key
+            # Models with plain token vectors do not have these keys.
+            **({"non_negative": True} if self.non_negative else {}),
+            **({"token_norm": self.token_norm} if self.token_norm != "none" else {}),
         }
 
     def save(self, folder: Path) -> None:
@@ -89,10 +103,10 @@ class ModelConfig:
             )
         value = read_json(path)
         expected = {"format", "n_t", "n_c", "pooling", "sentence_norm", "profile"}
-        if set(value) - {"non_negative"} != expected:
+        if set(value) - {"non_negative", "token_norm"} != expected:
             raise OptionMismatch(
-                f"{path} must have the keys {', '.join(sorted(expected))} and may have non_negative; "
-                f"found {', '.join(sorted(value))[:200]}",
+                f"{path} must have the keys {', '.join(sorted(expected))} and may have "
+                f"non_negative and token_norm; found {', '.join(sorted(value))[:200]}",
                 COPY,
             )
         if value.pop("format") != FORMAT:

@@ -16,7 +16,8 @@ from coil.vectors.config import CONFIG_FILE, ModelConfig
 class CoilModel(BackboneModel):
     """LM(text) → v_i = W_tok LM(text, i) + b_tok for each token, v_cls = W_cls LM(text, CLS) + b_cls.
 
-    A non-negative model floors v_i at 0: with n_t = 1, v_i is a term weight, as in DeepCT.
+    A non-negative model floors v_i at 0: with n_t = 1, v_i is a term weight, as in DeepCT. With unit token
+    vectors, v_i is scaled to length 1.
 
     With BM25 weights, α, β and γ of the scoring profile are learned: each is its value in the configuration
     times e^x, so it stays positive, or stays 0 if it is 0.
@@ -49,6 +50,8 @@ class CoilModel(BackboneModel):
         if self.tok_proj is None:
             return None
         tokens: Tensor = self.tok_proj(hidden)
+        if self.config.token_norm == "unit":
+            return nn.functional.normalize(tokens, dim=-1)
         return tokens.relu() if self.config.non_negative else tokens
 
     def sentence(self, pooled: Tensor) -> Tensor:
