@@ -3,7 +3,8 @@
     python -m experiments.bundle MODEL [--root DIR]
 
 The package (`coil/models/default`) gets the int8 ONNX file, and the repository (`models/default`) the PyTorch
-weights; both get the files that every encoder needs. The model card is written by hand.
+weights; both get the files that every encoder needs. The model card is written by hand. A model that was not
+trained with `coil train` alone has no recipe.json; the one that is there then stays.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from coil.vectors.model_files import BACKBONE_FILE, DEFAULT, ONNX_FILES, SHARED_
 from experiments.systems import say
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGED = (*SHARED_FILES, ONNX_FILES["int8"], "recipe.json")
+PACKAGED = (*SHARED_FILES, ONNX_FILES["int8"])
 KEPT = (*SHARED_FILES, BACKBONE_FILE)
+RECIPE = "recipe.json"
 
 
 def main() -> None:
@@ -41,6 +43,8 @@ def bundle(made: Path, root: Path = ROOT) -> None:
         for name in names:
             shutil.copyfile(made / name, folder / name)
         say(f"wrote {folder}")
+    if (made / RECIPE).is_file():
+        shutil.copyfile(made / RECIPE, root / "coil" / "models" / DEFAULT / RECIPE)
 
 
 if __name__ == "__main__":

@@ -260,6 +260,7 @@ PRESETS = {
         n_c=256,
         pooling="mean",
         sentence_norm="unit",
+        token_norm="unit",
         sentence_init="principal",
         token_init="principal",
         freeze="embeddings",
