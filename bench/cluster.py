@@ -94,11 +94,12 @@ class Recorded:
 
 class TimedBuild(ClusterBuild):
     """A build that notes when each window comes back, and which CPU time is used while all actors are busy:
-    from the second window of each until one of them runs out of work."""
+    from the second window of each until the fourth before its last. Windows can arrive late, the last
+    ones when an actor has already ended."""
 
     def __init__(self, actors: int, windows: int, *what: Any) -> None:
         super().__init__(*what)
-        self._first, self._last = 2 * actors - 1, windows - 1 - actors
+        self._first, self._last = 2 * actors - 1, windows - 1 - 4 * actors
         if self._last <= self._first:
             raise SystemExit(f"{windows} windows are too few to measure; increase --documents")
         self._came: list[float] = []
