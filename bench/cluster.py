@@ -4,7 +4,9 @@
 
 CORPUS is a .jsonl(.gz) file, QUERIES a file of queries. Everything is compared within one run, in turn:
 
-- building with one actor and with two, one thread each: documents per second while all actors are busy;
+- building with one actor and with two, one thread each: documents per second while all actors are busy; and
+  as a control, one and two processes that do what an actor does, without a cluster. Their ratio is what the
+  cores have to give, which may share caches and clock. Other programs take from it: their share is noted;
 - the answers of 1, 2 and 5 shards to all queries, which must equal those of one index. The cluster builds
   these shards from vectors that were encoded once;
 - batches of queries on one index with two threads and on two shards with one thread each, also with the texts
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import pickle
 import statistics
@@ -33,16 +36,20 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 
+from bench.cpu_time import CpuTime
 from bench.stamp import stamp, write_result
 from coil.cluster.building import BuildReport, ClusterBuild, Workers, start_build
+from coil.cluster.encoding import EncoderRecipe, OneCoreActor
 from coil.cluster.following import Deployed
 from coil.cluster.joining import joined
+from coil.cluster.reading import Unread
 from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
 from coil.shards.exchange import Narrowing, PackedQueries, RankAsk
 from coil.shards.index import ShardedIndex
+from coil.shards.opening import create_shards
 from coil.shards.places import find_place
-from coil.shards.windows import CorpusFiles
+from coil.shards.windows import CorpusFiles, Reached
 from coil.texts.corpora import read_documents
 from coil.texts.queries import read_queries
 from coil.vectors.encoder import Encoder, windows
@@ -54,6 +61,7 @@ BATCHES = (("coil", 64, False), ("bm25", 64, False), ("coil", 256, False), ("bm2
            ("coil", 64, True))  # fmt: skip
 FAN_OUTS = (1, 2, 5)
 WINDOW = 32  # documents
+PLAIN_SECONDS = 8.0
 
 
 def one_thread() -> OnnxEncoder:
@@ -85,56 +93,102 @@ class Recorded:
 
 
 class TimedBuild(ClusterBuild):
-    """A build that notes when each window comes back from the actors."""
+    """A build that notes when each window comes back, and which CPU time is used while all actors are busy:
+    from the second window of each until the fourth before its last. Windows can arrive late, the last
+    ones when an actor has already ended."""
 
-    def __init__(self, *what: Any) -> None:
+    def __init__(self, actors: int, windows: int, *what: Any) -> None:
         super().__init__(*what)
+        self._first, self._last = 2 * actors - 1, windows - 1 - 4 * actors
+        if self._last <= self._first:
+            raise SystemExit(f"{windows} windows are too few to measure; increase --documents")
         self._came: list[float] = []
+        self._used: list[CpuTime] = []
 
     def _encoded(self, next_ordinals: Sequence[int]) -> Generator[Any]:
         with closing(super()._encoded(next_ordinals)) as blocks:
             for block in blocks:
+                if len(self._came) in (self._first, self._last):
+                    self._used.append(CpuTime.now())
                 self._came.append(time.monotonic())
                 yield block
 
-    def rate(self, actors: int) -> float:
-        """Documents per second while all actors are busy: from the second window of each until one of them
-        runs out of work; windows come in rounds, one from each."""
-        first = 2 * actors - 1
-        rounds = (len(self._came) - 1 - actors - first) // actors
-        if rounds < 1:
-            raise SystemExit(f"{len(self._came)} windows are too few to measure; increase --documents")
-        seconds = self._came[first + rounds * actors] - self._came[first]
-        return round(rounds * actors * WINDOW / seconds, 1)
+    def found(self) -> dict[str, float]:
+        """Documents per second, and how many cores other programs used.
+
+        A line is fitted to all arrivals, because two of them would not be typical: windows come in the order
+        of the corpus, so one that is ready may wait for another.
+        """
+        busy = self._came[self._first : self._last + 1]
+        before, after = self._used
+        others = (after.of_all - before.of_all) - (after.ours - before.ours)
+        return {
+            "documents_a_second": round(
+                WINDOW / statistics.linear_regression(range(len(busy)), busy).slope, 1
+            ),
+            "cores_of_others": round(max(0.0, others / (busy[-1] - busy[0])), 2),
+        }
 
 
 def build(
     ray: Any, where: Path, corpus: Path, shards: int, actors: int, encoder: Callable[[], Encoder] = one_thread
 ) -> dict[str, float]:
-    """Build, and return the documents encoded per second while all actors were busy."""
+    """Build, and return what was measured while all actors were busy."""
     place, report = find_place(where), BuildReport(lambda *_: None, print, [])
+    with corpus.open(encoding="utf-8") as lines:
+        windows = sum(1 for _ in lines) // WINDOW + 1
     with place.claim():
         began = time.monotonic()
         manifest, state = start_build(place, shards)
         workers = Workers(actors, actors, window=WINDOW)
         files = CorpusFiles((str(corpus),))
-        run = TimedBuild(ray, place, manifest, state, files, workers, report, encoder)
+        run = TimedBuild(actors, windows, ray, place, manifest, state, files, workers, report, encoder)
         run.run()
-    return {"documents_a_second": run.rate(actors), "seconds": round(time.monotonic() - began, 1)}
+    return {**run.found(), "seconds": round(time.monotonic() - began, 1)}
+
+
+def encode_plainly(recipe: EncoderRecipe, corpus: Path, ready: Any, rates: Any) -> None:
+    """What an actor does, in a process without a cluster: the same window again and again."""
+    actor = OneCoreActor(recipe)
+    window = next(Unread(CorpusFiles((str(corpus),)), [0, 0], Reached(), WINDOW).tables())
+    actor(window)
+    ready.wait()
+    began, times = time.monotonic(), 0
+    while time.monotonic() - began < PLAIN_SECONDS:
+        actor(window)
+        times += 1
+    rates.put(times * WINDOW / (time.monotonic() - began))
+
+
+def plain_rate(recipe: EncoderRecipe, corpus: Path, count: int) -> float:
+    """The documents that so many plain processes encode per second, all at the same time."""
+    context = multiprocessing.get_context("spawn")
+    ready, rates = context.Barrier(count), context.SimpleQueue()
+    for _ in range(count):
+        context.Process(target=encode_plainly, args=(recipe, corpus, ready, rates), daemon=True).start()
+    return round(sum(rates.get() for _ in range(count)), 1)
 
 
 def measure_building(ray: Any, folder: Path, corpus: Path, rounds: int) -> dict[str, Any]:
-    """Compare one actor with two, in turn."""
+    """Compare one actor with two, and one plain process with two, in turn."""
+    recipe = EncoderRecipe(create_shards(find_place(folder / "plain"), 2), one_thread)
     found: dict[int, list[dict[str, float]]] = {1: [], 2: []}
     for number in range(rounds):
-        for actors, runs in found.items():
-            runs.append(build(ray, folder / f"built-{number}-{actors}", corpus, 2, actors))
-            print(f"{actors} actors: {runs[-1]}", flush=True)
-    ratios = [
-        two["documents_a_second"] / one["documents_a_second"]
-        for one, two in zip(found[1], found[2], strict=True)
-    ]
-    return {"runs": found, "two_over_one": round(statistics.median(ratios), 2)}
+        for count, runs in found.items():
+            plain = plain_rate(recipe, corpus, count)
+            built = build(ray, folder / f"built-{number}-{count}", corpus, 2, count)
+            runs.append({**built, "plain_documents_a_second": plain})
+            print(f"{count} actors: {runs[-1]}", flush=True)
+
+    def two_over_one(what: str) -> float:
+        ratios = [two[what] / one[what] for one, two in zip(found[1], found[2], strict=True)]
+        return round(statistics.median(ratios), 2)
+
+    return {
+        "runs": found,
+        "two_over_one": two_over_one("documents_a_second"),
+        "plain_two_over_one": two_over_one("plain_documents_a_second"),
+    }
 
 
 def in_turns(rounds: int, *asks: Callable[[], object]) -> list[list[float]]:

@@ -16,6 +16,9 @@ LOCAL = "local"
 VERSION = importlib.metadata.version("coil-ir")  # must be the same on all nodes
 NAMESPACE = "coil"
 _SECONDS = 5.0  # timeout for an address that does not answer; Ray itself would try for minutes
+# Nobody reads the metrics and task events of a cluster that ends with the command, but every process of Ray
+# collects and sends them.
+_UNOBSERVED = {"enable_metrics_collection": False, "task_events_report_interval_ms": 0}
 _REMEDY = "check the address (HOST:PORT of the head node, as `ray start --head` prints it), or use local"
 
 
@@ -36,7 +39,11 @@ def joined(address: str) -> Iterator[Any]:
         "logging_level": logging.ERROR,
     }
     if address == LOCAL:  # reachable from this machine only, and without a web page of its own
-        options |= {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
+        options |= {
+            "_node_ip_address": "127.0.0.1",
+            "include_dashboard": False,
+            "_system_config": _UNOBSERVED,
+        }
     elif address != "auto":
         _check(address)
     try:
