@@ -112,11 +112,11 @@ def test_slow_searches_leave_a_thread_to_plain_ones(
 
     real, began, go_on = service.answer_queries, threading.Semaphore(0), threading.Event()
 
-    def slow(index: Any, queries: Any, how: Asked, seconds: float, most: int) -> Any:
+    def slow(index: Any, queries: Any, how: Asked, seconds: float, *limits: Any) -> Any:
         if how.filter is not None or how.matches:
             began.release()
             assert go_on.wait(30)
-        return real(index, queries, how, seconds, most)
+        return real(index, queries, how, seconds, *limits)
 
     with gated(build(tmp_path / "notes.coil"), threads=2) as (server, _):
         monkeypatch.setattr(service, "answer_queries", slow)
