@@ -1,5 +1,7 @@
 // The requests of the page to the server.
 
+import { parseJson } from "./exact.js";
+
 /** An error as reported by the server: what, why, and what to do about it. */
 export class Problem extends Error {
   constructor({ title, detail, remedy, request_id: requestId, status }) {
@@ -28,7 +30,7 @@ async function ask(path, parameters, signal) {
   }
   let body = null;
   try {
-    body = await response.json();
+    body = parseJson(await response.text());
   } catch (error) {
     if (error.name === "AbortError") throw error;
   }
