@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from coil.indexes.opening import create
+from coil.texts.values import Document
 from tests import page_browser
 from tests.page_browser import Opener, expect, hit
 from tests.serving import Running, running
@@ -34,6 +35,10 @@ NUMBERS = [
     },
     {"id": "b", "text": "herons in a tweet too", "tweet": LONG + 1, "below": -LONG - 1},
 ]
+ODD = [
+    {"id": "a", "text": "herons", "not": 1, "NOT": "x", "and": 2, "exists": 3, "in": 4, "or": True},
+    {"id": "b", "text": "\n=1+2 herons", "__proto__": {"c": 5}, "constructor": 6},
+]
 SAFE = {"id": "a", "text": "herons", "year": 9007199254740991}
 
 
@@ -41,10 +46,13 @@ SAFE = {"id": "a", "text": "herons", "year": 9007199254740991}
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     encoder = SummingEncoder(profile=replace(WEIGHED, query_length=128, document_length=512))
     folder = tmp_path_factory.mktemp("fields")
-    for name, documents in (("numbers", NUMBERS), ("safe", [SAFE])):
+    names = ("numbers", "odd", "safe")
+    for name, documents in zip(names, (NUMBERS, ODD, [SAFE]), strict=True):
         with create(folder / f"{name}.coil", encoder=encoder) as made:
             made.add(documents)
-    with running([folder / f"{name}.coil" for name in ("numbers", "safe")], encoder=encoder) as server:
+    with create(folder / "own.coil", encoder=encoder) as made:
+        made.add([Document("a", "herons", {"id": "another", "kind": "bird"})])
+    with running([folder / f"{name}.coil" for name in (*names, "own")], encoder=encoder) as server:
         yield server
 
 
@@ -78,10 +86,37 @@ def test_files_are_written_as_the_browser_would(visit: Opener) -> None:
     assert page.evaluate(
         """async () => {
           const { parseJson, writeJson } = await import("./page/exact.js");
-          const values = [0, -1.5e300, "1\\"2", null, true, [], {}, [[1], {a: {b: [null]}}, undefined], {c: undefined, d: 1}];
+          const nested = [[[1], {a: {b: [null]}}, undefined], {c: undefined, d: 1}];
+          const values = [0, -1.5e300, "1\\"2", null, true, [], {}, ...nested];
           const odd = JSON.parse('{"__proto__": {"x": 1}, "": 1234567890123456}');
           return [...values, odd].every((value) =>
             ["", "  "].every((step) => writeJson(value, step) === JSON.stringify(value, null, step)) &&
             JSON.stringify(parseJson(JSON.stringify([value]))) === JSON.stringify([value]));
         }"""
     )
+
+
+@pytest.mark.parametrize(
+    ("index", "offered", "shown"),
+    [
+        ("odd", {"and": "2", "exists": "3", "in": "4", "or": "true"}, {"not": "1", "NOT": "x"}),
+        ("own", {"kind": "bird"}, {"id": "another"}),
+    ],
+)
+def test_a_field_that_a_filter_cannot_name_is_only_shown(
+    visit: Opener, index: str, offered: dict[str, str], shown: dict[str, str]
+) -> None:
+    page = visit(f"/?q=herons&index={index}")
+    card = hit(page, "a")
+    expect(card).to_be_visible()
+    buttons = card.locator("footer .field")
+    assert buttons.all_inner_texts() == [f"{name} {value}" for name, value in offered.items()]
+    for name, value in shown.items():
+        expect(card.locator("footer")).to_contain_text(f"{name} {value}")
+    for name, value in offered.items():
+        buttons.get_by_text(f"{name} {value}", exact=True).click()
+        expect(page.locator(".hit")).to_have_count(1)
+        expect(hit(page, "a")).to_be_visible()
+        expect(page.locator("#filter-problem")).to_be_hidden()
+        page.get_by_role("button", name="Clear").click()
+        expect(page.locator("#filter")).to_be_hidden()

@@ -247,9 +247,12 @@ function isShown(field, value) {
 /** Whether the server compares a number digit by digit; it rounds those of more than 64 bits. */
 const isExact = (value) => typeof value !== "bigint" || BigInt.asIntN(64, value) === value;
 
+/** Whether a filter takes a name for something else: `id` is the document's id, and names cannot be quoted. */
+const isReserved = (field) => field === "id" || field.toLowerCase() === "not";
+
 /** A field as a filter; null if it is not shown, or if a filter cannot express it. */
 export function condition(field, value) {
-  if (!isShown(field, value)) return null;
+  if (!isShown(field, value) || isReserved(field)) return null;
   if (isPlain(value)) return isExact(value) ? `${field} = ${value}` : null;
   return `${field} = "${value}"`;
 }
