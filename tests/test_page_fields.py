@@ -120,3 +120,13 @@ def test_a_field_that_a_filter_cannot_name_is_only_shown(
         expect(page.locator("#filter-problem")).to_be_hidden()
         page.get_by_role("button", name="Clear").click()
         expect(page.locator("#filter")).to_be_hidden()
+
+
+def test_a_table_has_the_fields_of_each_hit_and_no_formulas(visit: Opener, tmp_path: Path) -> None:
+    page = visit("/?q=herons&index=odd")
+    expect(page.locator(".hit")).to_have_count(2)
+    with saved(page, "CSV", tmp_path).open(encoding="utf-8", newline="") as lines:
+        rows = {row["doc_id"]: row for row in csv.DictReader(lines)}
+    assert (rows["a"]["__proto__"], rows["a"]["constructor"]) == ("", "")
+    assert (rows["b"]["__proto__"], rows["b"]["constructor"]) == ('{"c":5}', "6")
+    assert (rows["b"]["text"], rows["a"]["text"]) == ("'\n=1+2 herons", "herons")

@@ -33,7 +33,8 @@ export function asCsv(shown) {
   const fields = [...new Set(hits.flatMap((hit) => Object.keys(hit.fields ?? {})))];
   const own = ["by", "rank", "doc_id", "score", "share", "text"];
   const header = [...own, ...fields.map((name) => (own.includes(name) ? `fields.${name}` : name))];
-  const rows = hits.map((hit) => [...own.map((name) => hit[name]), ...fields.map((name) => hit.fields?.[name])]);
+  const valueOf = (hit, name) => (Object.hasOwn(hit.fields ?? {}, name) ? hit.fields[name] : null); // not __proto__
+  const rows = hits.map((hit) => [...own.map((name) => hit[name]), ...fields.map((name) => valueOf(hit, name))]);
   return [header, ...rows].map((row) => `${row.map(cell).join(",")}\r\n`).join("");
 }
 
@@ -42,7 +43,7 @@ function cell(value) {
   if (value === null || value === undefined) return "";
   if (["number", "bigint", "boolean"].includes(typeof value)) return String(value);
   const text = typeof value === "string" ? value : writeJson(value);
-  const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+  const safe = /^[=+\-@\t\r\n]/.test(text) ? `'${text}` : text;
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
