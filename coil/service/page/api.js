@@ -1,6 +1,8 @@
 // The requests of the page to the server.
 
+import { plural } from "./dom.js";
 import { parseJson } from "./exact.js";
+import { MOST_IN_URL } from "./state.js";
 
 /** An error as reported by the server: what, why, and what to do about it. */
 export class Problem extends Error {
@@ -10,6 +12,14 @@ export class Problem extends Error {
   }
 }
 
+/** The server could not even say which part of such a request is too long. */
+function checkLength(address, { q = "", filter = "" }) {
+  if (address.href.length <= MOST_IN_URL) return;
+  const [name, text] = filter.length > q.length ? ["filter", filter] : ["query", q];
+  const detail = `the ${name} has ${plural(Array.from(text).length, "character")}, which is too long`;
+  throw new Problem({ title: `The ${name} is too long`, detail, remedy: `shorten the ${name}`, status: 422 });
+}
+
 async function ask(path, parameters, signal) {
   const address = new URL(path, document.baseURI);
   for (const [name, value] of Object.entries(parameters)) {
@@ -17,6 +27,7 @@ async function ask(path, parameters, signal) {
       address.searchParams.set(name, String(value));
     }
   }
+  checkLength(address, parameters);
   let response;
   try {
     response = await fetch(address, { signal, headers: { Accept: "application/json" } });
