@@ -90,8 +90,8 @@ export function sendDocuments(index, file, token, sent) {
     const request = new XMLHttpRequest(); // fetch does not report upload progress
     request.open("POST", new URL(`${of(index)}/documents`, document.baseURI));
     request.responseType = "json";
-    // Headers are bytes.
-    request.setRequestHeader("Authorization", `Bearer ${String.fromCharCode(...new TextEncoder().encode(token))}`);
+    const bytes = Array.from(new TextEncoder().encode(token), (byte) => String.fromCharCode(byte)); // as headers are
+    request.setRequestHeader("Authorization", `Bearer ${bytes.join("")}`);
     request.setRequestHeader("Content-Type", "application/x-ndjson");
     request.upload.addEventListener("progress", ({ loaded, total }) => sent(total ? loaded / total : 0));
     request.addEventListener("load", () => {
