@@ -105,6 +105,49 @@ def test_a_path_is_read_as_it_is_now(bundled: Path, tmp_path: Path) -> None:
         assert "new" not in [passage.doc_id for passage in still.find("E4321", Retrieval())]
 
 
+def test_an_index_that_replaces_the_one_at_a_path_is_read(bundled: Path, tmp_path: Path) -> None:
+    """Readers of the older one finish with it, and it is closed then."""
+    folder = tmp_path / "notes.coil"
+    shutil.copytree(bundled, folder)
+    of = Source(folder)
+    older = of.index
+    with of.reading() as still:
+        shutil.rmtree(folder)
+        with create(folder) as rebuilt:
+            rebuilt.add([{"id": "new", "text": "the bank of a new river"}])
+        assert [passage.doc_id for passage in of.find(QUERY, Retrieval())] == ["new"]
+        assert len(still.search(QUERY)) == 3
+    with pytest.raises(InputError, match="the index is closed"):
+        older.search(QUERY)
+    with of.reading() as now:
+        assert now.explain(QUERY, "new").score > 0
+
+
+def test_an_index_is_not_replaced_by_one_that_is_being_built(bundled: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "notes.coil"
+    shutil.copytree(bundled, folder)
+    of = Source(folder)
+    before = of.find(QUERY, Retrieval())
+    shutil.rmtree(folder)
+    create(folder, build_with="error").close()
+    assert of.find(QUERY, Retrieval()) == before
+    shutil.rmtree(folder)
+    create(folder).close()
+    assert of.find(QUERY, Retrieval()) == []
+
+
+def test_an_index_is_not_replaced_by_one_of_another_model(bundled: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "notes.coil"
+    shutil.copytree(bundled, folder)
+    of = Source(folder)
+    assert of.find(QUERY, Retrieval())
+    shutil.rmtree(folder)
+    create(folder, encoder=HashEncoder()).close()
+    for _ in range(2):
+        with pytest.raises(OptionMismatch, match="was replaced by an index of another model"):
+            of.find(QUERY, Retrieval())
+
+
 def test_metadata_say_where_in_a_document_a_passage_is(bundled: Path, tmp_path: Path) -> None:
     with create(tmp_path / "guide.coil") as index:
         text = "# Guide\n\n## Errors\n\n" + "An example. " * 400 + "E4321 means that the disk is full.\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -99,6 +100,24 @@ def test_an_assistant_reads(folder: Path) -> None:
             another.delete(["otter"])
 
     talk([str(folder)], conversation)
+
+
+def test_an_assistant_sees_an_index_that_was_rebuilt(folder: Path, tmp_path: Path) -> None:
+    rebuilt = tmp_path / "notes.coil"
+    shutil.copytree(folder, rebuilt)
+
+    async def conversation(_: Any, call: Call) -> None:
+        assert (await call("search", query="bank", k=1))["hits"]
+        shutil.rmtree(rebuilt)
+        with create(rebuilt) as index:
+            index.add([{"id": "otter", "text": "Otters sleep on the bank."}])
+        assert [of["doc_id"] for of in (await call("search", query="bank"))["hits"]] == ["otter"]
+        assert (await call("explain", query="bank", doc_id="otter"))["score"] > 0
+        assert (await call("document", doc_id="otter"))["text"] == "Otters sleep on the bank."
+        assert await call("add", doc_id="new", text="Kingfishers dive.") == {"added": 1}
+        assert (await call("search", query="kingfisher", k=1))["hits"][0]["doc_id"] == "new"
+
+    talk([str(rebuilt), "--allow-changes"], conversation)
 
 
 def test_an_assistant_writes_only_where_that_is_allowed(folder: Path) -> None:

@@ -76,6 +76,7 @@ WITH_NUMBER: dict[str, Ask] = {
 }
 WITH_COUNT: dict[str, Ask] = {
     "most_text": lambda index, count: index.answer_many(["bank"], texts=True, most_text=count)[0].hits,
+    "most_each": lambda index, count: index.answer_many(["bank"], texts=True, most_each=count)[0].hits,
     "longest": lambda index, count: index.inspect(count).longest_lists,
 }
 

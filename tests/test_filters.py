@@ -70,6 +70,16 @@ PIECES = [
 ]
 
 
+def test_whole_numbers_of_64_bits_are_compared_exactly(tmp_path: Path) -> None:
+    """A float would be equal to its neighbours."""
+    numbers = [sign * 1234567890123456789 + n for sign in (1, -1) for n in (0, 1)]
+    numbers += [2**63 - 1, 2**63 - 2, 1 - 2**63, 2 - 2**63]
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": str(number), "text": "river", "n": number} for number in numbers])
+        for number in numbers:
+            assert [hit.doc_id for hit in index.search("river", filter=f"n = {number}")] == [str(number)]
+
+
 def test_filters(tmp_path: Path) -> None:
     index = create(tmp_path / "a.coil", encoder=HashEncoder())
     years = {"a": 2019, "b": 2020, "c": 2021}

@@ -242,3 +242,31 @@ def test_everything_unfolded_is_accessible_and_fits_a_phone(visit: Opener) -> No
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]
     wide, room = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
     assert wide <= room
+
+
+@pytest.mark.parametrize("length", [3_000, 300_000])
+def test_a_query_that_is_too_long_is_told_as_such(visit: Opener, length: int) -> None:
+    """The longer one fits into no request: the server would only say that its headers are too large."""
+    page = visit()
+    ask(page)
+    box, told = page.get_by_role("searchbox", name="Search"), page.locator("#query-problem")
+    box.fill("é" * length)
+    expect(told).to_contain_text(
+        re.compile(f"the query has {length:,} characters, which .*: shorten the query")
+    )
+    expect(told).to_contain_text(f"The hits below are for “{QUERY}”.")
+    page.reload()  # its URL is one that the server accepts
+    expect(box).to_be_visible()
+    ask(page)
+    expect(told).to_be_hidden()
+
+
+def test_a_filter_that_is_too_long_is_told_as_such(visit: Opener) -> None:
+    page = visit(f"/?q={QUERY}")
+    page.get_by_role("button", name="Filter", exact=True).click()
+    box = page.get_by_label("Only documents whose fields match")
+    box.fill("x" * 300_000)
+    box.press("Enter")
+    expect(page.locator("#filter-problem")).to_contain_text(
+        "the filter has 300,000 characters, which is too long"
+    )

@@ -41,7 +41,7 @@ def test_documents_are_uploaded_with_the_token(visit: Opener, tmp_path: Path) ->
     button = sheet.get_by_role("button", name="Upload")
     sheet.get_by_label("JSON lines file").set_input_files(good)
     check_axe(page, "upload")
-    token.fill("wrong ✗")
+    token.fill("wrong✗")
     button.click()
     expect(told).to_contain_text("changes require the token of this server: paste the one in the file")
     token.fill(TOKEN)
@@ -73,6 +73,29 @@ def test_documents_are_uploaded_with_the_token(visit: Opener, tmp_path: Path) ->
     expect(token).to_be_hidden()  # folded, where there are documents
     sheet.get_by_text("Add documents").click()
     expect(token).to_have_value("")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("x" * 300_000, "The token has 300,000 characters, which is too long: paste only the token from the"),
+        ("a\x01b", "The token contains a space or a control character: paste only the token from the file"),
+        ("Bearer x", "The token contains a space or a control character"),
+    ],
+    ids=["long", "control", "space"],
+)
+def test_a_token_that_cannot_be_one_is_not_sent(visit: Opener, tmp_path: Path, given: str, told: str) -> None:
+    (tmp_path / "one.jsonl").write_text('{"id": "1", "text": "a heron"}\n')
+    page = visit()
+    page.route("**/documents", lambda route: route.abort())
+    page.get_by_role("button", name="About", exact=True).click()
+    sheet = page.get_by_role("dialog", name="notes")
+    sheet.get_by_label("JSON lines file").set_input_files(tmp_path / "one.jsonl")
+    sheet.get_by_label("Server token").fill(given)
+    sheet.get_by_role("button", name="Upload").click()
+    expect(sheet.locator(".told")).to_contain_text(told)
+    expect(sheet.locator(".told")).to_have_class("told problem-line")
+    expect(sheet.get_by_role("progressbar")).to_be_hidden()
 
 
 def test_a_connection_that_breaks_is_told(visit: Opener, tmp_path: Path) -> None:

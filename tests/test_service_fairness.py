@@ -112,11 +112,11 @@ def test_slow_searches_leave_a_thread_to_plain_ones(
 
     real, began, go_on = service.answer_queries, threading.Semaphore(0), threading.Event()
 
-    def slow(index: Any, queries: Any, how: Asked, seconds: float, most: int) -> Any:
+    def slow(index: Any, queries: Any, how: Asked, seconds: float, *limits: Any) -> Any:
         if how.filter is not None or how.matches:
             began.release()
             assert go_on.wait(30)
-        return real(index, queries, how, seconds, most)
+        return real(index, queries, how, seconds, *limits)
 
     with gated(build(tmp_path / "notes.coil"), threads=2) as (server, _):
         monkeypatch.setattr(service, "answer_queries", slow)
@@ -431,7 +431,7 @@ def test_few_requests_begin_each_time_the_loop_comes_round() -> None:
         starts, begun = Starts(4), []
         for number in range(10):
             starts.begin(lambda number=number: begun.append(number))  # type: ignore[misc]
-        starts.begin(lambda: begun.append(99), first=True)
+        starts.begin(lambda: begun.append(99), urgent=True)
         seen = []
         while len(begun) < 11:
             await asyncio.sleep(0)
@@ -441,6 +441,31 @@ def test_few_requests_begin_each_time_the_loop_comes_round() -> None:
     seen = asyncio.run(run())
     assert [len(begun) for begun in seen] == [4, 8, 11]
     assert seen[-1] == [99, *range(10)]
+
+
+@pytest.mark.parametrize("urgent", [True, False])
+def test_no_flood_of_requests_keeps_the_others_from_starting(urgent: bool) -> None:
+    """Each request of the flood is followed by another as soon as it has started."""
+    flooded, others = 0, []
+
+    async def run() -> None:
+        starts = Starts(4)
+
+        def flood() -> None:
+            nonlocal flooded
+            flooded += 1
+            starts.begin(flood, urgent=urgent)
+
+        for _ in range(48):
+            starts.begin(flood, urgent=urgent)
+        for number in range(12):
+            starts.begin(lambda number=number: others.append(number), urgent=not urgent)  # type: ignore[misc]
+        for _ in range(40):
+            await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+    assert others == list(range(12))
+    assert flooded >= 120  # what the others leave, the flood may use
 
 
 def test_requests_sent_ahead_are_not_parsed_in_one_stretch(

@@ -299,6 +299,25 @@ def test_a_body_that_is_not_called_json_is_told_the_header(server: Running, give
         assert ("has no Content-Type" if given is None else given) in got.json()["detail"]
 
 
+@pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("address", ["search", "search_batch", "explain", "documents"])
+def test_only_utf_8_is_read(server: Running, coding: str, address: str) -> None:
+    """In other encodings, values could not be counted before they are parsed."""
+    body = '{"query": "river \u2200", "k": [' + "[]," * 20_000 + "[]]}"
+    headers = {**WRITE, "Content-Type": "application/json"}
+    method = "DELETE" if address == "documents" else "POST"
+    got = server.client.request(method, f"{ONE}/{address}", content=body.encode(coding), headers=headers)
+    expect_problem(got)
+    assert got.status_code == 400
+    name = coding[:6].upper()
+    assert got.json()["detail"] == f"the body is in {name}; expected UTF-8"
+
+
+def test_a_byte_order_mark_of_utf_8_is_skipped(server: Running) -> None:
+    body, headers = '{"query": "river"}'.encode("utf-8-sig"), {"Content-Type": "application/json"}
+    assert server.client.post(f"{ONE}/search", content=body, headers=headers).status_code == 200
+
+
 @pytest.mark.parametrize(
     "given", ["application/json", "Application/JSON; charset=utf-8", "application/a+json"]
 )

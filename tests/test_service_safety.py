@@ -351,7 +351,7 @@ def test_a_search_that_is_out_of_time_stops(tmp_path: Path, monkeypatch: pytest.
     left: list[float] = []
     real = service.answer_queries
 
-    def late(index: object, queries: object, asked: object, seconds: float, most: int) -> object:
+    def late(index: object, queries: object, asked: object, seconds: float, *_: object) -> object:
         left.append(seconds)
         time.sleep(seconds + 0.05)
         return real(index, queries, asked, -0.05)  # type: ignore[arg-type] # the library looks at the clock

@@ -9,7 +9,7 @@ from inspect import getdoc
 from typing import Annotated, Any
 
 from coil import __version__
-from coil.adapters.source import Given, Retrieval, Searchable, Source
+from coil.adapters.source import Given, Retrieval, Source
 from coil.errors import CoilError, OutputError, require
 from coil.indexes.hits import tell_unknown
 from coil.indexes.index import Index
@@ -40,9 +40,9 @@ _INSTRUCTIONS = (
 )
 
 
-def make_server(index: Given, writable: bool = False) -> MCPServer:
+def make_server(index: Given | Source, writable: bool = False) -> MCPServer:
     """A server with the tools search, explain and document, and if `writable` also add and delete."""
-    source = Source(index)
+    source = index if isinstance(index, Source) else Source(index)
     server = MCPServer("coil", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
     tools = _Tools(source)
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -89,7 +89,6 @@ class _Tools:
         document. For a long document, only the best part is returned; use `document` for the rest.
         """
         with _told():
-            _newest(self._source)
             found = self._source.find(query, Retrieval(k, by, filter, plain=plain))
             note = {"note": tell_unknown(found.unknown_fields)} if found.unknown_fields else {}
             return {"hits": [{**of.metadata, "text": of.text} for of in found], **note}
@@ -99,8 +98,8 @@ class _Tools:
 
         The parts sum to the score. Any document can be explained, not only search results.
         """
-        with _told():
-            explained = _newest(self._source).explain(query, doc_id, by, plain=True)
+        with _told(), self._source.reading() as index:
+            explained = index.explain(query, doc_id, by, plain=True)
             return {
                 "doc_id": doc_id,
                 "score": explained.score,
@@ -116,8 +115,8 @@ class _Tools:
         characters: Annotated[int, Field(ge=1, description="Number of characters to return.")] = CHARACTERS,
     ) -> dict[str, Any]:
         """Return the text and the fields of a document; read a long text in several calls."""
-        with _told():
-            document = _newest(self._source).document(doc_id)
+        with _told(), self._source.reading() as index:
+            document = index.document(doc_id)
             return {
                 "doc_id": doc_id,
                 "text": document.text[start : start + characters],
@@ -142,14 +141,6 @@ class _Tools:
         """Delete documents; returns how many of the ids existed."""
         with _told(), self._changing:
             return {"deleted": _to_change(self._source).delete(doc_ids)}
-
-
-def _newest(source: Source) -> Searchable:
-    """The index, including changes committed by other processes."""
-    index = source.index
-    if isinstance(index, Index):
-        index.refresh()
-    return index
 
 
 def _to_change(source: Source) -> Index | RemoteIndex:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 
 from coil.adapters.source import Given, Retrieval, Source
@@ -46,8 +47,9 @@ class CoilRetriever(pt.Transformer):
 
     def fuse_rank_cutoff(self, k: int) -> CoilRetriever:
         """The same retriever with at most k results, for `retriever % k`."""
-        how = self._how if k >= self._how.k else replace(self._how, k=k)
-        return CoilRetriever(self._source.index, how.k, how.by, how.filter, how.plain, self._texts)
+        cut = copy(self)  # which shares the source, and so the open index
+        cut._how = self._how if k >= self._how.k else replace(self._how, k=k)
+        return cut
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Retrieve results for a frame of queries."""
@@ -63,10 +65,11 @@ class CoilRetriever(pt.Transformer):
         return kept.assign(**_columns(columns, found))
 
     def _answers(self, queries: Sequence[str]) -> Iterator[Sequence[Hit]]:
-        index, how = self._source.index, self._how
-        for begin in range(0, len(queries), AT_ONCE):
-            some = queries[begin : begin + AT_ONCE]
-            yield from index.search_many(some, how.k, filter=how.filter, by=how.by, plain=how.plain)
+        how = self._how
+        with self._source.reading() as index:
+            for begin in range(0, len(queries), AT_ONCE):
+                some = queries[begin : begin + AT_ONCE]
+                yield from index.search_many(some, how.k, filter=how.filter, by=how.by, plain=how.plain)
 
 
 class CoilReranker(pt.Transformer):
@@ -85,12 +88,15 @@ class CoilReranker(pt.Transformer):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Rerank a frame of results."""
         pt.validate.result_frame(inp, extra_columns=["query"])
-        index = self._source.index
-        if not isinstance(index, IndexReader):
-            raise InputError(
-                f"{self._source.address} is a server, and servers do not rerank",
-                "pass the path of the index",
-            )
+        with self._source.reading() as index:
+            if not isinstance(index, IndexReader):
+                raise InputError(
+                    f"{self._source.address} is a server, and servers do not rerank",
+                    "pass the path of the index",
+                )
+            return self._rerank(inp, index)
+
+    def _rerank(self, inp: pd.DataFrame, index: IndexReader) -> pd.DataFrame:
         wanted = list(dict.fromkeys(inp["docno"].tolist()))
         missing = {doc_id for doc_id in wanted if not index.has(doc_id)}
         if missing:
@@ -131,4 +137,4 @@ def _tell_missing(missing: set[str], wanted: int, address: str) -> None:
             f"{address} has none of the {wanted:,} candidates, such as {shown}",
             "check that the candidates come from the indexed collection; ids are case-sensitive",
         )
-    warnings.warn(f"dropped results that are not in {address}: {shown}", stacklevel=3)
+    warnings.warn(f"dropped results that are not in {address}: {shown}", stacklevel=4)

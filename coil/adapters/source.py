@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from coil.errors import InputError, UnknownId
+from coil.errors import InputError, OptionMismatch, ReplacedIndex, UnknownId
 from coil.forks import make_lock
 from coil.hits.hit import Hit
 from coil.indexes.index import Index
@@ -29,12 +30,13 @@ OWN_KEYS = ("doc_id", "rank", "score", "share", "chunk", "context", "explanation
 class Source:
     """An index that is already open, or one that is opened on first use.
 
-    An index given by its path is refreshed before each use, so commits by other processes are visible. An
-    index that is given open is never refreshed here. A pickled copy keeps only the path or address, never a
-    token.
+    An index given by its path is refreshed before each use, so commits by other processes are visible; an
+    index that replaces it is opened. An index that is given open is left to its owner. A pickled copy keeps
+    only the path or address, never a token.
     """
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: Given, model: str | Path | None = None) -> None:
+        """`model` is the new location of the model of an index given by its path, if that has moved."""
         if not isinstance(given, IndexReader | RemoteIndex | str | Path):
             raise InputError(
                 f"the index is {show(given)}; expected an open index, its path, or the address of a server",
@@ -42,32 +44,47 @@ class Source:
             )
         self._open = given if isinstance(given, IndexReader | RemoteIndex) else None
         self._follows = self._open is None
+        self._model = model
         self.address = _address_of(given)
         self._opening = make_lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Source, (self.address,)
+        return Source, (self.address, self._model)
 
     def __deepcopy__(self, memo: object) -> Source:
         return self  # a copy shares the index, which several threads may use
 
     @property
     def index(self) -> Searchable:
-        """The index, open and up to date."""
+        """The index, open and up to date. To read it, use `reading`: another thread may replace it."""
         with self._opening:
-            if self._open is None:
-                self._open = connect(self.address) if is_address(self.address) else open_index(self.address)
-            elif self._follows and isinstance(self._open, Index):
-                self._open.refresh()
-            return self._open
+            return self._newest()
+
+    @contextmanager
+    def reading(self) -> Iterator[Searchable]:
+        """The latest state of the index, which stays open meanwhile, even if the index is replaced."""
+        with ExitStack() as stack:
+            with self._opening:  # or another thread could close the index before it is pinned
+                index = self._newest()
+                if isinstance(index, IndexReader):
+                    index = stack.enter_context(index.pinned())
+            yield index
 
     def find(self, query: str, how: Retrieval) -> Passages:
-        """The best passages for a query."""
-        index = self.index
-        if isinstance(index, IndexReader):
-            with index.pinned() as still:  # explain the state that was searched
-                return _find(still, query, how)
-        return _find(index, query, how)
+        """The best passages for a query; their explanations are those of the state that was searched."""
+        with self.reading() as index:
+            return _find(index, query, how)
+
+    def _newest(self) -> Searchable:
+        if self._open is None:
+            remote = is_address(self.address)
+            self._open = connect(self.address) if remote else open_index(self.address, model=self._model)
+        elif self._follows and isinstance(self._open, Index):
+            try:
+                self._open.refresh()
+            except ReplacedIndex:
+                self._open = _take_over(self._open)
+        return self._open
 
 
 @dataclass(frozen=True)
@@ -159,6 +176,27 @@ def _text_of(hit: Hit, how: Retrieval) -> str:
 def _fields_of(hit: Hit) -> dict[str, Any]:
     """A field whose name is one of `OWN_KEYS` is stored as `field.NAME`."""
     return {f"field.{name}" if name in OWN_KEYS else name: value for name, value in hit.fields.items()}
+
+
+def _take_over(older: Index) -> Index:
+    """Open the index that has replaced this one. It must have the same model, which is not loaded again.
+
+    While it is being built, the older one is used: until then, documents would be missing.
+    """
+    newer = open_index(older.folder, older.encoder)
+    try:
+        _ = newer.encoder
+    except OptionMismatch as error:
+        newer.close()
+        raise OptionMismatch(
+            f"{older.folder} was replaced by an index of another model",
+            "restart this program to use it, or rebuild it with the same model",
+        ) from error
+    if newer.is_unfinished and not older.is_unfinished:
+        newer.close()
+        return older
+    older.close()  # when its readers are done
+    return newer
 
 
 def _address_of(given: Given) -> str:

@@ -15,12 +15,10 @@ from types import FrameType
 
 import click
 
-from coil.adapters.source import is_address
+from coil.adapters.source import Source, is_address
 from coil.cli.token_file import read_token
 from coil.errors import InputError
-from coil.indexes.index import Index
-from coil.indexes.opening import open_index
-from coil.remote.client import RemoteIndex, connect
+from coil.remote.client import connect
 
 
 @click.command("mcp")
@@ -45,15 +43,15 @@ def command(index: str, allow_changes: bool, model: str | None, token_file: Path
     Add this to the configuration of the assistant:
       {"mcpServers": {"notes": {"command": "coil", "args": ["mcp", "/home/me/notes.coil"]}}}
     """
-    given = _open(index, model, token_file)
+    source = _open(index, model, token_file)
     from coil.adapters.mcp import make_server  # slow to import: report a wrong index first
 
-    server = make_server(given, writable=allow_changes)
+    server = make_server(source, writable=allow_changes)
     with _input_that_ends():
         server.run("stdio")
 
 
-def _open(index: str, model: str | None, token_file: Path | None) -> Index | RemoteIndex:
+def _open(index: str, model: str | None, token_file: Path | None) -> Source:
     remote = is_address(index)
     wrong = "--model" if remote and model is not None else None
     wrong = "--token-file" if not remote and token_file is not None else wrong
@@ -61,8 +59,10 @@ def _open(index: str, model: str | None, token_file: Path | None) -> Index | Rem
         what = "the address of a server" if remote else "an index folder"
         raise InputError(f"{wrong} was given with {what}", f"omit {wrong}")
     if remote:
-        return connect(index, token=None if token_file is None else read_token(token_file))
-    return open_index(index, model=model)
+        return Source(connect(index, token=None if token_file is None else read_token(token_file)))
+    source = Source(index, model)
+    _ = source.index  # a missing index is reported now
+    return source
 
 
 @contextmanager

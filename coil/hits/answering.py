@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.errors import InputError
+from coil.errors import AnswerTooLarge, InputError
 from coil.hits.hit import Hit, Shelf, load_texts
 from coil.hits.paging import Page, Paging, turn_to_page
 from coil.hits.rankers import NO_THRESHOLD, Counts, Rankings, Selection, check_deadline
@@ -75,6 +75,8 @@ class Answer:
     query_vectors: TokenVectors | None = field(default=None, repr=False, compare=False)  # to explain the hits
     own_score: float | None = None
     unknown_fields: tuple[str, ...] = ()  # without hits: fields of the filter that no document has
+    text_bytes: int = 0  # of the texts and fields that were loaded with the hits, if there was a limit
+    is_large: bool = False  # whether they were not loaded, because they exceed a limit
 
 
 class Answerable(Protocol):
@@ -97,6 +99,10 @@ class Answerable(Protocol):
 
     def blocks(self, ordinals: Sequence[int]) -> Iterable[Sequence[int]]:
         """Split ordinals into blocks whose documents are read together."""
+        ...
+
+    def sizes_of(self, ordinals: Sequence[int]) -> Iterable[int]:
+        """The bytes of each document's text and fields, which are not read for that."""
         ...
 
 
@@ -141,6 +147,7 @@ class Answering(ABC, Generic[C]):
         texts: bool = False,
         most_text: int | None = None,
         paging: Paging = FIRST_PAGE,
+        most_each: int | None = None,
     ) -> list[Answer]:
         """The k best documents for each of many queries, and their cost.
 
@@ -148,13 +155,14 @@ class Answering(ABC, Generic[C]):
         document with a score of exactly 0 is not a hit. `allowed` restricts the search to documents with
         these ordinals; `by` selects the scoring system; `min_score` and `min_share` omit hits below a value
         (see `Hit.share`). After `deadline`, a time of `time.monotonic`, encoding, ranking or fetching raises
-        SearchTimeout. With `texts`, texts and fields of the hits are loaded immediately; if they exceed
-        `most_text` characters in total, it raises AnswerTooLarge and loads no more. `paging` selects other
+        SearchTimeout. With `texts`, texts and fields of the hits are loaded immediately, except for queries
+        whose hits have more than `most_each` bytes of them: these answers are marked as large. If all others
+        exceed `most_text` bytes in total, it raises AnswerTooLarge and loads none. `paging` selects other
         hits than the first k.
         """
         asked = check_queries(queries)
         min_score, min_share = check_min_score(min_score), check_min_share(min_share)
-        most_text = check_most_text(most_text)
+        most_text, most_each = check_most_text(most_text), check_most_text(most_each, "most_each")
         at_least = NO_THRESHOLD if min_score is None else grid_at_least(min_score)
         k = check_k(k)
         selection = Selection(paging.depth(k), allowed, at_least, deadline)
@@ -175,18 +183,21 @@ class Answering(ABC, Generic[C]):
             check_deadline(selection)
             pages.append(self._page(query, of_query, k, paging, min_share, selection))
         self.expect([ordinal for page, _ in pages for ordinal in page.ordinals], texts)
+        sizes: Sequence[int | None] = [0] * len(pages)
+        if texts and (most_text is not None or most_each is not None):
+            sizes = self._measure([page for page, _ in pages], most_text, most_each, selection)
         paging_ms = (time.perf_counter() - scored) * share
-        for number, query, (page, cost) in zip(sensible, prepared, pages, strict=True):
+        for number, query, (page, cost), size in zip(sensible, prepared, pages, sizes, strict=True):
             fetching = time.perf_counter()
             check_deadline(selection)
             hits = self._hits(page, query.own_score, paging.offset, selection)
-            if texts:
-                read = self._load(hits, page.ranking, selection, most_text)
-                most_text = None if most_text is None else most_text - read
+            if texts and size is not None:
+                self._load(hits, page.ranking, selection)
             fetch_ms = paging_ms + (time.perf_counter() - fetching) * 1000
             dropped = vectors[number].dropped
             stats = _stats(cost, exact_in, encode_ms, score_ms, fetch_ms, dropped)
-            answers[number] = Answer(hits, stats, vectors[number], query.own_score)
+            answer = Answer(hits, stats, vectors[number], query.own_score)
+            answers[number] = replace(answer, text_bytes=size or 0, is_large=size is None)
         return answers
 
     def encode(
@@ -259,14 +270,26 @@ class Answering(ABC, Generic[C]):
             ids += [document.doc_id for document in some]
         return ids
 
-    def _load(self, hits: Sequence[Hit], found: Ranking, selection: Selection, most_text: int | None) -> int:
-        """Load the texts of hits, some at a time; returns their number of characters."""
-        total = begin = 0
+    def _measure(
+        self, pages: Sequence[Page], most_text: int | None, most_each: int | None, selection: Selection
+    ) -> list[int | None]:
+        """The bytes of texts and fields of each page; None for more than `most_each`."""
+        sizes: list[int | None] = []
+        for page in pages:
+            check_deadline(selection)
+            size = sum(self.collection.sizes_of(page.ranking.ordinals.tolist()))
+            sizes.append(None if most_each is not None and size > most_each else size)
+        if most_text is not None and sum(size or 0 for size in sizes) > most_text:
+            raise AnswerTooLarge("the texts of the hits exceed the limit", "request fewer hits")
+        return sizes
+
+    def _load(self, hits: Sequence[Hit], found: Ranking, selection: Selection) -> None:
+        """Load the texts of hits, some at a time."""
+        begin = 0
         for some in self.collection.blocks(found.ordinals[: len(hits)].tolist()):
             check_deadline(selection)
             block, begin = hits[begin : begin + len(some)], begin + len(some)
-            total += load_texts(block, None if most_text is None else most_text - total)
-        return total
+            load_texts(block)
 
 
 def _above(found: Ranking, own_score: float | None, min_share: float | None) -> Ranking:

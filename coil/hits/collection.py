@@ -61,6 +61,10 @@ class Collection(Protocol):
         """Split ordinals into blocks whose documents are read together: small, or a single document."""
         ...
 
+    def sizes_of(self, ordinals: Sequence[int]) -> Iterable[int]:
+        """The bytes of each document's text and fields."""
+        ...
+
     def ordinal_of(self, doc_id: str) -> int:
         """The ordinal of a document; an unknown id raises InputError."""
         ...
@@ -134,6 +138,10 @@ class MemoryCollection:
         """A single block: the documents are in memory."""
         return [ordinals]
 
+    def sizes_of(self, ordinals: Sequence[int]) -> Iterator[int]:
+        """Roughly the bytes of each document's text and fields."""
+        return (self.documents[ordinal].size for ordinal in ordinals)
+
     def ordinal_of(self, doc_id: str) -> int:
         """The ordinal of a document."""
         doc_id = check_id(doc_id)
@@ -177,6 +185,10 @@ class PartCollection:
     def blocks(self, ordinals: Sequence[int]) -> Iterable[Sequence[int]]:
         """Split ordinals into blocks whose documents are read together."""
         return self._collection.blocks(ordinals)
+
+    def sizes_of(self, ordinals: Sequence[int]) -> Iterable[int]:
+        """The bytes of each document's text and fields."""
+        return self._collection.sizes_of(ordinals)
 
     def ordinal_of(self, doc_id: str) -> int:
         """The ordinal of a document."""

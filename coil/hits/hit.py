@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
-from coil.errors import AnswerTooLarge
 from coil.texts.values import Document
 from coil.tokens.contexts import Outline
 
@@ -70,8 +69,8 @@ class Shelf:
             found = self._documents[place]
         return found
 
-    def load(self, places: Sequence[int], most_text: int | None = None) -> int:
-        """Load these documents. Returns their number of characters; more than `most_text` is an error."""
+    def load(self, places: Sequence[int]) -> None:
+        """Load these documents."""
         collection = self._collection
         if collection is not None:
             # Several threads may read the same hits, and the first that has all of them releases the
@@ -84,10 +83,6 @@ class Shelf:
                 self._collection = None
                 if self._let_go is not None:
                     self._let_go()
-        size = sum(self._documents[place].size for place in places)
-        if most_text is not None and size > most_text:
-            raise AnswerTooLarge("the texts of the hits exceed the limit", "request fewer hits")
-        return size
 
 
 class Hit:
@@ -149,9 +144,10 @@ class Hit:
         return _restore, (self._key(), document)
 
 
-def load_texts(hits: Sequence[Hit], most_text: int | None = None) -> int:
-    """Load the texts of neighbouring hits of one query at once. Returns their number of characters."""
-    return hits[0]._shelf.load([hit._place for hit in hits], most_text) if hits else 0
+def load_texts(hits: Sequence[Hit]) -> None:
+    """Load the texts of neighbouring hits of one query at once."""
+    if hits:
+        hits[0]._shelf.load([hit._place for hit in hits])
 
 
 class _Read:

@@ -42,14 +42,14 @@ def answer_questions(
 ) -> list[Answer]:
     """Answer queries without conditions together and each of the others alone; answers are in order.
 
-    `answer` is passed the number of characters of text that are still allowed.
+    `answer` is passed the number of bytes of text that are still allowed.
     """
 
     def answered(some: Sequence[Question]) -> list[Answer]:
         nonlocal most_text
         found = answer(some, most_text)
         if most_text is not None:
-            most_text = max(0, most_text - sum(len(hit.text) for one in found for hit in one.hits))
+            most_text = max(0, most_text - sum(one.text_bytes for one in found))
         return found
 
     together = iter(answered([question for question in questions if not question.conditions]))

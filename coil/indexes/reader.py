@@ -194,11 +194,13 @@ class IndexReader:
         most_text: int | None = None,
         paging: Paging = FIRST_PAGE,
         plain: bool = False,
+        most_each: int | None = None,
     ) -> list[Answer]:
         """Like `search_many`, with the cost of each query. After `timeout` seconds, raises SearchTimeout.
 
         Texts and fields of hits are loaded on first access, or immediately with `texts`; if they then exceed
-        `most_text` characters in total, raises AnswerTooLarge.
+        `most_text` bytes in total, raises AnswerTooLarge. Those of a query that exceed `most_each` bytes are
+        left for the first access, and its answer is marked as large.
         """
         queries, k, filter = check_queries(queries), check_k(k), check_filter(filter)
         timeout = check_timeout(timeout)
@@ -225,7 +227,7 @@ class IndexReader:
                     taken += (time.perf_counter() - began) * 1000
                 asked = [question.text for question in questions]
                 found = searcher.answer_many(
-                    asked, k, kept, by, min_score, min_share, deadline, texts, left, paging
+                    asked, k, kept, by, min_score, min_share, deadline, texts, left, paging, most_each
                 )
                 return found if kept is None else [with_filter_time(answer, taken) for answer in found]
 

@@ -58,16 +58,24 @@ class Explained:
 
 @dataclass(frozen=True)
 class Answered:
-    """An answer as JSON, and what it cost."""
+    """An answer as JSON, and what it cost; no JSON if its hits have more text than may be read."""
 
-    value: dict[str, Any]
+    value: dict[str, Any] | None
     stats: SearchStats
 
 
 def answer_queries(
-    index: Readable, queries: Sequence[str], asked: Asked, seconds: float, most_text: int | None = None
+    index: Readable,
+    queries: Sequence[str],
+    asked: Asked,
+    seconds: float,
+    most_text: int | None = None,
+    most_each: int | None = None,
 ) -> list[Answered]:
-    """Answer queries from one state of the index; `index` is pinned."""
+    """Answer queries from one state of the index; `index` is pinned.
+
+    `most_text` and `most_each` limit the texts of all and of each; see `Index.answer_many`.
+    """
     deadline = time.monotonic() + seconds
     # Texts are read here, not when they are written: within the deadline, and no more than may be sent.
     found = index.answer_many(
@@ -82,14 +90,11 @@ def answer_queries(
         most_text=most_text,
         paging=check_paging(asked.offset, asked.sort, asked.fold_duplicates),
         plain=asked.plain,
+        most_each=most_each,
     )
-    if not asked.matches:
-        return [
-            Answered(_search_json(index, q, a, asked, deadline), a.stats)
-            for q, a in zip(queries, found, strict=True)
-        ]
+    to_json = _explained_json if asked.matches else _search_json
     return [
-        Answered(_explained_json(index, q, a, asked, deadline), a.stats)
+        Answered(None if a.is_large else to_json(index, q, a, asked, deadline), a.stats)
         for q, a in zip(queries, found, strict=True)
     ]
 

@@ -27,6 +27,7 @@ from coil.service.openapi import describe_api
 from coil.service.page_files import PageFile, read_page
 from coil.service.problems import (
     Problem,
+    check_encoding,
     check_keys,
     check_values,
     not_json,
@@ -138,6 +139,7 @@ class _Question(APIRoute):
 
         async def check_and_handle(request: Request) -> Response:
             body = await request.body()
+            check_encoding(body)
             check_values(body)
             check_keys(body)
             return await handle(request)
@@ -164,7 +166,9 @@ class _Change(APIRoute):
         async def check_and_handle(request: Request) -> Response:
             await _authorise(request)
             if request.method == "DELETE":
-                check_keys(await request.body())
+                body = await request.body()
+                check_encoding(body)
+                check_keys(body)
             return await handle(request)
 
         return check_and_handle

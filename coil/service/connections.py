@@ -284,7 +284,10 @@ class Connection(HttpToolsProtocol):
             self._all.without_request[self] = None  # until its body has arrived, which may never happen
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """A request is next on its connection: it starts after earlier ones of other connections."""
+        """A request is next on its connection: it starts after earlier ones of other connections.
+
+        /health waits only for other requests for /health, so that a busy server is not taken for a dead one.
+        """
 
         def start() -> None:
             if cycle.disconnected:  # the client has already left: nothing is done for it
@@ -293,7 +296,7 @@ class Connection(HttpToolsProtocol):
                 begin(cycle, app)
 
         begin = super()._start_asgi_task
-        self._all.starts.begin(start, first=cycle.scope["path"] == "/health")
+        self._all.starts.begin(start, urgent=cycle.scope["path"] == "/health")
 
     def on_body(self, body: bytes) -> None:
         """A part of a body."""

@@ -119,6 +119,14 @@ def unreadable_body() -> Problem:
     return Problem(400, "bad_request", detail, "send one JSON object in UTF-8 without deep nesting")
 
 
+def check_encoding(body: bytes) -> None:
+    """Refuse JSON in UTF-16 or UTF-32, which Python would parse: in these, `check_values` cannot count."""
+    found = json.detect_encoding(body)
+    if found not in ("utf-8", "utf-8-sig"):
+        detail = f"the body is in {found[:6].upper()}; expected UTF-8"
+        raise Problem(400, "bad_request", detail, "send the JSON in UTF-8")
+
+
 def check_values(body: bytes) -> None:
     """Refuse JSON with more values than a query can have. Brackets and commas within texts do not count."""
     if sum(map(body.count, (b"[", b"{", b","))) <= MOST_VALUES:

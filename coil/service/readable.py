@@ -73,6 +73,7 @@ class Readable(Protocol):
         most_text: int | None = None,
         paging: Paging = FIRST_PAGE,
         plain: bool = False,
+        most_each: int | None = None,
     ) -> list[Answer]:
         """The k best documents for each of many queries, and what they cost."""
         ...

@@ -48,7 +48,7 @@ MOST_DEEP = 100_000  # hits that can be paged to
 _MANY_HITS = 100  # more take so long to fetch and write that the search is not quick
 _LONG_QUERY = 300  # characters; the language model takes as long for a longer one as for several others
 _LARGE_DOCUMENT = 256 << 10  # bytes; a larger one takes longer than a search
-_MUCH_TEXT = 1 << 20  # characters of all hits; more take longer to fetch and write than a search
+_MUCH_TEXT = 1 << 20  # bytes of all hits; more take longer to fetch and write than a search
 _READABLE = 10**15  # a larger number is not written out in a message
 _HITS_TOGETHER = 320  # of queries that are answered together: what is held as Python values at once
 
@@ -128,11 +128,12 @@ class Service:
         served = self._index(name)
         self._check(asked)
 
-        def answer(queries: list[str], seconds: float, most_each: int | None = None) -> list[Reply | Problem]:
+        def answer(
+            queries: list[str], seconds: float, most_each: int | None = None
+        ) -> list[Reply | Exception]:
             deadline = time.monotonic() + seconds
-            most = None if most_each is None else most_each * len(queries)
             with served.reading() as index:
-                found = self._answer(served, index, queries, asked, seconds, most)
+                found = self._answer(served, index, queries, asked, seconds, most_each)
             found.reverse()
             return [self._written(found.pop(), deadline) for _ in queries]
 
@@ -152,8 +153,8 @@ class Service:
             try:
                 found = await self._ask(partial(answer, most_each=_MUCH_TEXT), cleaned, job, gone)
                 return found
-            except AnswerTooLarge:  # only now is it known that this takes long
-                job = replace(job, slow=True)
+            except AnswerTooLarge:  # only now is it known that this takes long, though no text was read yet
+                job = replace(job, slow=True, together=1)
         found = await self._ask(answer, cleaned, job, gone)
         return found
 
@@ -177,6 +178,7 @@ class Service:
             with pinned.use() as index:
                 found = self._answer(served, index, some[0], asked, seconds)
             for one in found:
+                assert one.value is not None, "only all of them together are limited"
                 reply.add_bytes(b", " if reply.length else b'{"answers": [')
                 reply.add_answer(one.value)
             return [None]
@@ -382,25 +384,28 @@ class Service:
         queries: Sequence[str],
         asked: Asked,
         seconds: float,
-        most_text: int | None = None,
+        most_each: int | None = None,
     ) -> list[Answered]:
-        """Answer queries; more text than `most_text` is an AnswerTooLarge, than may be sent a Problem."""
+        """Answer queries, except those with more text than `most_each`. If it is not given, more text than
+        may be sent is a Problem."""
         most = self.options.limits.answer_bytes
         try:
-            found = answer_queries(index, queries, asked, seconds, min(most, most_text or most))
-        except AnswerTooLarge as error:  # found out while texts were fetched, before they filled the memory
-            if most_text is not None and most_text < most:
-                raise
+            most_text = most if most_each is None else None
+            found = answer_queries(index, queries, asked, seconds, most_text, most_each)
+        except AnswerTooLarge as error:  # found out before texts were fetched and filled the memory
             raise large_answer(most) from error
         for one in found:
-            self.meters.count_query(served.name, one.stats)
+            if one.value is not None:
+                self.meters.count_query(served.name, one.stats)
         return found
 
     def _new_reply(self, deadline: float) -> Reply:
         return Reply(self.options.limits.answer_bytes, self._unsent, deadline)
 
-    def _written(self, found: Answered, deadline: float) -> Reply | Problem:
-        """The answer as JSON, or why it is refused; the others of its group are not affected."""
+    def _written(self, found: Answered, deadline: float) -> Reply | Exception:
+        """The answer as JSON, or why there is none; the others of its group are not affected."""
+        if found.value is None:
+            return AnswerTooLarge("the texts of the hits exceed the limit", "request fewer hits")
         reply = self._new_reply(deadline)
         try:
             reply.add_answer(found.value)

@@ -16,30 +16,33 @@ class Starts:
 
     Hundreds of requests that arrive at once would otherwise all start before the loop checks its sockets
     again, and likewise at each of their steps; a client that connects meanwhile would wait for all of them.
+
+    Urgent requests have a queue of their own, which gets the first start of each iteration. It gets the
+    other starts only if nothing else waits: otherwise a flood of urgent requests would starve all others.
     """
 
     def __init__(self, at_once: int) -> None:
+        """`at_once` is at least 2, so that each queue has a share."""
         self._at_once = at_once
+        self._urgent: deque[Callable[[], object]] = deque()
         self._waiting: deque[Callable[[], object]] = deque()
         self._due = False
 
-    def begin(self, start: Callable[[], object], first: bool = False) -> None:
-        """Call `start` after those before it have started, or ahead of all of them."""
-        if first:
-            self._waiting.appendleft(start)
-        else:
-            self._waiting.append(start)
+    def begin(self, start: Callable[[], object], urgent: bool = False) -> None:
+        """Call `start` after those before it in its queue have started."""
+        (self._urgent if urgent else self._waiting).append(start)
         self._call()
 
     def _call(self) -> None:
-        if not self._due and self._waiting:
+        if not self._due and (self._urgent or self._waiting):
             self._due = True
             asyncio.get_running_loop().call_soon(self._begin)
 
     def _begin(self) -> None:
         self._due = False
-        for _ in range(min(self._at_once, len(self._waiting))):
-            self._waiting.popleft()()
+        for start in range(min(self._at_once, len(self._urgent) + len(self._waiting))):
+            queue = (self._urgent or self._waiting) if start == 0 else (self._waiting or self._urgent)
+            queue.popleft()()
         self._call()
 
 

@@ -266,22 +266,22 @@ class ShardedCollection:
         """Split documents into blocks to read at once: small in bytes, or a single document."""
         for begin in range(0, len(ordinals), _BLOCK):
             some = ordinals[begin : begin + _BLOCK]
-            sizes = self._sizes_of(some)
             block, size = list[int](), 0
-            for ordinal in some:
-                if block and size + sizes[ordinal] > _BLOCK_BYTES:
+            for ordinal, more in zip(some, self.sizes_of(some), strict=True):
+                if block and size + more > _BLOCK_BYTES:
                     yield block
                     block, size = [], 0
                 block.append(ordinal)
-                size += sizes[ordinal]
+                size += more
             yield block
 
-    def _sizes_of(self, ordinals: Sequence[int]) -> dict[int, int]:
+    def sizes_of(self, ordinals: Sequence[int]) -> list[int]:
+        """The bytes of each document's text and fields."""
         known = {o: size for o in ordinals if (size := self._sizes.get(o)) is not None}
         missing = [ordinal for ordinal in dict.fromkeys(ordinals) if ordinal not in known]
         for some, found in self._ask_parts("sizes_of", missing):
             known.update(zip(some, found, strict=True))
-        return known
+        return [known[ordinal] for ordinal in ordinals]
 
     def find(self, doc_id: str) -> int | None:
         """The ordinal of a document, None if no document has this id."""

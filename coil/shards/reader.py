@@ -211,6 +211,7 @@ class ShardedReader:
         most_text: int | None = None,
         paging: Paging = FIRST_PAGE,
         plain: bool = False,
+        most_each: int | None = None,
     ) -> list[Answer]:
         """The answers that a single index of all documents would give; see `IndexReader.answer_many`."""
         asked, k, filter = check_queries(queries), check_k(k), check_filter(filter)
@@ -241,6 +242,7 @@ class ShardedReader:
                     texts,
                     left,
                     paging,
+                    most_each,
                 )
 
             answers = answer_questions(questions, answer, most_text if texts else None)

@@ -271,7 +271,7 @@ def _number(value: str, place: int) -> float:
             f"the number {shown} at character {place} of the filter is too large",
             "the largest number is about 1.8e308",
         )
-    whole = value.lstrip("-").isdigit() and len(value) < 20
+    whole = value.lstrip("-").isdigit() and len(value) <= 20  # a sign and 19 digits
     return int(value) if whole and abs(int(value)) < 2**63 else float(value)
 
 

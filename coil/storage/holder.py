@@ -95,7 +95,7 @@ def newer_state(folder: Folder, current: Snapshot) -> Snapshot | None:
         newer.release()
     raise ReplacedIndex(
         f"{folder.path} was replaced by another index or an earlier state",
-        "reopen it; until then, searches use the previous state and nothing can be written",
+        "reopen it; until then, the open index keeps its previous state and cannot be written",
     )
 
 

@@ -85,9 +85,9 @@ def check_timeout(timeout: object) -> float | None:
     return None if timeout is None else check_number("timeout", timeout, "write seconds, such as timeout=1.5")
 
 
-def check_most_text(most_text: object) -> int | None:
-    """Check the number of characters of text to read, or None."""
-    return None if most_text is None else check_count("most_text", most_text, "omit it to read all texts")
+def check_most_text(most_text: object, name: str = "most_text") -> int | None:
+    """Check the number of bytes of text to read, or None."""
+    return None if most_text is None else check_count(name, most_text, "omit it to read all texts")
 
 
 def check_filter(filter: object) -> str | None:

@@ -1,11 +1,23 @@
 // The requests of the page to the server.
 
+import { plural } from "./dom.js";
+import { parseJson } from "./exact.js";
+import { MOST_IN_URL } from "./state.js";
+
 /** An error as reported by the server: what, why, and what to do about it. */
 export class Problem extends Error {
   constructor({ title, detail, remedy, request_id: requestId, status }) {
     super(detail || title);
     Object.assign(this, { title: title || "The search failed", detail, remedy, requestId, status });
   }
+}
+
+/** The server could not even say which part of such a request is too long. */
+function checkLength(address, { q = "", filter = "" }) {
+  if (address.href.length <= MOST_IN_URL) return;
+  const [name, text] = filter.length > q.length ? ["filter", filter] : ["query", q];
+  const detail = `the ${name} has ${plural(Array.from(text).length, "character")}, which is too long`;
+  throw new Problem({ title: `The ${name} is too long`, detail, remedy: `shorten the ${name}`, status: 422 });
 }
 
 async function ask(path, parameters, signal) {
@@ -15,6 +27,7 @@ async function ask(path, parameters, signal) {
       address.searchParams.set(name, String(value));
     }
   }
+  checkLength(address, parameters);
   let response;
   try {
     response = await fetch(address, { signal, headers: { Accept: "application/json" } });
@@ -28,7 +41,7 @@ async function ask(path, parameters, signal) {
   }
   let body = null;
   try {
-    body = await response.json();
+    body = parseJson(await response.text());
   } catch (error) {
     if (error.name === "AbortError") throw error;
   }
@@ -77,8 +90,8 @@ export function sendDocuments(index, file, token, sent) {
     const request = new XMLHttpRequest(); // fetch does not report upload progress
     request.open("POST", new URL(`${of(index)}/documents`, document.baseURI));
     request.responseType = "json";
-    // Headers are bytes.
-    request.setRequestHeader("Authorization", `Bearer ${String.fromCharCode(...new TextEncoder().encode(token))}`);
+    const bytes = Array.from(new TextEncoder().encode(token), (byte) => String.fromCharCode(byte)); // as headers are
+    request.setRequestHeader("Authorization", `Bearer ${bytes.join("")}`);
     request.setRequestHeader("Content-Type", "application/x-ndjson");
     request.upload.addEventListener("progress", ({ loaded, total }) => sent(total ? loaded / total : 0));
     request.addEventListener("load", () => {

@@ -68,7 +68,7 @@ export function fillSorts(state, hits) {
 
 const isSortable = (name, value) =>
   /^[^\W\d][\w.-]*$/u.test(name) &&
-  (typeof value === "number" || (typeof value === "string" && value.length <= SORTED_LENGTH));
+  (typeof value === "number" || typeof value === "bigint" || (typeof value === "string" && value.length <= SORTED_LENGTH));
 
 export function openFilter(open) {
   byId("filter-box").hidden = !open;

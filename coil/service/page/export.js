@@ -1,6 +1,7 @@
 // The displayed hits as a file, created in the browser; and copying the link.
 
 import { byId, make } from "./dom.js";
+import { writeJson } from "./exact.js";
 
 /** The exported properties of each hit; with two systems, the hits of the second follow those of the first. */
 const hitsOf = ({ views }) =>
@@ -23,7 +24,7 @@ const hitsOf = ({ views }) =>
 export function asJson(shown) {
   const { index, q: query, filter, sort } = shown.state;
   const search = { index, query, filter: filter || null, sort: sort || null };
-  return `${JSON.stringify({ ...search, hits: hitsOf(shown) }, null, 2)}\n`;
+  return `${writeJson({ ...search, hits: hitsOf(shown) }, "  ")}\n`;
 }
 
 /** A table with a column for every field. */
@@ -32,16 +33,17 @@ export function asCsv(shown) {
   const fields = [...new Set(hits.flatMap((hit) => Object.keys(hit.fields ?? {})))];
   const own = ["by", "rank", "doc_id", "score", "share", "text"];
   const header = [...own, ...fields.map((name) => (own.includes(name) ? `fields.${name}` : name))];
-  const rows = hits.map((hit) => [...own.map((name) => hit[name]), ...fields.map((name) => hit.fields?.[name])]);
+  const valueOf = (hit, name) => (Object.hasOwn(hit.fields ?? {}, name) ? hit.fields[name] : null); // not __proto__
+  const rows = hits.map((hit) => [...own.map((name) => hit[name]), ...fields.map((name) => valueOf(hit, name))]);
   return [header, ...rows].map((row) => `${row.map(cell).join(",")}\r\n`).join("");
 }
 
 /** A cell according to RFC 4180. A text that a spreadsheet would treat as a formula is prefixed with an apostrophe. */
 function cell(value) {
   if (value === null || value === undefined) return "";
-  if (typeof value === "number" || typeof value === "boolean") return String(value);
-  const text = typeof value === "string" ? value : JSON.stringify(value);
-  const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+  if (["number", "bigint", "boolean"].includes(typeof value)) return String(value);
+  const text = typeof value === "string" ? value : writeJson(value);
+  const safe = /^[=+\-@\t\r\n]/.test(text) ? `'${text}` : text;
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 

@@ -204,18 +204,20 @@ function foot(hit, view, name) {
   const [start, end] = hit.chunk ?? [0, 0];
   const partly = end > 0 && (start > 0 || end < new Text(hit.text).length);
   const facts = valuesOf(hit)
-    .map(([field, value]) => [field, value, hrefOf(value) ? null : condition(field, value)])
-    .filter(([, , written]) => written !== null);
+    .filter(([field, value]) => isShown(field, value) && !hrefOf(value))
+    .map(([field, value]) => [field, value, condition(field, value)]);
   const links = Object.entries(hit.fields ?? {}).filter(([, value]) => hrefOf(value));
   const items = [
     name !== hit.doc_id && make("code", { class: "id", title: hit.doc_id }, hit.doc_id),
     ...facts.map(([field, value, written]) =>
-      make(
-        "button",
-        { type: "button", class: "field", title: `Only ${written}`, on: { click: () => view.narrow(written) } },
-        make("span", {}, field),
-        ` ${value}`,
-      ),
+      written === null
+        ? make("span", {}, `${field} ${value}`)
+        : make(
+            "button",
+            { type: "button", class: "field", title: `Only ${written}`, on: { click: () => view.narrow(written) } },
+            make("span", {}, field),
+            ` ${value}`,
+          ),
     ),
     ...links.map(([field, value]) => make("span", { class: "field-link" }, `${field} `, linkTo(hrefOf(value), shortAddress(value)))),
     partly &&
@@ -234,10 +236,23 @@ function shortAddress(address) {
   return short.length > 48 ? `${short.slice(0, 47)}…` : short;
 }
 
-/** A field as a filter, if it is short enough to be a choice; otherwise null. */
+const isPlain = (value) => ["number", "bigint", "boolean"].includes(typeof value);
+
+/** Whether a card shows a field: its value is short enough to be a choice. */
+function isShown(field, value) {
+  if (!/^[^\W\d][\w.-]*$/u.test(field) || field === "title") return false;
+  return isPlain(value) || (typeof value === "string" && value !== "" && value.length <= 32 && !/["\\\n]/.test(value));
+}
+
+/** Whether the server compares a number digit by digit; it rounds those of more than 64 bits. */
+const isExact = (value) => typeof value !== "bigint" || BigInt.asIntN(64, value) === value;
+
+/** Whether a filter takes a name for something else: `id` is the document's id, and names cannot be quoted. */
+const isReserved = (field) => field === "id" || field.toLowerCase() === "not";
+
+/** A field as a filter; null if it is not shown, or if a filter cannot express it. */
 export function condition(field, value) {
-  if (!/^[^\W\d][\w.-]*$/u.test(field) || field === "title") return null;
-  if (typeof value === "number" || typeof value === "boolean") return `${field} = ${value}`;
-  if (typeof value !== "string" || !value || value.length > 32 || /["\\\n]/.test(value)) return null;
+  if (!isShown(field, value) || isReserved(field)) return null;
+  if (isPlain(value)) return isExact(value) ? `${field} = ${value}` : null;
   return `${field} = "${value}"`;
 }

@@ -2,6 +2,7 @@
 
 import { isSystem } from "./systems.js";
 
+export const MOST_IN_URL = 60_000; // characters; the server accepts 64 KiB of headers
 export const CHOICES_OF_K = [5, 10, 20, 50, 100];
 const SEARCHED = ["index", "q", "k", "filter", "by", "beside", "sort", "fold"];
 const EMPTY = { index: "", q: "", k: 10, filter: "", by: "coil", beside: null, sort: "", token: null, doc: null, docBy: null };
@@ -30,13 +31,14 @@ export function readState(address) {
   };
 }
 
-/** The URL of a state; default values are omitted. */
+/** The URL of a state; default values are omitted, and so is a query or a filter that no request can have. */
 export function addressOf(state) {
   const given = new URLSearchParams();
-  if (state.q) given.set("q", state.q);
+  const fits = (text) => text && new URLSearchParams({ text }).toString().length < MOST_IN_URL;
+  if (fits(state.q)) given.set("q", state.q);
   if (state.index) given.set("index", state.index);
   if (state.k !== EMPTY.k) given.set("k", String(state.k));
-  if (state.filter) given.set("filter", state.filter);
+  if (fits(state.filter)) given.set("filter", state.filter);
   if (state.by !== EMPTY.by) given.set("by", state.by);
   if (state.beside) given.set("beside", state.beside);
   if (state.sort) given.set("sort", state.sort);

@@ -3,6 +3,8 @@
 import { sendDocuments } from "./api.js";
 import { bytes, make, plural } from "./dom.js";
 
+const LONGEST_TOKEN = 60_000; // bytes; the server accepts 64 KiB of headers
+
 let token = ""; // kept only while the page is open
 
 /** A form for adding documents to an index; `added` is called when the index has changed. */
@@ -38,6 +40,8 @@ export function uploadForm(index, added, open = false) {
     event.preventDefault();
     if (send.getAttribute("aria-disabled") === "true") return;
     token = secret.value.trim();
+    const wrong = wrongIn(token);
+    if (wrong) return void tell(wrong, true);
     send.setAttribute("aria-disabled", "true");
     [bar.hidden, bar.value] = [false, 0];
     tell(`Sending ${bytes(file.files[0].size)}…`);
@@ -58,6 +62,16 @@ export function uploadForm(index, added, open = false) {
     }
   });
   return make("details", { class: "adding", open }, make("summary", {}, "Add documents"), form);
+}
+
+/** What is wrong with a token before it is sent; null for nothing. `coil serve` accepts no spaces in it either. */
+function wrongIn(given) {
+  const paste = "paste only the token from the file that coil serve was started with (--token-file)";
+  if (new TextEncoder().encode(given).length > LONGEST_TOKEN) {
+    return `The token has ${plural(Array.from(given).length, "character")}, which is too long: ${paste}.`;
+  }
+  if (/[\s\p{Cc}]/u.test(given)) return `The token contains a space or a control character: ${paste}.`;
+  return null;
 }
 
 function result({ added, empty, documents }) {
