@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import random
 import resource
@@ -581,3 +582,25 @@ def test_a_schema_that_is_no_text_is_damage(tmp_path: Path, text: bytes) -> None
         documents.write_bytes(whole[:at] + b"\xff" + whole[at + 1 :])
         with pytest.raises(DamagedSegment):
             open_index(folder, encoder=HashEncoder())
+
+
+@pytest.mark.parametrize("use", ["phrase", "folding", "loop", "texts"])
+def test_reading_documents_leaves_nothing_in_memory(tmp_path: Path, use: str) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": str(number), "text": f"the river bank {number}"} for number in range(50)])
+        uses: dict[str, Callable[[], object]] = {
+            "phrase": lambda: index.search('"river bank"', k=5),
+            "folding": lambda: index.search("river", k=50, fold_duplicates=True),
+            "loop": lambda: list(index),
+            "texts": lambda: index.answer_many(["river"], k=50, texts=True),
+        }
+
+        def objects_after(count: int) -> int:
+            for _ in range(count):
+                uses[use]()
+            gc.collect()
+            return sys.getallocatedblocks()
+
+        before = objects_after(20)
+        # Two for each of 2,000 documents would be too many. Python itself keeps up to 200 cursors.
+        assert objects_after(40) - before < 400

@@ -43,6 +43,10 @@ _LONGEST_PATH = 504  # bytes that SQLite accepts, with links resolved; it reserv
 _LARGE = 1 << 16  # characters of all fields of a document; larger ones are read individually
 MOST_KNOWN = 10_000  # cached field names, whether or not they exist
 _DECODER = json.JSONDecoder()
+# SQLite 3.43 knows the size of a value without reading it. Opening the values as blobs would, too, but Python
+# keeps an object for every blob until the connection is closed.
+_BYTES = "octet_length({})" if sqlite3.sqlite_version_info >= (3, 43) else "length(CAST({} AS BLOB))"
+_SIZE = " + ".join(map(_BYTES.format, ("text", "fields")))
 SCHEMA = """
 CREATE TABLE documents (
     ordinal INTEGER PRIMARY KEY,
@@ -230,19 +234,11 @@ class DocumentReader:
             after = some[-1][0]
 
     def size_of(self, ordinal: int) -> int:
-        """The bytes of a document's text and fields, which Python 3.11 need not read for that."""
-        open_value = getattr(self._lookups, "blobopen", None)
-        if open_value is None:
-            sql = "SELECT length(CAST(text AS BLOB)) + length(CAST(fields AS BLOB)) FROM documents"
-            return sum(size for (size,) in self._read(f"{sql} WHERE ordinal = ?", [ordinal]))
-        size = 0
-        with self._call(self._looking):
-            try:
-                for column in ("text", "fields"):
-                    with open_value("documents", column, ordinal, readonly=True) as value:
-                        size += len(value)
-            except sqlite3.OperationalError as error:
-                raise self._damaged(str(error)) from error
+        """The bytes of a document's text and fields."""
+        sizes = self._read(f"SELECT {_SIZE} FROM documents WHERE ordinal = ?", [ordinal])
+        if len(sizes) != 1 or type(sizes[0][0]) is not int:
+            raise self._damaged("a document of the lists is missing or has no text")
+        size: int = sizes[0][0]
         return size
 
     def stored(self, ordinals: NDArray[np.int64]) -> Iterator[StoredDocument]:
