@@ -36,7 +36,7 @@ StoredDocument = tuple[int, str, str, str, int]
 """ordinal, doc_id, text, fields as JSON, tokens that were dropped"""
 
 _AT_ONCE = 500  # documents fetched with one statement
-_BATCH_CHARACTERS = 1 << 20  # of texts and fields written with one call
+_BATCH_BYTES = 1 << 20  # of texts and fields read or written with one call; when writing, characters
 _STEPS = 20_000  # of SQLite's virtual machine between two checks of the deadline
 _LEAST_BYTES = 8  # minimum size of a document
 _LONGEST_PATH = 504  # bytes that SQLite accepts, with links resolved; it reserves 8 of 512
@@ -123,7 +123,7 @@ def _batches(documents: Iterable[StoredDocument]) -> Iterator[list[StoredDocumen
     for document in documents:
         some.append(document)
         size += len(document[2]) + len(document[3])
-        if len(some) == _AT_ONCE or size >= _BATCH_CHARACTERS:
+        if len(some) == _AT_ONCE or size >= _BATCH_BYTES:
             yield some
             some, size = [], 0
     if some:
@@ -243,8 +243,7 @@ class DocumentReader:
 
     def stored(self, ordinals: NDArray[np.int64]) -> Iterator[StoredDocument]:
         """The documents of these ordinals, ascending, as stored in the file; in batches."""
-        for begin in range(0, len(ordinals), _AT_ONCE):
-            some = ordinals[begin : begin + _AT_ONCE].tolist()
+        for some in self._few_bytes(ordinals):
             rows = self._read(
                 "SELECT ordinal, doc_id, text, fields, dropped FROM documents "
                 f"WHERE ordinal IN ({_marks(some)}) ORDER BY ordinal",
@@ -255,6 +254,26 @@ class DocumentReader:
             if any(tuple(map(type, row)) != _TYPES for row in rows):
                 raise self._damaged("a document has a value of the wrong type")
             yield from rows
+
+    def _few_bytes(self, ordinals: NDArray[np.int64]) -> Iterator[list[int]]:
+        """Batches of few bytes, or of a single document. A string may take four times its bytes in memory."""
+        for begin in range(0, len(ordinals), _AT_ONCE):
+            some = ordinals[begin : begin + _AT_ONCE].tolist()
+            sizes = dict(
+                self._read(f"SELECT ordinal, {_SIZE} FROM documents WHERE ordinal IN ({_marks(some)})", some)
+            )
+            batch: list[int] = []
+            size = 0
+            for ordinal in some:
+                more = (
+                    sizes.get(ordinal) or 0
+                )  # one that is missing or has no text is reported when it is read
+                if batch and size + more > _BATCH_BYTES:
+                    yield batch
+                    batch, size = [], 0
+                batch.append(ordinal)
+                size += more
+            yield batch
 
     def count_truncated(self, alive: NDArray[np.int64] | None, deadline: float | None = None) -> int:
         """How many documents, of these ordinals or of all, were truncated."""

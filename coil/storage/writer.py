@@ -7,7 +7,6 @@ own, and the next documents of a file are read by another. Order and ordinals do
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -333,16 +332,16 @@ class IndexWriter:
         return _Pending(SegmentBuilder(config.profile, config.n_t, config.n_c, self._precision))
 
     def _windows(self, arrivals: Iterable[Arrival]) -> Generator[list[Arrival]]:
-        """Documents to be encoded together, bounded in texts, characters and time."""
+        """Documents to be encoded together, bounded in texts, bytes (no fewer than characters) and time."""
         window: list[Arrival] = []
-        texts = characters = 0
+        texts = size = 0
         for arrival in arrivals:
             window.append(arrival)
             texts += len(arrival.spans)
-            characters += len(arrival.document.text) + arrival.fields_size
-            if texts >= min(self._window, WINDOW) or characters >= self._plan.window_characters:
+            size += arrival.size
+            if texts >= min(self._window, WINDOW) or size >= self._plan.window_characters:
                 yield window
-                window, texts, characters = [], 0, 0
+                window, texts, size = [], 0, 0
         if window:
             yield window
 
@@ -388,7 +387,7 @@ class IndexWriter:
             return
         pending.ordinal_of[document.doc_id] = ordinal
         pending.documents.append((ordinal, document, sum(vectors.dropped for _, vectors in rows)))
-        pending.other_bytes += sys.getsizeof(document.text) + arrival.fields_size + _DOCUMENT_BYTES
+        pending.other_bytes += arrival.size + _DOCUMENT_BYTES
         pending.other_bytes += _ROW_BYTES * len(rows)
         for span, vectors in rows:
             pending.builder.add(ordinal, span, vectors)
