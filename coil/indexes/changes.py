@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from coil.errors import DuplicateId, InputError, MissingExtra, how_many, reason_of
 from coil.indexes.claims import Claims
+from coil.interruptions import let_through
 from coil.storage.holder import Holder
 from coil.storage.intake import OnDuplicate, size_in_memory
 from coil.storage.snapshot import Snapshot, living_documents
@@ -212,7 +213,8 @@ def _fields_of(document: Document) -> str:
 def _settled(file: SourceFile, signature: Signature) -> bool:
     try:
         return signature_of(file.path) == signature
-    except OSError:
+    except OSError as error:
+        let_through(error)
         return False
 
 

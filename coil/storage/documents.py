@@ -131,7 +131,11 @@ def _batches(documents: Iterable[StoredDocument]) -> Iterator[list[StoredDocumen
 
 
 class _Watch:
-    """Stops a statement at its deadline, on Ctrl-C, or after more steps than any file that we write takes."""
+    """Stops a statement at its deadline, on Ctrl-C, or after more steps than any file that we write takes.
+
+    An exception from a signal handler arrives at the first step of what SQLite calls, which would discard it.
+    So that is a generator, which continues inside its `try`.
+    """
 
     def __init__(self, deadline: float | None, most_steps: int) -> None:
         self._deadline, self._left = deadline, most_steps
@@ -145,13 +149,17 @@ class _Watch:
     def is_endless(self) -> bool:
         return self._left < 0
 
-    def __call__(self) -> bool:
+    def checks(self) -> Iterator[bool]:
+        """Whether to stop, asked between steps; the first time, before the statement."""
         try:
-            self._left -= _STEPS
-            return self.is_late or self.is_endless
-        except BaseException as error:  # from a signal handler; SQLite would only report a failure
+            while True:
+                yield self.is_late or self.is_endless
+                self._left -= _STEPS
+        except GeneratorExit:
+            raise
+        except BaseException as error:
             self.interruption = error
-            return True
+        yield True
 
 
 class DocumentReader:
@@ -352,9 +360,10 @@ class DocumentReader:
         with self._call(self._filtering):
             size = len(where) + len(source)
             watch = _Watch(deadline, (self._most_documents + 1_000) * (200 + 10 * size))
-            if watch.is_late:
-                raise _late()
-            self._filters.set_progress_handler(watch, _STEPS)
+            checks = watch.checks()
+            if next(checks):
+                raise watch.interruption or _late()
+            self._filters.set_progress_handler(checks.__next__, _STEPS)
             try:
                 yield self._filters.execute(f"SELECT {columns} FROM {source} WHERE {where}", parameters)
             except sqlite3.OperationalError as error:
@@ -364,8 +373,6 @@ class DocumentReader:
                     raise _late() from error
                 if watch.is_endless or "malformed JSON" in str(error):
                     raise self._damaged(str(error)) from error
-                if str(error) == "interrupted":  # by a signal before the watch could record it
-                    raise KeyboardInterrupt from None
                 # Too many parts or values for one statement.
                 raise InputError(f"the filter cannot be used: {error}", "shorten it") from error
 

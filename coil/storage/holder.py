@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from coil.errors import CoilError, InputError, ReplacedIndex
 from coil.forks import make_lock
+from coil.interruptions import let_through
 from coil.storage.disk import Folder
 from coil.storage.manifest import Manifest
 from coil.storage.snapshot import Snapshot, stamp_of
@@ -52,8 +53,9 @@ class Holder:
                 newer = newer_state(folder, current)
             if newer is not None:
                 self.offer(newer)
-        except (CoilError, OSError):
+        except (CoilError, OSError) as error:
             self._in_doubt = True
+            let_through(error)
         finally:
             current.release()
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from coil.arrays import is_among
 from coil.errors import InputError, OrdinalsTaken, reason_of
+from coil.interruptions import let_through
 from coil.lists.building import SegmentBuilder, merge_segments
 from coil.lists.precision import Precision
 from coil.lists.rows import Long, Rows, Span, encode_spans, row_spans
@@ -423,6 +424,7 @@ class IndexWriter:
         try:
             merge(self._publisher, self._plan.merged)
         except Exception as error:  # of any kind: the commit itself has succeeded
+            let_through(error)
             why = reason_of(error)
             _log.warning("the documents are in the index, but its segments could not be merged: %s", why)
 
