@@ -24,11 +24,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coil.arrays import distinct, is_among
-from coil.errors import DamagedManifest, DamagedSegment, DuplicateId, IndexLocked, IndexProblem, InputError
+from coil.errors import (
+    DamagedManifest,
+    DamagedSegment,
+    DuplicateId,
+    IndexLocked,
+    IndexProblem,
+    InputError,
+    OutputError,
+)
 from coil.explanations.explainer import explain_hit
 from coil.hits.searcher import Searcher
 from coil.indexes.opening import create, open_index
-from coil.storage import publishing, writer
+from coil.storage import holder, publishing, writer
 from coil.storage.disk import Folder
 from coil.storage.holder import Holder
 from coil.storage.lock import writer_lock
@@ -401,6 +409,36 @@ def test_a_commit_that_is_interrupted_at_its_end_is_seen_by_the_next_read(
         monkeypatch.undo()
         assert index.has("b")
         assert index.version == read_manifest(Folder.open(tmp_path / "a.coil")).version
+
+
+def test_after_a_commit_that_failed_late_no_thread_reads_the_previous_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": "a", "text": "river"}, {"id": "b", "text": "bank"}])
+        publish, load = publishing.publish, holder.newer_state
+        loading = threading.Event()
+
+        def unconfirmed(*given: Any) -> Manifest:
+            publish(*given)
+            raise OutputError("the disk did not confirm it", "check the disk")
+
+        def slow(*given: Any) -> Snapshot | None:
+            if threading.current_thread() is other:
+                loading.set()
+                time.sleep(0.3)
+            return load(*given)
+
+        with monkeypatch.context() as failing:
+            failing.setattr(publishing, "publish", unconfirmed)
+            with pytest.raises(OutputError):
+                index.delete(["a"])
+        other = threading.Thread(target=index.has, args=("b",))
+        monkeypatch.setattr(holder, "newer_state", slow)
+        other.start()
+        loading.wait()
+        assert not index.has("a")
+        other.join()
 
 
 def test_a_build_goes_on_after_a_merge_that_could_not_be_opened(
