@@ -289,6 +289,19 @@ def test_words_of_several_parts_are_phrases(tmp_path: Path) -> None:
         assert found(index, "river +known,") == "012"
 
 
+def test_symbols_attached_to_a_word_are_not_part_of_it(tmp_path: Path) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": "0", "text": "The Acme\u2122 router", "name": "Acme\u2122 router"}])
+        index.add([{"id": "1", "text": "a router, great\U0001f600 value"}])
+        assert found(index, "acme", by="bm25") == found(index, "Acme\u2122", by="bm25") == "0"
+        assert found(index, "+acme") == found(index, '"acme router"') == "0"
+        assert found(index, "router -acme") == found(index, 'router -"acme router"') == "1"
+        assert found(index, '"great value"') == found(index, "router +great") == "1"
+        assert found(index, '"Acme\u2122 router"') == "0"  # asked for, it matters
+        assert found(index, '"great\u2122 value"') == ""
+        assert found(index, "router name:acme") == found(index, 'router name:"acme router"') == "0"
+
+
 def test_several_chinese_characters_are_a_phrase(tmp_path: Path) -> None:
     with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
         index.add([{"id": "0", "text": "我爱中国人民", "title": "在中国"}, {"id": "1", "text": "国家在心中"}])

@@ -142,6 +142,28 @@ def test_a_build_of_many_distinct_words_stays_within_its_budget(tmp_path: Path) 
     assert with_merges < 1.2
 
 
+LARGE_FIELDS = """
+import sys
+from coil.indexes.building import open_build
+from coil.storage.memory import peak_bytes, resident_bytes
+from tests.hash_encoder import HashEncoder
+page = sys.argv[2] + "<p>abc</p>" * 100_000
+documents = ({"id": i, "text": f"river {i}", "page": page[:-1] + str(i)} for i in range(60))
+budget = resident_bytes() + (120 << 20)
+index, before = open_build(sys.argv[1], encoder=HashEncoder(), memory=budget)
+index.build(documents, "error", None, 65536)
+print(peak_bytes() / budget)
+"""
+
+
+@pytest.mark.parametrize("begin", ["", "😀"])
+def test_large_fields_stay_within_the_budget(tmp_path: Path, begin: str) -> None:
+    """One emoji makes all characters of its string take four bytes."""
+    command = [sys.executable, "-c", LARGE_FIELDS, str(tmp_path / "a.coil"), begin]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 1.2
+
+
 def test_the_size_that_is_told_is_the_size_on_disk(tmp_path: Path) -> None:
     with build(tmp_path / "a.coil", write_corpus(tmp_path / "c.jsonl", some_documents(200))) as index:
         facts = index.inspect()

@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from coil.tokens.list_keys import LONGEST_KEY, STOP_WORDS, ListKeys, shorten
+from coil.tokens.list_keys import LONGEST_KEY, STOP_WORDS, ListKeys, shorten, without_symbols
 from coil.tokens.profile import PAPER, WORDS, ScoringProfile
 from coil.tokens.tokenizer import Tokenizer
 from tests.tiny import make_tokenizer, random_texts
@@ -81,6 +81,28 @@ def test_stop_words_and_punctuation_have_none_by_word() -> None:
     assert keys_of("the bank, of money!", WORDS) == (None, "bank", None, None, "money", None)
     assert all(key is None for key in keys_of(" ".join(sorted(STOP_WORDS)), WORDS, 10**4))
     assert keys_of("the bank", ALL_WORDS) == ("the", "bank")
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("Acme\u2122 banks\U0001f600", ("acm", "bank")),
+        ("\u20ac5 \u21165 5\u00b0", ("5", "5", "5")),
+        ("banks\U0001f44d\U0001f3fd \u2764\ufe0fbanks", ("bank", "bank")),
+        ("the\u2122", (None,)),
+        ("\U0001f600 \u20ac \u2122", ("\U0001f600", "\u20ac", "\u2122")),  # on its own, a symbol has a list
+        ("20\u00b0c", ("20\u00b0c",)),
+    ],
+)
+def test_symbols_attached_to_a_word_do_not_count(text: str, keys: tuple[str | None, ...]) -> None:
+    assert keys_of(text, WORDS) == keys
+
+
+def test_symbols_of_ascii_are_left_to_the_pre_tokenizer() -> None:
+    assert without_symbols("\U0001f468\u200d\U0001f469") == "\U0001f468\u200d\U0001f469"
+    assert [without_symbols(word) for word in ("c++", "c++\u2122", "~x", "$5", "caf\u00e9", "")] == [
+        *("c++", "c++", "~x", "$5", "caf\u00e9", "")
+    ]
 
 
 def test_case_and_accents_are_the_models_own() -> None:

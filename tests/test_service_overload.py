@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sqlite3
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -177,16 +176,7 @@ def test_the_facts_of_an_index_are_no_quick_request(tmp_path: Path, monkeypatch:
         assert 0 < given[0] <= ServiceLimits().seconds
 
 
-def test_sizes_without_a_way_to_open_a_value(tmp_path: Path) -> None:
-    class Older:  # Python 3.10
-        def __init__(self, connection: sqlite3.Connection) -> None:
-            self.execute = connection.execute
-
+def test_sizes_are_counted_in_bytes(tmp_path: Path) -> None:
     with create(tmp_path / "notes.coil", encoder=HashEncoder()) as index:
         index.add([Document("a", "é"), Document("b", "river", {"c": 1})])
-        with index._holder.held() as snapshot:
-            reader = snapshot.stored[0].documents
-            new = [reader.size_of(ordinal) for ordinal in (1, 2)]
-            reader._lookups, kept = Older(reader._lookups), reader._lookups
-            assert [reader.size_of(ordinal) for ordinal in (1, 2)] == new == [4, 13]
-            reader._lookups = kept
+        assert [index.size_of(doc_id) for doc_id in "ab"] == [4, 13]

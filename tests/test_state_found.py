@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import random
 import resource
@@ -23,11 +24,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coil.arrays import distinct, is_among
-from coil.errors import DamagedManifest, DamagedSegment, DuplicateId, IndexLocked, IndexProblem, InputError
+from coil.errors import (
+    DamagedManifest,
+    DamagedSegment,
+    DuplicateId,
+    IndexLocked,
+    IndexProblem,
+    InputError,
+    OutputError,
+)
 from coil.explanations.explainer import explain_hit
 from coil.hits.searcher import Searcher
 from coil.indexes.opening import create, open_index
-from coil.storage import publishing, writer
+from coil.storage import holder, publishing, writer
 from coil.storage.disk import Folder
 from coil.storage.holder import Holder
 from coil.storage.lock import writer_lock
@@ -402,6 +411,36 @@ def test_a_commit_that_is_interrupted_at_its_end_is_seen_by_the_next_read(
         assert index.version == read_manifest(Folder.open(tmp_path / "a.coil")).version
 
 
+def test_after_a_commit_that_failed_late_no_thread_reads_the_previous_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": "a", "text": "river"}, {"id": "b", "text": "bank"}])
+        publish, load = publishing.publish, holder.newer_state
+        loading = threading.Event()
+
+        def unconfirmed(*given: Any) -> Manifest:
+            publish(*given)
+            raise OutputError("the disk did not confirm it", "check the disk")
+
+        def slow(*given: Any) -> Snapshot | None:
+            if threading.current_thread() is other:
+                loading.set()
+                time.sleep(0.3)
+            return load(*given)
+
+        with monkeypatch.context() as failing:
+            failing.setattr(publishing, "publish", unconfirmed)
+            with pytest.raises(OutputError):
+                index.delete(["a"])
+        other = threading.Thread(target=index.has, args=("b",))
+        monkeypatch.setattr(holder, "newer_state", slow)
+        other.start()
+        loading.wait()
+        assert not index.has("a")
+        other.join()
+
+
 def test_a_build_goes_on_after_a_merge_that_could_not_be_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -581,3 +620,25 @@ def test_a_schema_that_is_no_text_is_damage(tmp_path: Path, text: bytes) -> None
         documents.write_bytes(whole[:at] + b"\xff" + whole[at + 1 :])
         with pytest.raises(DamagedSegment):
             open_index(folder, encoder=HashEncoder())
+
+
+@pytest.mark.parametrize("use", ["phrase", "folding", "loop", "texts"])
+def test_reading_documents_leaves_nothing_in_memory(tmp_path: Path, use: str) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": str(number), "text": f"the river bank {number}"} for number in range(50)])
+        uses: dict[str, Callable[[], object]] = {
+            "phrase": lambda: index.search('"river bank"', k=5),
+            "folding": lambda: index.search("river", k=50, fold_duplicates=True),
+            "loop": lambda: list(index),
+            "texts": lambda: index.answer_many(["river"], k=50, texts=True),
+        }
+
+        def objects_after(count: int) -> int:
+            for _ in range(count):
+                uses[use]()
+            gc.collect()
+            return sys.getallocatedblocks()
+
+        before = objects_after(20)
+        # Two for each of 2,000 documents would be too many. Python itself keeps up to 200 cursors.
+        assert objects_after(40) - before < 400

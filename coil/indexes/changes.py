@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from coil.errors import DuplicateId, InputError, MissingExtra, how_many, reason_of
 from coil.indexes.claims import Claims
+from coil.interruptions import let_through
 from coil.storage.holder import Holder
-from coil.storage.intake import OnDuplicate
+from coil.storage.intake import OnDuplicate, size_in_memory
 from coil.storage.snapshot import Snapshot, living_documents
 from coil.texts.columns import Columns
 from coil.texts.corpora import read_part
@@ -21,8 +22,8 @@ from coil.texts.looking import Signature, SourceFile, signature_of
 from coil.texts.opening import Gauge, name_of
 from coil.texts.values import Document
 
-_AT_ONCE = 256  # documents compared together, and their maximum of characters
-_CHARACTERS = 1 << 20
+_AT_ONCE = 256  # documents compared together, and at most how much memory they take
+_BATCH_BYTES = 1 << 20
 _SHOWN = 3  # ids in a warning
 
 _log = logging.getLogger("coil.index")
@@ -212,19 +213,20 @@ def _fields_of(document: Document) -> str:
 def _settled(file: SourceFile, signature: Signature) -> bool:
     try:
         return signature_of(file.path) == signature
-    except OSError:
+    except OSError as error:
+        let_through(error)
         return False
 
 
 def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
     some: list[Document] = []
-    characters = 0
+    size = 0
     for document in documents:
         some.append(document)
-        characters += len(document.text)
-        if len(some) == _AT_ONCE or characters >= _CHARACTERS:
+        size += size_in_memory(document)
+        if len(some) == _AT_ONCE or size >= _BATCH_BYTES:
             yield some
-            some, characters = [], 0
+            some, size = [], 0
     if some:
         yield some
 

@@ -13,6 +13,7 @@ from coil.errors import CoilError, InputError, OptionMismatch, OutputError, Repl
 from coil.indexes.model import IndexModel
 from coil.indexes.reader import IndexReader
 from coil.indexes.settings import open_holder
+from coil.interruptions import let_through
 from coil.lists.segment import MOST_ROWS
 from coil.storage.disk import Folder
 from coil.storage.holder import Holder, newer_state
@@ -215,11 +216,12 @@ class Index(IndexReader):
             (self.folder / SEGMENTS_FOLDER).rmdir()
         except CoilError:
             return False
-        except OSError:
-            pass  # there was no such folder yet
+        except OSError as error:  # there was no such folder yet
+            let_through(error)
         try:
             self.folder.rmdir()  # only if it is empty
-        except OSError:
+        except OSError as error:
+            let_through(error)
             return False
         return True
 

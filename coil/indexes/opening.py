@@ -11,6 +11,7 @@ from typing import Any
 from coil.errors import InputError, OutputError
 from coil.indexes.index import Index, check_choice, check_memory
 from coil.indexes.settings import ShardLabel
+from coil.interruptions import let_through
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.storage.disk import make_folders
@@ -99,6 +100,7 @@ def check_path(path: object) -> Path:
         folder = Path(path)
         folder.absolute()
     except OSError as error:
+        let_through(error)
         reason = f"{path} cannot be found: the working directory no longer exists"
         raise InputError(reason, "pass an absolute path") from error
     except TypeError as error:
@@ -112,6 +114,7 @@ def check_path(path: object) -> Path:
             f"{str(folder)!r:.200} is not a valid path: {error}", "pass the path of a folder"
         ) from error
     except OSError as error:
+        let_through(error)
         if error.errno == errno.ENAMETOOLONG:
             reason = f"the path {str(folder)!r:.200} is too long"
             raise InputError(reason, "choose a shorter one") from error

@@ -18,6 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from coil.errors import IndexProblem, MissingIndex, OutputError
+from coil.interruptions import let_through
 
 MORE_FILES = "the limit on open files (`ulimit -n`)"
 _BLOCK = 1 << 20
@@ -92,6 +93,7 @@ class Folder:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise MissingIndex(f"there is no index at {path}", "check the path") from error
         except OSError as error:
+            let_through(error)
             remedy = f"check the permissions of the folder and {MORE_FILES}"
             raise IndexProblem(f"{path} cannot be opened: {error.strerror}", remedy) from error
         return cls(path, handle)
@@ -122,7 +124,8 @@ class Folder:
         """Whether the path still leads to this directory: it may have been moved, replaced or deleted."""
         try:
             found = os.stat(self.path)
-        except OSError:
+        except OSError as error:
+            let_through(error)
             return False
         return (found.st_dev, found.st_ino) == self.identity
 
@@ -246,7 +249,8 @@ class Folder:
         """Remove a file if it exists and the system permits; else the next writer removes it as a stray."""
         try:
             os.unlink(self._name(name), dir_fd=self._number)
-        except OSError:
+        except OSError as error:
+            let_through(error)
             return
 
     # ---- internal
@@ -278,5 +282,6 @@ def make_folders(path: Path) -> None:
             with Folder.open(folder.parent) as parent:
                 parent.sync()
     except (OSError, IndexProblem) as error:
+        let_through(error)
         reason = error.strerror if isinstance(error, OSError) else error
         raise OutputError(f"{path} cannot be created: {reason}", "choose another location") from error

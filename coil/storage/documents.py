@@ -36,13 +36,17 @@ StoredDocument = tuple[int, str, str, str, int]
 """ordinal, doc_id, text, fields as JSON, tokens that were dropped"""
 
 _AT_ONCE = 500  # documents fetched with one statement
-_BATCH_CHARACTERS = 1 << 20  # of texts and fields written with one call
+_BATCH_BYTES = 1 << 20  # of texts and fields read or written with one call; when writing, characters
 _STEPS = 20_000  # of SQLite's virtual machine between two checks of the deadline
 _LEAST_BYTES = 8  # minimum size of a document
 _LONGEST_PATH = 504  # bytes that SQLite accepts, with links resolved; it reserves 8 of 512
 _LARGE = 1 << 16  # characters of all fields of a document; larger ones are read individually
 MOST_KNOWN = 10_000  # cached field names, whether or not they exist
 _DECODER = json.JSONDecoder()
+# SQLite 3.43 knows the size of a value without reading it. Opening the values as blobs would, too, but Python
+# keeps an object for every blob until the connection is closed.
+_BYTES = "octet_length({})" if sqlite3.sqlite_version_info >= (3, 43) else "length(CAST({} AS BLOB))"
+_SIZE = " + ".join(map(_BYTES.format, ("text", "fields")))
 SCHEMA = """
 CREATE TABLE documents (
     ordinal INTEGER PRIMARY KEY,
@@ -119,7 +123,7 @@ def _batches(documents: Iterable[StoredDocument]) -> Iterator[list[StoredDocumen
     for document in documents:
         some.append(document)
         size += len(document[2]) + len(document[3])
-        if len(some) == _AT_ONCE or size >= _BATCH_CHARACTERS:
+        if len(some) == _AT_ONCE or size >= _BATCH_BYTES:
             yield some
             some, size = [], 0
     if some:
@@ -127,7 +131,11 @@ def _batches(documents: Iterable[StoredDocument]) -> Iterator[list[StoredDocumen
 
 
 class _Watch:
-    """Stops a statement at its deadline, on Ctrl-C, or after more steps than any file that we write takes."""
+    """Stops a statement at its deadline, on Ctrl-C, or after more steps than any file that we write takes.
+
+    An exception from a signal handler arrives at the first step of what SQLite calls, which would discard it.
+    So that is a generator, which continues inside its `try`.
+    """
 
     def __init__(self, deadline: float | None, most_steps: int) -> None:
         self._deadline, self._left = deadline, most_steps
@@ -141,13 +149,17 @@ class _Watch:
     def is_endless(self) -> bool:
         return self._left < 0
 
-    def __call__(self) -> bool:
+    def checks(self) -> Iterator[bool]:
+        """Whether to stop, asked between steps; the first time, before the statement."""
         try:
-            self._left -= _STEPS
-            return self.is_late or self.is_endless
-        except BaseException as error:  # from a signal handler; SQLite would only report a failure
+            while True:
+                yield self.is_late or self.is_endless
+                self._left -= _STEPS
+        except GeneratorExit:
+            raise
+        except BaseException as error:
             self.interruption = error
-            return True
+        yield True
 
 
 class DocumentReader:
@@ -230,25 +242,16 @@ class DocumentReader:
             after = some[-1][0]
 
     def size_of(self, ordinal: int) -> int:
-        """The bytes of a document's text and fields, which Python 3.11 need not read for that."""
-        open_value = getattr(self._lookups, "blobopen", None)
-        if open_value is None:
-            sql = "SELECT length(CAST(text AS BLOB)) + length(CAST(fields AS BLOB)) FROM documents"
-            return sum(size for (size,) in self._read(f"{sql} WHERE ordinal = ?", [ordinal]))
-        size = 0
-        with self._call(self._looking):
-            try:
-                for column in ("text", "fields"):
-                    with open_value("documents", column, ordinal, readonly=True) as value:
-                        size += len(value)
-            except sqlite3.OperationalError as error:
-                raise self._damaged(str(error)) from error
+        """The bytes of a document's text and fields."""
+        sizes = self._read(f"SELECT {_SIZE} FROM documents WHERE ordinal = ?", [ordinal])
+        if len(sizes) != 1 or type(sizes[0][0]) is not int:
+            raise self._damaged("a document of the lists is missing or has no text")
+        size: int = sizes[0][0]
         return size
 
     def stored(self, ordinals: NDArray[np.int64]) -> Iterator[StoredDocument]:
         """The documents of these ordinals, ascending, as stored in the file; in batches."""
-        for begin in range(0, len(ordinals), _AT_ONCE):
-            some = ordinals[begin : begin + _AT_ONCE].tolist()
+        for some in self._few_bytes(ordinals):
             rows = self._read(
                 "SELECT ordinal, doc_id, text, fields, dropped FROM documents "
                 f"WHERE ordinal IN ({_marks(some)}) ORDER BY ordinal",
@@ -259,6 +262,26 @@ class DocumentReader:
             if any(tuple(map(type, row)) != _TYPES for row in rows):
                 raise self._damaged("a document has a value of the wrong type")
             yield from rows
+
+    def _few_bytes(self, ordinals: NDArray[np.int64]) -> Iterator[list[int]]:
+        """Batches of few bytes, or of a single document. A string may take four times its bytes in memory."""
+        for begin in range(0, len(ordinals), _AT_ONCE):
+            some = ordinals[begin : begin + _AT_ONCE].tolist()
+            sizes = dict(
+                self._read(f"SELECT ordinal, {_SIZE} FROM documents WHERE ordinal IN ({_marks(some)})", some)
+            )
+            batch: list[int] = []
+            size = 0
+            for ordinal in some:
+                more = (
+                    sizes.get(ordinal) or 0
+                )  # one that is missing or has no text is reported when it is read
+                if batch and size + more > _BATCH_BYTES:
+                    yield batch
+                    batch, size = [], 0
+                batch.append(ordinal)
+                size += more
+            yield batch
 
     def count_truncated(self, alive: NDArray[np.int64] | None, deadline: float | None = None) -> int:
         """How many documents, of these ordinals or of all, were truncated."""
@@ -337,9 +360,10 @@ class DocumentReader:
         with self._call(self._filtering):
             size = len(where) + len(source)
             watch = _Watch(deadline, (self._most_documents + 1_000) * (200 + 10 * size))
-            if watch.is_late:
-                raise _late()
-            self._filters.set_progress_handler(watch, _STEPS)
+            checks = watch.checks()
+            if next(checks):
+                raise watch.interruption or _late()
+            self._filters.set_progress_handler(checks.__next__, _STEPS)
             try:
                 yield self._filters.execute(f"SELECT {columns} FROM {source} WHERE {where}", parameters)
             except sqlite3.OperationalError as error:
@@ -349,8 +373,6 @@ class DocumentReader:
                     raise _late() from error
                 if watch.is_endless or "malformed JSON" in str(error):
                     raise self._damaged(str(error)) from error
-                if str(error) == "interrupted":  # by a signal before the watch could record it
-                    raise KeyboardInterrupt from None
                 # Too many parts or values for one statement.
                 raise InputError(f"the filter cannot be used: {error}", "shorten it") from error
 

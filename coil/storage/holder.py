@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from coil.errors import CoilError, InputError, ReplacedIndex
 from coil.forks import make_lock
+from coil.interruptions import let_through
 from coil.storage.disk import Folder
 from coil.storage.manifest import Manifest
 from coil.storage.snapshot import Snapshot, stamp_of
@@ -18,12 +19,12 @@ class Holder:
     def __init__(self, snapshot: Snapshot) -> None:
         self._current: Snapshot | None = snapshot
         self._lock = make_lock()
-        self._in_doubt = False
+        self._doubts = self._settled = 0
 
     @contextmanager
     def held(self) -> Iterator[Snapshot]:
         """Hold the current snapshot while reading it."""
-        if self._in_doubt:
+        if self._doubts != self._settled:
             self._look_again()
         snapshot = self._take()
         try:
@@ -41,19 +42,25 @@ class Holder:
 
     def doubt(self) -> None:
         """Note that a change failed, perhaps after it reached the disk: the next read checks there first."""
-        self._in_doubt = True
+        with self._lock:
+            self._doubts += 1
 
     def _look_again(self) -> None:
-        """Load the state on disk. If that is not possible yet, the previous state stays current."""
-        self._in_doubt = False
+        """Load the state on disk. If that is not possible yet, the previous state stays current.
+
+        Until it is loaded, other threads look as well: they must not read the previous state, either.
+        """
+        doubts = self._doubts  # another change may fail meanwhile
         current = self._take()
         try:
             with Folder.open(current.path) as folder:
                 newer = newer_state(folder, current)
             if newer is not None:
                 self.offer(newer)
-        except (CoilError, OSError):
-            self._in_doubt = True
+            with self._lock:
+                self._settled = max(self._settled, doubts)
+        except (CoilError, OSError) as error:
+            let_through(error)
         finally:
             current.release()
 

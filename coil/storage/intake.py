@@ -4,6 +4,7 @@ into rows."""
 from __future__ import annotations
 
 import json
+import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,8 +23,8 @@ Refused = Callable[[Document, InputError], object]
 NOTHING_READ = bytes(16)
 MOST_BYTES = 999_000_000  # of a document: SQLite allows a row of 1,000,000,000 bytes, overhead included
 _MOST_RUNS = 1 << 20
-_AT_ONCE = 256  # documents whose ids are looked up together, and their characters at most
-_CHARACTERS = 1 << 20
+_AT_ONCE = 256  # documents whose ids are looked up together, and at most how much memory they take
+_BATCH_BYTES = 1 << 20
 
 
 class PlacedDocuments(Protocol):
@@ -134,7 +135,7 @@ class Arrival:
     spans: list[Span]  # characters of each row; none: the document is empty and will be skipped
     digest: bytes  # of this document and all before it
     position: int  # bytes of the corpus read so far
-    fields_size: int
+    size: int  # bytes of its text and fields in memory
 
 
 class SourcePositions:
@@ -193,6 +194,7 @@ class _Read:
     document: Document
     mark: int
     position: int
+    size: int
 
 
 class Intake:
@@ -236,13 +238,16 @@ class Intake:
         stream = iter(self._documents)
         while True:
             batch: list[_Read] = []
-            characters = 0
+            size = 0
             failure: Exception | None = None
             try:
-                while len(batch) < _AT_ONCE and characters < _CHARACTERS:
+                while len(batch) < _AT_ONCE and size < _BATCH_BYTES:
                     document = next(stream)
-                    batch.append(_Read(document, self._documents.mark, self._documents.position))
-                    characters += len(document.text)
+                    read = _Read(
+                        document, self._documents.mark, self._documents.position, size_in_memory(document)
+                    )
+                    batch.append(read)
+                    size += read.size
             except Exception as error:
                 failure = error
             if batch:
@@ -304,7 +309,7 @@ class Intake:
                 spans,
                 self.digest,
                 read.position,
-                3 * len(fields),
+                read.size,
             )
 
     def _check_size(self, document: Document, fields: str) -> None:
@@ -369,6 +374,19 @@ class Intake:
             "restore it and use --resume again, remove the index and start over, or add the rest with "
             "`coil add --on-duplicate update`",
         )
+
+
+def size_in_memory(document: Document) -> int:
+    """The bytes of a document's text and fields. One emoji makes all characters of its string take four."""
+    size, left = 0, [document.text, document.fields]
+    while left:
+        value: Any = left.pop()
+        size += sys.getsizeof(value)
+        if isinstance(value, dict):
+            left += [*value, *value.values()]
+        elif isinstance(value, list):
+            left += value
+    return size
 
 
 def digest_document(before: bytes, document: Document) -> bytes:

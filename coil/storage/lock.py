@@ -6,10 +6,11 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from coil.errors import IndexLocked, OutputError
+from coil.interruptions import let_through
 from coil.storage.disk import Folder, Handle, remedy_for
 from coil.storage.manifest import SEGMENTS_FOLDER, check_manifest
 
@@ -41,6 +42,7 @@ def writer_lock(path: Path, new: bool = False) -> Iterator[Folder]:
         try:
             file = folder.open_to_lock(LOCK_FILE)
         except OSError as error:
+            let_through(error)
             raise OutputError(
                 f"{path / LOCK_FILE} cannot be written: {error.strerror}",
                 remedy_for(error, "check the permissions of the folder"),
@@ -50,8 +52,10 @@ def writer_lock(path: Path, new: bool = False) -> Iterator[Folder]:
             try:
                 if not _try_lock(handle):
                     raise _locked(path, handle)
-                with suppress(OSError):  # a full disk: the line only informs others who holds the lock
+                try:
                     _tell_holder(handle)
+                except OSError as error:  # a full disk: the line only informs others who holds the lock
+                    let_through(error)
                 yield folder
             finally:
                 if os.getpid() == owner:  # a process forked meanwhile also has the handle
@@ -64,6 +68,7 @@ def file_lock(path: Path, what: str) -> Iterator[None]:
     try:
         file = Handle(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
+        let_through(error)
         raise OutputError(
             f"{path} cannot be written: {error.strerror}",
             remedy_for(error, "check the permissions of the folder"),
@@ -104,7 +109,8 @@ def _try_lock(handle: int) -> bool:
     if sys.platform == "win32":
         try:
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        except OSError:
+        except OSError as error:
+            let_through(error)
             return False
         return True
     try:

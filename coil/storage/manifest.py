@@ -29,6 +29,7 @@ from coil.errors import (
     OutputError,
     ReplacedIndex,
 )
+from coil.interruptions import let_through
 from coil.lists.segment import MOST_ROWS
 from coil.storage.disk import MORE_FILES, FileFacts, Folder, remedy_for
 from coil.storage.watched import Watched
@@ -260,6 +261,7 @@ def read_manifest(folder: Folder) -> Manifest:
     except FileNotFoundError as error:
         raise _no_index(folder) from error
     except OSError as error:
+        let_through(error)
         if error.errno in (errno.EISDIR, errno.EIO, errno.EINVAL):
             raise DamagedManifest(f"{where} cannot be read: {error.strerror}", _REMEDY) from error
         raise IndexProblem(
@@ -316,6 +318,7 @@ def publish(folder: Folder, manifest: Manifest, before: Manifest | None) -> Mani
             folder.discard(partial)
             raise
     except OSError as error:
+        let_through(error)
         raise OutputError(
             f"{where} cannot be written: {error.strerror or error}",
             remedy_for(
@@ -325,6 +328,7 @@ def publish(folder: Folder, manifest: Manifest, before: Manifest | None) -> Mani
     try:
         folder.sync()
     except OSError as error:
+        let_through(error)
         raise OutputError(
             f"{folder.path} was changed, but the disk did not confirm it: {error.strerror or error}",
             "check the disk, then check whether the change is there; a power failure now could lose it",

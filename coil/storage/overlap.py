@@ -73,11 +73,11 @@ class Background(Generic[T]):
 
     def __exit__(self, *_: object) -> None:
         """Wait for the current job, deferring interruptions until it is done."""
-        interruption: KeyboardInterrupt | None = None
+        interruption: BaseException | None = None
         while self._last is not None and not self._last.done():
             try:
                 wait([self._last])  # not for the thread: an interrupted join marks it as ended
-            except KeyboardInterrupt as error:
+            except BaseException as error:  # Ctrl-C, or from a signal handler of the program
                 interruption = error
         self._jobs.put(None)
         if interruption is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from coil.arrays import distinct, is_among
 from coil.errors import IndexProblem
+from coil.interruptions import let_through
 from coil.storage.disk import Folder
 from coil.storage.holder import Holder
 from coil.storage.manifest import (
@@ -94,7 +95,8 @@ class Publisher:
             }
         try:
             files, others = self.folder.names(SEGMENTS_FOLDER), self.folder.names(".")
-        except OSError:  # for example, no file handles left: strays are harmless, and the next writer retries
+        except OSError as error:  # no file handles left: strays are harmless, and the next writer retries
+            let_through(error)
             return
         for name in files:
             if is_segment_file(name) and f"{SEGMENTS_FOLDER}/{name}" not in named:

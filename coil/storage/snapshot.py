@@ -27,6 +27,7 @@ from coil.errors import (
 )
 from coil.forks import cached, make_lock
 from coil.hits.searcher import Searcher
+from coil.interruptions import let_through
 from coil.lists.segment import LiveSegment
 from coil.lists.segment_file import REMEDY
 from coil.scores.statistics import Statistics
@@ -118,6 +119,7 @@ class Snapshot:
                     of.release()
                 # A writer may have merged the segment away after we read the manifest.
                 if isinstance(error, OSError):
+                    let_through(error)
                     raise IndexProblem(
                         f"{folder.path} cannot be read: {error.strerror or error}",
                         f"check the permissions of its files and {MORE_FILES}",
@@ -369,7 +371,8 @@ def stamp_of(folder: Folder) -> Stamp | None:
     """A value that changes when the manifest is replaced, without reading it; None if it is inaccessible."""
     try:
         found = folder.stat(MANIFEST_FILE)
-    except OSError:  # reading it will raise the error
+    except OSError as error:  # reading it will raise the error
+        let_through(error)
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import DamagedManifest, DamagedSegment, IndexProblem, MissingSegment, OutputError
+from coil.interruptions import let_through
 from coil.lists.segment import Segment
 from coil.lists.segment_file import REMEDY, check_mentions, open_segment, segment_bytes
 from coil.storage.disk import FileFacts, Folder, remedy_for
@@ -87,6 +88,7 @@ def check_sizes(folder: Folder, entry: SegmentEntry) -> None:
         except FileNotFoundError as error:
             raise _missing(folder, name) from error
         except OSError as error:
+            let_through(error)
             raise DamagedSegment(
                 f"{folder.path / name} cannot be read: {error.strerror}", remedy_for(error, "check the disk")
             ) from error
@@ -117,6 +119,7 @@ def write_stored_segment(
             folder.discard(documents_file)
             raise
     except OSError as error:
+        let_through(error)
         raise OutputError(
             f"{folder.path / SEGMENTS_FOLDER} cannot be written: {error.strerror or error}",
             remedy_for(error, "free some disk space or choose another location; the index is unchanged"),
@@ -133,6 +136,7 @@ def check_bytes(folder: Folder, entry: SegmentEntry, stored: StoredSegment) -> N
     except FileNotFoundError as error:
         raise _missing(folder, entry.documents_file) from error
     except OSError as error:
+        let_through(error)
         raise IndexProblem(
             f"{folder.path / entry.documents_file} cannot be read: {error.strerror}",
             remedy_for(error, "check the disk"),

@@ -7,7 +7,6 @@ own, and the next documents of a file are read by another. Order and ordinals do
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from coil.arrays import is_among
 from coil.errors import InputError, OrdinalsTaken, reason_of
+from coil.interruptions import let_through
 from coil.lists.building import SegmentBuilder, merge_segments
 from coil.lists.precision import Precision
 from coil.lists.rows import Long, Rows, Span, encode_spans, row_spans
@@ -333,16 +333,16 @@ class IndexWriter:
         return _Pending(SegmentBuilder(config.profile, config.n_t, config.n_c, self._precision))
 
     def _windows(self, arrivals: Iterable[Arrival]) -> Generator[list[Arrival]]:
-        """Documents to be encoded together, bounded in texts, characters and time."""
+        """Documents to be encoded together, bounded in texts, bytes (no fewer than characters) and time."""
         window: list[Arrival] = []
-        texts = characters = 0
+        texts = size = 0
         for arrival in arrivals:
             window.append(arrival)
             texts += len(arrival.spans)
-            characters += len(arrival.document.text) + arrival.fields_size
-            if texts >= min(self._window, WINDOW) or characters >= self._plan.window_characters:
+            size += arrival.size
+            if texts >= min(self._window, WINDOW) or size >= self._plan.window_characters:
                 yield window
-                window, texts, characters = [], 0, 0
+                window, texts, size = [], 0, 0
         if window:
             yield window
 
@@ -388,7 +388,7 @@ class IndexWriter:
             return
         pending.ordinal_of[document.doc_id] = ordinal
         pending.documents.append((ordinal, document, sum(vectors.dropped for _, vectors in rows)))
-        pending.other_bytes += sys.getsizeof(document.text) + arrival.fields_size + _DOCUMENT_BYTES
+        pending.other_bytes += arrival.size + _DOCUMENT_BYTES
         pending.other_bytes += _ROW_BYTES * len(rows)
         for span, vectors in rows:
             pending.builder.add(ordinal, span, vectors)
@@ -424,6 +424,7 @@ class IndexWriter:
         try:
             merge(self._publisher, self._plan.merged)
         except Exception as error:  # of any kind: the commit itself has succeeded
+            let_through(error)
             why = reason_of(error)
             _log.warning("the documents are in the index, but its segments could not be merged: %s", why)
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from coil.errors import BadLine, InputError, how_many
+from coil.interruptions import let_through
 from coil.texts.decompression import COMPRESSIONS, decompressed
 from coil.texts.values import clean
 
@@ -156,6 +157,7 @@ def open_bytes(source: Source, gauge: Gauge | None = None) -> Iterator[BinaryIO]
     except PermissionError as error:
         raise InputError(f"permission denied: {where}", f"chmod u+r {where}") from error
     except (OSError, zlib.error, lzma.LZMAError) as error:
+        let_through(error)
         if isinstance(error, OSError) and error.errno is not None:  # an error of the system, not the data
             raise InputError(
                 f"{where} cannot be read: {error.strerror}", "check the path and the disk"

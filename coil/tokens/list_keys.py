@@ -1,8 +1,8 @@
 """The list key: a text that identifies the inverted list of a token.
 
 For word pieces, the key is the vocabulary entry. For words, a mention is a whole word as found by the
-tokenizer's pre-tokenizer, and the key is its English stem. This vocabulary is open: a word that the model has
-never seen has its own list and matches only itself.
+tokenizer's pre-tokenizer, and the key is its English stem, without attached symbols. This vocabulary is open:
+a word that the model has never seen has its own list and matches only itself.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from coil.tokens.tokenizer import Tokenizer, Tokens
 LONGEST_KEY = 96  # bytes of UTF-8
 _KEPT = 60  # bytes of a longer word, followed by a digest of the whole
 _REMEMBERED = 1 << 17  # words whose keys are cached
+_OF_EMOJI = frozenset(["\u200d", *map(chr, range(0xFE00, 0xFE10))])  # zero-width joiner, variation selectors
 
 # Function words that carry no topic. Kept short on purpose: a word that can name a topic keeps its list.
 STOP_WORDS = frozenset(
@@ -102,7 +103,7 @@ class ListKeys:
 
     def _key_of_word(self, written: str) -> str | None:
         """The key of a word as written in a text."""
-        word = self._tokenizer.normalise(written).strip().lower()
+        word = without_symbols(self._tokenizer.normalise(written).strip()).lower()
         if not word:
             return None
         if self.profile.unlisted == "stopwords" and (word in STOP_WORDS or is_punctuation(word)):
@@ -110,6 +111,28 @@ class ListKeys:
         if len(word) > 1 and word.isalpha() and len(word) <= LONGEST_KEY:
             word = self._stemmer.stemWord(word)
         return shorten(word)
+
+
+def without_symbols(word: str) -> str:
+    """A word without the symbols attached to it, as in Acme™ and great😀, unless it consists of symbols.
+
+    The pre-tokenizer of BERT splits at punctuation only. ASCII symbols are left to it, so that the + of c++
+    stays if a pre-tokenizer keeps it.
+    """
+    if word.isascii() or word.isalnum():
+        return word
+    begin, end = 0, len(word)
+    while begin < end and _is_symbol(word[begin]):
+        begin += 1
+    while begin < end and _is_symbol(word[end - 1]):
+        end -= 1
+    bare = word[begin:end]
+    return bare if any(map(str.isalnum, bare)) else word
+
+
+def _is_symbol(char: str) -> bool:
+    """Whether a character is a symbol, or joins or modifies emoji; their colours are symbols as well."""
+    return not char.isascii() and (unicodedata.category(char)[0] == "S" or char in _OF_EMOJI)
 
 
 def shorten(key: str) -> str:

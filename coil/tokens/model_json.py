@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from coil.errors import MissingModelFile, ModelError
+from coil.interruptions import let_through
 
 LARGEST = 256 << 20  # bytes; a tokenizer with a million tokens takes 50 MB
 COPY = "copy the complete model folder again"
@@ -20,6 +21,7 @@ def check_file(path: Path, remedy: str = COPY, largest: int | None = None) -> No
             raise MissingModelFile(f"{path} {what}", remedy)
         size = path.stat().st_size
     except OSError as error:
+        let_through(error)
         raise ModelError(f"{path} cannot be read: {error.strerror or error}", remedy) from error
     if largest is not None and size > largest:
         raise ModelError(f"{path} has {size:,} bytes, which exceeds the limit of {largest:,}", remedy)
@@ -33,6 +35,7 @@ def read_json(path: Path, remedy: str = COPY) -> dict[str, Any]:
     except RecursionError as error:
         raise ModelError(f"{path} is nested too deeply", remedy) from error
     except (OSError, ValueError) as error:
+        let_through(error)
         raise ModelError(f"{path} is not valid JSON: {str(error)[:200]}", remedy) from error
     if not isinstance(value, dict):
         raise ModelError(f"{path} contains a {type(value).__name__}; expected a JSON object", remedy)

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer as RustTokenizer
 
 from coil.compiled import compiled_code
 from coil.errors import TokenizerMismatch
+from coil.interruptions import let_through
 from coil.texts.values import clean
 from coil.tokens.model_json import LARGEST, check_file
 
@@ -222,6 +223,7 @@ def _named(where: str) -> Iterator[None]:
         except BaseException as error:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
+            let_through(error)
             raise TokenizerMismatch(
                 f"{where} is not a usable tokenizer: {str(error)[:200]}", _REMEDY
             ) from error

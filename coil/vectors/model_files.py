@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 
 from coil.errors import MissingModelFile, ModelError, OptionMismatch, TokenizerMismatch, WrongShape
 from coil.forks import cached
+from coil.interruptions import let_through
 from coil.tokens.list_keys import ListKeys
 from coil.tokens.model_json import COPY, check_file, read_json
 from coil.tokens.profile import ScoringProfile
@@ -74,6 +75,7 @@ class ModelFiles:
             heads = load_file(path)
             weight, bias = heads["cls_proj.weight"], heads["cls_proj.bias"]
         except Exception as error:  # SafetensorError, or NumPy's errors about unsupported types
+            let_through(error)
             raise ModelError(f"{path} is damaged: {str(error)[:200]}", COPY) from error
         if weight.ndim != 2 or len(weight) != self.config.n_c or bias.shape != (self.config.n_c,):
             raise WrongShape(f"{path}: the sentence projection does not have {self.config.n_c} rows", COPY)

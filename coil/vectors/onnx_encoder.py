@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from coil.compiled import compiled_code, import_undisturbed
 from coil.errors import MissingModelFile, ModelError, OptionMismatch, WrongShape
 from coil.forks import cached, make_lock
+from coil.interruptions import let_through
 from coil.vectors.encoder import Batch, BatchEncoder
 from coil.vectors.model_files import ONNX_FILES, ModelFiles, resolve_folder
 from coil.vectors.parallel import MOST_ENCODING, map_on_threads, usable_cores
@@ -138,6 +139,7 @@ class OnnxEncoder(BatchEncoder):
             try:
                 return session.run(outputs, {"input_ids": input_ids, "attention_mask": mask})
             except Exception as error:  # the exception classes of onnxruntime are not public
+                let_through(error)
                 raise ModelError(f"{self._path} cannot be run: {str(error)[:300]}", _REMEDY) from error
 
 
@@ -189,6 +191,7 @@ def open_session(path: Path, threads: int = 0) -> Any:
                 disabled_optimizers=["SkipLayerNormFusion"],  # slower than what it replaces, see export.py
             )
         except Exception as error:  # the exception classes of onnxruntime are not public
+            let_through(error)
             raise ModelError(f"{path} cannot be loaded: {str(error)[:300]}", _REMEDY) from error
 
 
@@ -196,7 +199,8 @@ def _identity(path: Path) -> tuple[int, ...] | None:
     """A value that changes when the file is written or replaced; None if there is no such file."""
     try:
         found = path.stat()
-    except OSError:
+    except OSError as error:
+        let_through(error)
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
