@@ -2,19 +2,20 @@
 
     python -m experiments.token_head MODEL --pairs FILE... --wordnet DIR --out DIR
 
-The language model and the sentence projection stay as they are, so every text is encoded only once. Trained
-are the token projection and α, β and γ. The loss is the sum of
+Only the token projection is trained, for given α, β and γ. The language model and the sentence projection
+stay as they are, so every text is encoded only once. The loss is the sum of
 - the cross-entropy of the whole score and that of the token part, over the passages of a batch: the positives
   of its queries, which are all of one source, and their BM25 negatives;
 - for nouns in two senses (`experiments.wordnet`), how much the cosine of the other sense exceeds that of the
-  same one.
+  same one;
+- for words that are the only word of a query, their distance from mentions of the word in passages: without
+  context, nothing says that a mention does not fit, and the word must find its document.
 The result is the mean of several runs with different seeds.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import random
 import shutil
 import tempfile
@@ -44,9 +45,11 @@ CHARACTERS = 700  # of a passage
 NEGATIVES = 20  # mined for each query
 STEPS, WARMUP = 1500, 50
 QUERIES, CHOSEN, TRIPLES = 48, 3, 512  # of a batch: queries, negatives of each, nouns in two senses
-TOKEN_LR, FACTOR_LR = 1e-3, 3e-3
-START = (0.4, 0.8, 9.0)  # α, β and γ
+LR = 1e-3
+FACTORS = (0.35, 0.85, 8.6)  # α, β and γ
 SENSE_WEIGHT, SENSE_SCALE = 6.0, 0.1
+LONE_WEIGHT, LONE_WORDS, SHORTEST = 0.5, 12_000, 3  # the shortest in characters
+LONE = 256  # of a batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +80,14 @@ class Source:
     negatives: Tensor  # [queries, NEGATIVES]
 
 
+@dataclass(frozen=True, eq=False)
+class Lone:
+    """Words that are queries of their own, and their mentions in the passages of one source."""
+
+    states: Tensor  # [words, width]
+    mentions: list[Tensor]  # [words] of the source's passages
+
+
 class Lists:
     """Numbers for list keys."""
 
@@ -85,6 +96,10 @@ class Lists:
 
     def __len__(self) -> int:
         return len(self._numbers)
+
+    def keys(self) -> list[str]:
+        """The keys, in the order of their numbers."""
+        return list(self._numbers)
 
     def states(self, encoded: Iterable[TokenVectors]) -> States:
         """Collect the listed words of texts."""
@@ -111,7 +126,6 @@ class Heads(nn.Module):
         assert model.tok_proj is not None
         self.token = nn.Linear(model.width, model.config.n_t)
         self.token.load_state_dict(model.tok_proj.state_dict())
-        self.log_factors = nn.Parameter(torch.tensor(START).log())
 
     def tokens(self, states: Tensor) -> Tensor:
         """Unit token vectors of states."""
@@ -147,9 +161,12 @@ def main() -> None:
         lists = Lists()
         sources = [read_source(path, encoder, lists, model.config) for path in arguments.pairs]
         nouns = read_mentions(read_nouns(arguments.wordnet), encoder)
+        lone = read_lone(sources, lists, encoder)
     say(f"{len(nouns):,} nouns in several senses")
     equation = BatchEquation(model.config.profile, count(sources, len(lists)))
-    trained = [fit(Heads(model), sources, nouns, equation, seed) for seed in range(1, arguments.seeds + 1)]
+    trained = [
+        fit(Heads(model), sources, nouns, lone, equation, seed) for seed in range(1, arguments.seeds + 1)
+    ]
     write(model, average(trained, model), arguments.model, arguments.out)
 
 
@@ -242,17 +259,40 @@ def read_mentions(nouns: dict[str, list[Mention]], encoder: Encoder) -> list[Nou
     return [noun for noun in found if noun.triples()]
 
 
+def read_lone(sources: Sequence[Source], lists: Lists, encoder: Encoder) -> list[Lone]:
+    """Encode words of the passages as queries, and find their mentions in each source."""
+    keys = lists.keys()
+    words = [
+        number
+        for number, key in enumerate(keys)
+        # A stem is no word: take those that are their own stem, as a person would type them.
+        if len(key) >= SHORTEST and encoder.keys.of_texts([key], 16)[0].keys == (key,)
+    ]
+    words = random.Random(0).sample(words, min(LONE_WORDS, len(words)))
+    encoded = encoder.encode_queries(keys[number] for number in words)
+    states = torch.from_numpy(np.concatenate([text.vectors for text in encoded]))
+    found = []
+    for source in sources:
+        order = torch.argsort(source.passages.lists, stable=True)
+        in_order = source.passages.lists[order]
+        first, last = (torch.searchsorted(in_order, torch.tensor(words), right=r) for r in (False, True))
+        there = torch.nonzero(last > first).flatten().tolist()
+        found.append(Lone(states[there], [order[first[i] : last[i]] for i in there]))
+    return found
+
+
 def fit(
-    heads: Heads, sources: Sequence[Source], nouns: Sequence[Noun], equation: BatchEquation, seed: int
+    heads: Heads,
+    sources: Sequence[Source],
+    nouns: Sequence[Noun],
+    lone: Sequence[Lone],
+    equation: BatchEquation,
+    seed: int,
 ) -> Heads:
     """Train with one seed."""
     rng = random.Random(seed)
     triples = [noun.triples() for noun in nouns]
-    groups = [
-        {"params": heads.token.parameters(), "lr": TOKEN_LR},
-        {"params": [heads.log_factors], "lr": FACTOR_LR},
-    ]
-    optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(heads.parameters(), LR, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min(1.0, (step + 1) / WARMUP) * max(0.02, 1.0 - step / STEPS)
     )
@@ -260,6 +300,7 @@ def fit(
         optimizer.zero_grad()
         loss = retrieval_loss(heads, sources, equation, rng)
         loss = loss + SENSE_WEIGHT * sense_loss(heads, nouns, triples, rng)
+        loss = loss + LONE_WEIGHT * lone_loss(heads, sources, lone, rng)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
@@ -285,7 +326,7 @@ def retrieval_loss(
         heads.texts(source.queries, asked),
         heads.texts(source.passages, list(places)),
         torch.full((QUERIES,), number),
-        heads.log_factors.exp(),
+        torch.tensor(FACTORS),
     )
     assert scores.tokens is not None
     target = torch.tensor(right)
@@ -308,8 +349,20 @@ def sense_loss(
     return functional.softplus(-margin / SENSE_SCALE).mean()
 
 
+def lone_loss(heads: Heads, sources: Sequence[Source], lone: Sequence[Lone], rng: random.Random) -> Tensor:
+    """How far words without context are from their mentions in one source."""
+    number = rng.randrange(len(sources))
+    words = rng.choices(range(len(lone[number].mentions)), k=LONE)
+    mentions = [int(rng.choice(lone[number].mentions[word])) for word in words]
+    alone, there = (
+        heads.tokens(states)
+        for states in (lone[number].states[words], sources[number].passages.vectors[mentions])
+    )
+    return (1.0 - (alone * there).sum(-1)).mean()
+
+
 def average(trained: Sequence[Heads], model: CoilModel) -> Heads:
-    """The mean of all weights; of α, β and γ the geometric mean."""
+    """The mean of all weights."""
     mean = Heads(model)
     states = [heads.state_dict() for heads in trained]
     mean.load_state_dict({name: torch.stack([s[name] for s in states]).mean(0) for name in states[0]})
@@ -318,8 +371,8 @@ def average(trained: Sequence[Heads], model: CoilModel) -> Heads:
 
 @torch.no_grad()
 def write(model: CoilModel, heads: Heads, start: Path, out: Path) -> None:
-    """Write the model with its new projections and factors."""
-    alpha, beta, gamma = (float(f"{math.exp(x):.6g}") for x in heads.log_factors.double().tolist())
+    """Write the model with its new projection and factors."""
+    alpha, beta, gamma = FACTORS
     profile = replace(model.config.profile, alpha=alpha, beta=beta, gamma=gamma)
     made = CoilModel(replace(model.config, token_norm="unit", profile=profile), model.backbone)
     assert made.tok_proj is not None
@@ -330,7 +383,7 @@ def write(model: CoilModel, heads: Heads, start: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     made.save_pretrained(out, torch.float16)
     shutil.copyfile(start / "tokenizer.json", out / "tokenizer.json")
-    say(f"wrote {out}: α {alpha:.3f}, β {beta:.3f}, γ {gamma:.2f}")
+    say(f"wrote {out}")
 
 
 if __name__ == "__main__":

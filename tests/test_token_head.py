@@ -51,7 +51,7 @@ def test_nouns_of_two_fields_have_a_text_for_each_use(database: Path) -> None:
     ]
 
 
-def test_training_changes_the_token_projection_and_the_factors_alone(
+def test_training_changes_the_token_projection_alone(
     database: Path, pairs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = ModelConfig(4, 6, "mean", "unit", WEIGHED)
@@ -65,7 +65,7 @@ def test_training_changes_the_token_projection_and_the_factors_alone(
     token_head.main()
     made = ModelConfig.load(out)
     assert (made.token_norm, made.n_t, made.n_c) == ("unit", 4, 6)
-    assert made.profile.beta != WEIGHED.beta
+    assert (made.profile.alpha, made.profile.beta, made.profile.gamma) == token_head.FACTORS
     before, after = (token_head.CoilModel.from_pretrained(folder) for folder in (start, out))
     for name, weight in before.backbone.state_dict().items():
         torch.testing.assert_close(after.backbone.state_dict()[name], weight, atol=2e-3, rtol=2e-3)  # fp16
@@ -121,3 +121,25 @@ def test_negatives_are_the_best_passages_by_bm25(
         assert positive not in negatives
         best = sorted((s for i, s in enumerate(scores) if i != positive), reverse=True)[:3]
         np.testing.assert_allclose([scores[i] for i in negatives], best, rtol=1e-4, atol=1e-6)
+
+
+def test_the_loss_of_lone_words_brings_them_near_their_mentions(pairs: list[Path], tmp_path: Path) -> None:
+    folder = make_model(tmp_path / "model", ModelConfig(8, 6, "mean", "unit", WEIGHED))
+    model = token_head.CoilModel.from_pretrained(folder)
+    encoder = OnnxEncoder(token_head.export_states(model, folder, tmp_path / "wide"))
+    lists = token_head.Lists()
+    source = token_head.read_source(pairs[0], encoder, lists, encoder.config)
+    [lone] = token_head.read_lone([source], lists, encoder)
+    assert len(lone.states) == len(lone.mentions) > 5
+    for mentions in lone.mentions:
+        [of] = {int(number) for number in source.passages.lists[mentions]}
+        assert len(mentions) == int((source.passages.lists == of).sum())
+    heads = token_head.Heads(model)
+    before = float(token_head.lone_loss(heads, [source], [lone], random.Random(1)).detach())
+    optimizer = torch.optim.Adam(heads.parameters(), lr=0.02)
+    for seed in range(40):
+        optimizer.zero_grad()
+        token_head.lone_loss(heads, [source], [lone], random.Random(seed)).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    after = float(token_head.lone_loss(heads, [source], [lone], random.Random(1)).detach())
+    assert after < 0.5 * before
