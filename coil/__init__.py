@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from coil.indexes.opening import create
     from coil.indexes.opening import open_index as open
     from coil.remote.client import connect, connect_async
+    from coil.texts.corpora import read_documents
     from coil.texts.values import Document, Query
     from coil.tokens.profile import PAPER, ScoringProfile
     from coil.vectors.config import ModelConfig
@@ -49,6 +50,7 @@ _HOMES = {
     "create": "coil.indexes.opening",
     "explain": "coil.explanations.explanation",
     "open": "coil.indexes.opening",
+    "read_documents": "coil.texts.corpora",
     "to_frame": "coil.hits.frame",
 }
 
@@ -75,6 +77,7 @@ __all__ = [
     "create",
     "explain",
     "open",
+    "read_documents",
     "to_frame",
 ]
 

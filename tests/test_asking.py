@@ -80,6 +80,8 @@ def test_plain_sentences_are_plain_queries(query: str) -> None:
         ("title:bank river", "      bank river", ["title:bank"]),
         ('-title:"steep bank" river', "                    river", ['-title:"steep bank"']),
         ("+year:2020", "      2020", ["year:2020"]),
+        ("river year:2020. title:bank?", "river      2020        bank ", ["year:2020", "title:bank"]),
+        ('river title:"bank."', "river        bank. ", ['title:"bank."']),
         ("“steep bank”.", " steep bank .", ['"steep bank"']),
         ('what is "money"?', "what is  money ?", ['"money"']),
         ("+note:x", " note:x", ["+note:x"]),

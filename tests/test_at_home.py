@@ -118,6 +118,15 @@ def found_in_another_process(index: Index) -> list[tuple[str, float]]:
     return [(hit.doc_id, hit.score) for hit in index.search("river bank", k=7)]
 
 
+def test_a_pinned_index_is_not_pickled(tmp_path: Path) -> None:
+    with (
+        create(tmp_path / "a.coil", encoder=HashEncoder()) as index,
+        index.pinned() as still,
+        pytest.raises(InputError, match="a pinned index cannot be pickled"),
+    ):
+        pickle.dumps(still)
+
+
 def test_an_index_is_pickled_by_its_path(full: Path, tmp_path: Path) -> None:
     with create(tmp_path / "b.coil", model=full) as index:
         index.add([{"id": f"d{n}", "text": f"river bank {n}"} for n in range(9)])

@@ -75,6 +75,8 @@ def test_the_public_surface_is_what_it_says() -> None:
     for name in coil.__all__:
         assert getattr(coil, name) is not None
     assert set(dir(coil)) == {*coil.__all__, "__version__"}
+    mentioned = set(re.findall(r"`coil\.(\w+)", (ROOT / "docs" / "data.md").read_text(encoding="utf-8")))
+    assert {"read_documents"} <= mentioned <= set(coil.__all__)
     with pytest.raises(AttributeError, match="no attribute"):
         _ = coil.nothing_of_that_name
 

@@ -346,6 +346,13 @@ class IndexReader:
             newer = newer_state(folder, current)
             return newer is not None and self._holder.offer(newer)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse to pickle a pinned state: by the time that it is read, its files may be gone."""
+        raise InputError(
+            "a pinned index cannot be pickled, because its state belongs to this process",
+            "pickle the index itself, or open it by its path in the other process",
+        )
+
     @contextmanager
     def pinned(self) -> Iterator[IndexReader]:
         """The current state of the index, to read several times; later commits are not seen."""

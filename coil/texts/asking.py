@@ -113,7 +113,8 @@ def _condition(match: re.Match[str], is_field: IsField) -> tuple[Condition, tupl
         return None
     if named is not None:
         if (phrase or _LETTERS.match(said)) and is_field(named[:-1]):
-            return Condition(said, phrase, wanted, named[:-1]), (start, end)
+            said = said if phrase else said.rstrip(_TRAILING)
+            return Condition(said, phrase, wanted, named[:-1]), (start, start + len(said))
         if phrase:
             return None
         said, start = named + said, match.start("field")
