@@ -20,7 +20,7 @@ from coil.vectors.export import export_model
 from coil.vectors.model_files import bundled_model, bundled_weights, resolve_folder, resolve_weights
 from coil.vectors.onnx_encoder import OnnxEncoder
 from coil.vectors.torch_encoder import TorchEncoder
-from experiments.bundle import PACKAGED
+from experiments.bundle import PACKAGED, RECIPE
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "experiments" / "results"
@@ -148,7 +148,7 @@ def test_the_package_carries_the_int8_model_only() -> None:
     """What is in the folder goes into the wheel, as pyproject.toml says; PyTorch weights are elsewhere."""
     folder = bundled_model()
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
-    assert set(sizes) == {*PACKAGED, "README.md"}
+    assert set(sizes) == {*PACKAGED, RECIPE, "README.md"}
     assert sum(sizes.values()) <= 25_000_000
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     rules = dict(re.findall(r"^((?:wheel|sdist)\.\w+) = (\[.*\])$", pyproject, re.M))
