@@ -273,9 +273,7 @@ class DocumentReader:
             batch: list[int] = []
             size = 0
             for ordinal in some:
-                more = (
-                    sizes.get(ordinal) or 0
-                )  # one that is missing or has no text is reported when it is read
+                more = sizes.get(ordinal) or 0  # a document without a size is reported when it is read
                 if batch and size + more > _BATCH_BYTES:
                     yield batch
                     batch, size = [], 0
