@@ -55,9 +55,7 @@ def cluster() -> str:
 
 
 def _control(building: dict[str, Any]) -> str:
-    """What the cores had to give; results of earlier versions do not say."""
-    if "plain_two_over_one" not in building:
-        return ""
+    """What the cores had to give."""
     others = max(run["cores_of_others"] for run in building["runs"]["2"])
     return (
         f"; two processes that only encode, without a cluster, reach {building['plain_two_over_one']:.2f} ×. "
