@@ -235,6 +235,36 @@ def test_wrong_addresses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         assert run(["index", str(corpus), "--out", "x", "--ray", "local", "--actors", wrong]) == 2
 
 
+def test_a_cluster_with_a_token(tmp_path: Path) -> None:
+    head = (
+        "import sys; from tests.ray_cluster import NODE; from ray.cluster_utils import Cluster\n"
+        "cluster = Cluster(initialize_head=True, head_node_args={**NODE, 'num_cpus': 1})\n"
+        "print(cluster.address, flush=True); sys.stdin.read(); cluster.shutdown()"
+    )
+    join = (
+        "import sys; from coil.cluster.joining import joined\n"
+        "with joined(sys.argv[1]) as ray: print(len(ray.nodes()))"
+    )
+    token, home = "0123456789abcdef" * 2, {**os.environ, "HOME": str(tmp_path)}
+    right = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+    with subprocess.Popen(
+        [sys.executable, "-c", head], cwd=ROOT, env={**home, **right}, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        for sent in ({}, {"RAY_AUTH_MODE": "token"}, {**right, "RAY_AUTH_TOKEN": "f" * 32}, right):
+            done = subprocess.run(
+                [sys.executable, "-c", join, address], cwd=ROOT, env={**home, **sent}, capture_output=True,
+                text=True, check=False,
+            )  # fmt: skip
+            if sent is right:
+                assert done.stdout.strip() == "1", done.stderr
+            else:
+                assert "RemoteProblem" in done.stderr
+                assert "requires its own token" in done.stderr
+
+
 # ---- parts, without a cluster
 
 

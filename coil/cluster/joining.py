@@ -20,6 +20,11 @@ _SECONDS = 5.0  # timeout for an address that does not answer; Ray itself would 
 # collects and sends them.
 _UNOBSERVED = {"enable_metrics_collection": False, "task_events_report_interval_ms": 0}
 _REMEDY = "check the address (HOST:PORT of the head node, as `ray start --head` prints it), or use local"
+_TOKEN_REMEDY = (
+    "set RAY_AUTH_MODE=token and copy ~/.ray/auth_token from the head node, "
+    "or start the cluster with RAY_AUTH_MODE=disabled"
+)
+_ANY_CALL = "/ray.rpc.NodeInfoGcsService/GetClusterId"  # one that every driver makes first
 
 
 @contextmanager
@@ -62,6 +67,7 @@ def load_ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # or its messages would appear among ours
+    os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")  # of a cluster on this machine
     ray = require("ray", "ray")
     logging.getLogger("ray").setLevel(logging.ERROR)
@@ -80,6 +86,8 @@ def _check(address: str) -> None:
         raise RemoteProblem(f"no Ray cluster answers at {address}: {told}", _REMEDY) from error
     if not _answers(address):
         raise RemoteProblem(f"what answers at {address} is not a Ray cluster", _REMEDY)
+    if _rejects_token(address):
+        raise RemoteProblem(f"the Ray cluster at {address} requires its own token", _TOKEN_REMEDY)
     from ray._private.services import canonicalize_bootstrap_address
 
     used = canonicalize_bootstrap_address(address)  # Ray replaces a loopback address by the machine's own
@@ -88,6 +96,28 @@ def _check(address: str) -> None:
             f"the Ray cluster at {address} does not listen on {used}, where Ray would look for it",
             "set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0, which makes Ray use loopback addresses",
         )
+
+
+def _rejects_token(address: str) -> bool:
+    """Whether the cluster requires another token than Ray would send from here, if it sends one.
+
+    Ray itself would try again for a long time.
+    """
+    grpc = require("grpc", "ray")
+    if os.environ.get("RAY_USE_TLS") == "1":
+        return False
+    from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
+
+    try:
+        sent = AuthenticationTokenLoader.instance().get_token_for_http_header()
+    except Exception:  # Ray raises one of its own if the token is missing
+        return True
+    with grpc.insecure_channel(address) as channel:
+        try:
+            channel.unary_unary(_ANY_CALL)(b"", timeout=_SECONDS, metadata=tuple(sent.items()))
+        except grpc.RpcError as error:
+            return bool(error.code() == grpc.StatusCode.UNAUTHENTICATED)
+    return False
 
 
 def _answers(address: str) -> bool:
