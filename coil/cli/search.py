@@ -48,7 +48,11 @@ by_option = click.option(
     help="Omit hits with a lower share, such as 0.25 (see above).",
 )  # fmt: skip
 @click.option("--offset", type=click.IntRange(min=0), default=0, help="Skip this many hits.")
-@click.option("--sort", metavar="FIELD", help="Sort the best 10,000 hits by a field; -FIELD for descending.")
+@click.option(
+    "--sort", metavar="FIELD",
+    help="Sort by a field, -FIELD for descending order. Only the best 10,000 hits are sorted; if more "
+    "documents match, a message says so.",
+)  # fmt: skip
 @click.option("--fold-duplicates", is_flag=True, help="Show only the first hit of each distinct text.")
 @click.option("--plain", is_flag=True, help="Treat operators in the query as plain text.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per hit.")
@@ -131,9 +135,15 @@ def command(
             filtered = [unknown or "no document matches the filter"] if expression else []
             why = _why_none(query, filtered, conditions, len(opened), least, offset)
             click.echo(f"coil: no hits: {why}", err=True)
-        if sort and answer.hits and not (plain or opened.read_query(query).conditions or min_share):
+        if answer.sorted_best is not None:
             click.echo(
-                f"coil: sorted by {sort.removeprefix('-')}, not by score; "
+                f"coil: sorted only the best {answer.sorted_best:,} hits by {paging.field}; "
+                "more documents match: add a filter, or put + before a word that must be in the text",
+                err=True,
+            )
+        elif sort and answer.hits and not (plain or opened.read_query(query).conditions or min_share):
+            click.echo(
+                f"coil: sorted by {paging.field}, not by score; "
                 "to keep only documents with a word, put + before it",
                 err=True,
             )
