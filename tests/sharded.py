@@ -109,7 +109,7 @@ def answer(index: Index | ShardedIndex, question: dict[str, Any]) -> Any:
             for h in found.hits
         ]
         of_query = found.own_score, found.stats.exact_in, found.stats.query_dropped, found.unknown_fields
-        return hits, of_query
+        return hits, of_query, found.sorted_best
 
     return told(ask)
 

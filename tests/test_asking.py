@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import pickle
 import re
 import time
 from fractions import Fraction
@@ -466,6 +467,28 @@ def test_sorted_pages_never_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert len(shown) == len(set(shown)) <= 30
             assert fold or len(shown) == 30
             assert shown == sorted(shown, key=int, reverse=True)
+
+
+def test_an_answer_says_whether_all_hits_were_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": str(n), "text": "river" if n else "bank", "n": -n} for n in range(10)])
+        for most, best in ((10, None), (9, 9), (5, 5)):
+            monkeypatch.setattr("coil.hits.paging.SORTED", most)
+            for how in ({}, {"k": 1}, {"offset": 3}, {"offset": 20}, {"fold_duplicates": True}):
+                hits = index.search("river", sort="n", **how)  # type: ignore[arg-type]
+                assert hits.sorted_best == best
+                assert pickle.loads(pickle.dumps(hits[:2])).sorted_best == best
+            assert [hit.doc_id for hit in index.search("river", sort="-n", k=most)] == [
+                doc_id
+                for _, doc_id in sorted(
+                    (int(hit.doc_id), hit.doc_id) for hit in index.search("river", k=most)
+                )
+            ]
+        assert index.search("river").sorted_best is None
+        assert index.search("river", k=0, sort="n").sorted_best is None
+        assert index.search("river", sort="n", filter="n > -5").sorted_best is None
+        assert index.search("river +bank", sort="n").sorted_best is None
+        assert index.search("river", sort="n", min_share=2.0).sorted_best is None
 
 
 def test_duplicates_are_folded_into_the_first(tmp_path: Path) -> None:

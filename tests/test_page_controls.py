@@ -99,6 +99,14 @@ def test_hits_are_sorted_by_a_field(visit: Opener, index: coil.Index) -> None:
     expect_hits(page, by_score)
 
 
+def test_the_page_says_that_only_the_best_hits_were_sorted(
+    visit: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coil.hits.paging.SORTED", 3)
+    page = visit(f"/?q={QUERY}&sort=-year")
+    expect(page.get_by_text("Sorted only the best 3 hits by year; more documents match.")).to_be_visible()
+
+
 def test_a_field_that_no_document_has(visit: Opener) -> None:
     page = visit(f"/?q={QUERY}&sort=-colour")
     alert = page.get_by_role("alert")

@@ -91,6 +91,22 @@ def test_large_whole_numbers_are_kept_and_sorted_exactly(tmp_path: Path) -> None
         assert [(hit.doc_id, hit.fields["n"] - 2**63) for hit in hits] == [("4", 4), ("2", 2), ("0", 1)]
 
 
+def test_an_answer_says_whether_all_hits_were_sorted(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(**how: Any) -> Any:
+        got = server.client.get(f"{ONE}/search", params={"q": "river", **how}).json()
+        with coil.connect(server.url) as remote:
+            assert remote.search("river", **how).sorted_best == got.get("sorted_best")
+        return got.get("sorted_best")
+
+    assert told(sort="year") is None
+    monkeypatch.setattr("coil.hits.paging.SORTED", 4)
+    assert told(sort="year") == 4
+    assert told() is None
+    assert told(sort="year", filter="year > 1997") is None
+
+
 def test_suggestions(server: Running) -> None:
     got = server.client.get(f"{ONE}/search", params={"q": "rivr -bank", "suggest": True}).json()
     assert got["suggestions"] == [{"word": "rivr", "span": [0, 4], "suggestion": "river"}]

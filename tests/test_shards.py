@@ -78,6 +78,19 @@ def test_shards_score_by_the_equation(count: int, texts: list[str], query: str, 
     ]
 
 
+def test_shards_sort_as_many_hits_as_one_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coil.hits.paging.SORTED", 5)
+    with both(3) as (one, many):
+        for index in (one, many):
+            index.add([{"id": f"d{n}", "text": f"river {'bank ' * n}", "year": -n} for n in range(9)])
+        asked = [{**ALL, "query": "river", "sort": "year", "filter": of} for of in (None, "year > -5")]
+        expect_same(one, many, asked)
+        assert [many.search("river", sort="year", filter=of).sorted_best for of in (None, "year > -5")] == [
+            5,
+            None,
+        ]
+
+
 # ---- the comparison can fail
 
 ALL = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,9 +14,10 @@ from tqdm import tqdm
 
 from coil.errors import how_many
 from coil.explanations.columns import bar, printable
-from coil.hits.answering import SearchStats
+from coil.hits.answering import Answer, SearchStats
 from coil.hits.hit import Hit
 from coil.indexes.hits import tell_unknown
+from coil.indexes.index import Index
 from coil.indexes.opening import open_index
 from coil.indexes.questions import check_paging
 from coil.storage.memory import MOST_THREADS
@@ -26,6 +28,7 @@ from coil.texts.runs import write_run
 from coil.tokens.profile import By
 
 _AT_ONCE = 64
+_SHOWN = 100  # characters of a filter or an id in a message
 BAR_WIDTH = 8
 by_option = click.option(
     "--by", type=click.Choice(get_args(By)), default="coil", show_default=True,
@@ -48,7 +51,11 @@ by_option = click.option(
     help="Omit hits with a lower share, such as 0.25 (see above).",
 )  # fmt: skip
 @click.option("--offset", type=click.IntRange(min=0), default=0, help="Skip this many hits.")
-@click.option("--sort", metavar="FIELD", help="Sort the best 10,000 hits by a field; -FIELD for descending.")
+@click.option(
+    "--sort", metavar="FIELD",
+    help="Sort by a field, -FIELD for descending order. Only the best 10,000 hits are sorted; if more "
+    "documents match, a message says so.",
+)  # fmt: skip
 @click.option("--fold-duplicates", is_flag=True, help="Show only the first hit of each distinct text.")
 @click.option("--plain", is_flag=True, help="Treat operators in the query as plain text.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per hit.")
@@ -125,15 +132,26 @@ def command(
                 err=True,
             )
         if not answer.hits and k:
-            least = min_score is not None or min_share is not None
-            conditions = () if plain else opened.read_query(query).conditions
-            unknown = tell_unknown(answer.unknown_fields)
-            filtered = [unknown or "no document matches the filter"] if expression else []
-            why = _why_none(query, filtered, conditions, len(opened), least, offset)
+            why = _why_no_document(opened, query, expression, answer)
+            if why is None and offset:
+                why = f"there are no more than {answer.sorted_best or offset:,} hits to show; lower --offset"
+            if why is None:
+                conditions = () if plain else opened.read_query(query).conditions
+                least = min_score is not None or min_share is not None
+                why = _why_no_match(opened, query, expression, conditions, least)
             click.echo(f"coil: no hits: {why}", err=True)
-        if sort and answer.hits and not (plain or opened.read_query(query).conditions or min_share):
+        named = query.strip()
+        if named and named in opened and all(hit.doc_id != named for hit in answer.hits):
+            click.echo(f"coil: {_tell_id(index, named)}", err=True)
+        if answer.sorted_best is not None:
             click.echo(
-                f"coil: sorted by {sort.removeprefix('-')}, not by score; "
+                f"coil: sorted only the best {answer.sorted_best:,} hits by {paging.field}; "
+                "more documents match: add a filter, or put + before a word that must be in the text",
+                err=True,
+            )
+        elif sort and answer.hits and not (plain or opened.read_query(query).conditions or min_share):
+            click.echo(
+                f"coil: sorted by {paging.field}, not by score; "
                 "to keep only documents with a word, put + before it",
                 err=True,
             )
@@ -176,26 +194,51 @@ def command(
         click.echo(json.dumps(asdict(cost)) if as_json else _told(cost), err=True)
 
 
-def _why_none(
-    query: str,
-    filtered: list[str],
-    conditions: Sequence[Condition],
-    documents: int,
-    least: bool,
-    offset: int,
-) -> str:
+def _why_no_document(opened: Index, query: str, expression: str | None, answer: Answer) -> str | None:
+    """Why no document was searched for, or through; None if some were."""
     if not query.strip():
         return "the query is empty"
-    if not documents:
+    if not len(opened):
         return "the index is empty"
-    reasons = ["the offset exceeds the number of hits"] if offset else []
-    reasons += filtered
-    shown = " ".join(str(condition) for condition in conditions)
-    reasons += [f"no document matches {shown}"] if conditions else []
-    reasons += ["no document reaches --min-score or --min-share"] if least else []
-    if not conditions:
-        reasons.append("no document shares a listed word with the query")
-    return ", or ".join(reasons)
+    if expression is None or _count_allowed(opened, expression):
+        return None
+    if answer.unknown_fields:
+        return f"{tell_unknown(answer.unknown_fields)}; check the names in the filter"
+    return f"no document matches the filter {_shorten(expression)}; change or omit it"
+
+
+def _why_no_match(
+    opened: Index, query: str, expression: str | None, conditions: Sequence[Condition], least: bool
+) -> str:
+    """Why none of the documents that were searched is a hit."""
+    encoder = opened.encoder
+    if not (conditions or least):
+        [keyed] = encoder.keys.of_texts([query], encoder.config.profile.query_length)
+        if not any(keyed.keys):
+            return "the query has only words that are not indexed, such as 'the'; add another word"
+    reasons = [f"matches {' '.join(map(str, conditions))}"] if conditions else []
+    reasons += ["reaches --min-score or --min-share"] if least else []
+    reason = " and ".join(reasons) or "contains a word of the query"
+    if expression is None:
+        return f"no document {reason}"
+    allowed = f"those that match the filter ({_count_allowed(opened, expression):,})"
+    return f"no document among {allowed} {reason}; change the filter or the query"
+
+
+def _count_allowed(opened: Index, expression: str) -> int:
+    with opened.held() as snapshot:
+        return len(snapshot.select(expression))
+
+
+def _tell_id(index: Path, doc_id: str) -> str:
+    """How to see a document, if a query is its id."""
+    quoted = doc_id.replace("\\", "\\\\").replace('"', '\\"')
+    command = shlex.join(["coil", "search", str(index), "--filter", f'id = "{quoted}"', "--", doc_id])
+    return f"{_shorten(doc_id)!r} is the id of a document, but ids are not searched; to see it: {command}"
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
 def _told(stats: SearchStats) -> str:

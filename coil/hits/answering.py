@@ -75,6 +75,9 @@ class Answer:
     query_vectors: TokenVectors | None = field(default=None, repr=False, compare=False)  # to explain the hits
     own_score: float | None = None
     unknown_fields: tuple[str, ...] = ()  # without hits: fields of the filter that no document has
+    sorted_best: int | None = (
+        None  # if more hits exist than were sorted by a field: how many of the best were
+    )
     text_bytes: int = 0  # of the texts and fields that were loaded with the hits, if there was a limit
     is_large: bool = False  # whether they were not loaded, because they exceed a limit
 
@@ -196,7 +199,7 @@ class Answering(ABC, Generic[C]):
             fetch_ms = paging_ms + (time.perf_counter() - fetching) * 1000
             dropped = vectors[number].dropped
             stats = _stats(cost, exact_in, encode_ms, score_ms, fetch_ms, dropped)
-            answer = Answer(hits, stats, vectors[number], query.own_score)
+            answer = Answer(hits, stats, vectors[number], query.own_score, sorted_best=page.sorted_best)
             answers[number] = replace(answer, text_bytes=size or 0, is_large=size is None)
         return answers
 

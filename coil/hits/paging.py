@@ -74,7 +74,8 @@ class Paging:
         wanted = self.offset + k
         if not k or not (self.sort or self.fold):
             return wanted if k else 0
-        return SORTED if self.sort else 2 * wanted + _MORE  # every page sorts the same hits
+        # Every page sorts the same hits; one more tells whether there are others.
+        return SORTED + 1 if self.sort else 2 * wanted + _MORE
 
 
 class Page(NamedTuple):
@@ -82,6 +83,7 @@ class Page(NamedTuple):
 
     ranking: Ranking
     duplicates: list[tuple[int, ...]] | None = None
+    sorted_best: int | None = None  # if not all hits were sorted: how many of the best were
 
     @property
     def ordinals(self) -> list[int]:
@@ -100,10 +102,13 @@ def turn_to_page(
 ) -> Page:
     """The requested page of a ranking. If it has fewer than k hits, more may have to be found first."""
     wanted = slice(paging.offset, paging.offset + k)
+    sorted_best = None
     if paging.sort is not None:
+        sorted_best = SORTED if len(found) > SORTED else None
+        found = found[:SORTED]
         found = _take(found, _sorted_places(found, paging.sort, collection, deadline))
     if not paging.fold:
-        return Page(found[wanted])
+        return Page(found[wanted], sorted_best=sorted_best)
     places: list[int] = []
     duplicates: list[list[int]] = []
     known: dict[bytes, int] = {}
@@ -116,7 +121,7 @@ def turn_to_page(
         else:
             places.append(place)
             duplicates.append([])
-    return Page(_take(found, places[wanted]), [tuple(of) for of in duplicates[wanted]])
+    return Page(_take(found, places[wanted]), [tuple(of) for of in duplicates[wanted]], sorted_best)
 
 
 def _take(found: Ranking, places: Sequence[int]) -> Ranking:

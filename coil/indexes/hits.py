@@ -8,6 +8,7 @@ from typing import Any, SupportsIndex, overload
 
 from coil.explanations.notebook import MOST_HITS, hits_html
 from coil.explanations.snippet import Span
+from coil.hits.answering import Answer
 from coil.hits.hit import Hit
 from coil.vectors.encoder import Encoder
 
@@ -15,7 +16,9 @@ from coil.vectors.encoder import Encoder
 class Hits(list[Hit]):
     """The hits of a query, best first: a list that a notebook shows with the matched words shaded.
 
-    If there are none, `unknown_fields` names the fields in the filter that no document has.
+    If there are none, `unknown_fields` names the fields in the filter that no document has. If they were
+    sorted by a field and more documents match than are sorted, `sorted_best` is the number of best hits that
+    were.
     """
 
     def __init__(
@@ -24,10 +27,16 @@ class Hits(list[Hit]):
         query: str = "",
         encoder: Encoder | None = None,
         unknown_fields: Sequence[str] = (),
+        sorted_best: int | None = None,
     ) -> None:
         super().__init__(hits)
         self.query, self._encoder = query, encoder
-        self.unknown_fields = tuple(unknown_fields)
+        self.unknown_fields, self.sorted_best = tuple(unknown_fields), sorted_best
+
+    @classmethod
+    def of(cls, answer: Answer, query: str, encoder: Encoder) -> Hits:
+        """The hits of an answer, with what it says about them."""
+        return cls(answer.hits, query, encoder, answer.unknown_fields, answer.sorted_best)
 
     @overload
     def __getitem__(self, place: SupportsIndex) -> Hit: ...
@@ -35,12 +44,13 @@ class Hits(list[Hit]):
     def __getitem__(self, place: slice) -> Hits: ...
     def __getitem__(self, place: SupportsIndex | slice) -> Hit | Hits:
         if isinstance(place, slice):
-            return Hits(super().__getitem__(place), self.query, self._encoder, self.unknown_fields)
+            some = super().__getitem__(place)
+            return Hits(some, self.query, self._encoder, self.unknown_fields, self.sorted_best)
         return super().__getitem__(place)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy for another process contains the texts but no model."""
-        return Hits, (list(self), self.query, None, self.unknown_fields)
+        return Hits, (list(self), self.query, None, self.unknown_fields, self.sorted_best)
 
     def _repr_html_(self) -> str:
         return hits_html(self, self._words())

@@ -151,7 +151,8 @@ class IndexReader:
         vector), "bm25", "dense" (the sentence vector alone) or "hybrid" (BM25 and the sentence vector).
         `min_score` and `min_share` omit hits below a value; see `Hit.share`. `offset` skips the first hits,
         `sort` sorts the best 10,000 by a field ("-year" for descending order), and `fold_duplicates` omits
-        hits with the same text as an earlier one. With `plain`, operators in the query are plain text.
+        hits with the same text as an earlier one. If more documents match than are sorted, `sorted_best` of
+        the hits is 10,000 instead of None. With `plain`, operators in the query are plain text.
 
         If there are no hits and no document has a field that `filter` names, this issues a warning.
         """
@@ -159,7 +160,7 @@ class IndexReader:
         [answer] = self.answer_many(
             [check_query(query)], k, filter, by, min_score, min_share, paging=paging, plain=plain
         )
-        hits = Hits(answer.hits, query, self.encoder, answer.unknown_fields)
+        hits = Hits.of(answer, query, self.encoder)
         warn_of_unknown([hits])
         return hits
 
@@ -174,10 +175,7 @@ class IndexReader:
         """The k best documents for each of many queries."""
         asked = check_queries(queries)
         found = self.answer_many(asked, k, filter, by, plain=plain)
-        hits = [
-            Hits(answer.hits, query, self.encoder, answer.unknown_fields)
-            for query, answer in zip(asked, found, strict=True)
-        ]
+        hits = [Hits.of(answer, query, self.encoder) for query, answer in zip(asked, found, strict=True)]
         warn_of_unknown(hits)
         return hits
 

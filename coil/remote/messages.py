@@ -356,7 +356,9 @@ def _possible_id(doc_id: str) -> str:
 
 def _hits_of(answer: Mapping[str, Any], query: str, k: int) -> Hits:
     unknown = [str(name) for name in answer.get("unknown_fields") or ()]
-    return Hits([_hit(hit) for hit in answer["hits"][:k]], query, unknown_fields=unknown)
+    best = answer.get("sorted_best")
+    hits = [_hit(hit) for hit in answer["hits"][:k]]
+    return Hits(hits, query, None, unknown, None if best is None else int(best))
 
 
 def _hit(value: Mapping[str, Any]) -> Hit:

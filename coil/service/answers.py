@@ -148,6 +148,8 @@ def _search_json(
     value["own_score"] = answer.own_score
     if answer.unknown_fields:
         value["unknown_fields"] = list(answer.unknown_fields)
+    if answer.sorted_best is not None:
+        value["sorted_best"] = answer.sorted_best
     value.update(index.tell_state())
     if asked.suggest:
         value["suggestions"] = suggest_one(index, query, asked.plain, deadline - time.monotonic())

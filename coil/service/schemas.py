@@ -18,7 +18,7 @@ BY = (
 MIN_SCORE = "omit hits with a lower score"
 MIN_SHARE = "omit hits with a lower share of own_score, such as 0.25"
 OFFSET = "number of hits to skip, for paging"
-SORT = "sort the best 10,000 hits by a field: year, or -year for descending order"
+SORT = "sort the best 10,000 hits by a field: year, or -year for descending order; see `sorted_best`"
 FOLD = "show only the first of several hits with the same text; its `duplicates` lists the others"
 PLAIN = "treat operators in the query as plain text"
 SUGGEST = "return `suggestions`: similar words for query words that no document contains"
@@ -276,6 +276,9 @@ class SearchOut(BaseModel):
     suggestions: list[SuggestionOut] | None = Field(None, description="only with `suggest`")
     unknown_fields: list[str] | None = Field(
         None, description="if there are no hits: fields in the filter that no document has"
+    )
+    sorted_best: int | None = Field(
+        None, description="with `sort`, if more documents match than are sorted: how many of the best were"
     )
     versions: list[int | None] | None = Field(
         None, description="sharded index: the version of each shard, null for one that did not respond"

@@ -191,10 +191,7 @@ class ShardedReader:
         """The k best documents for each of many queries; their texts are fetched when one is read."""
         asked, paging = check_queries(queries), check_paging(offset, sort, fold_duplicates)
         found = self.answer_many(asked, k, filter, by, min_score, min_share, paging=paging, plain=plain)
-        hits = [
-            Hits(answer.hits, query, self.encoder, answer.unknown_fields)
-            for query, answer in zip(asked, found, strict=True)
-        ]
+        hits = [Hits.of(answer, query, self.encoder) for query, answer in zip(asked, found, strict=True)]
         warn_of_unknown(hits)
         return hits
 

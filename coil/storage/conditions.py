@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from coil.arrays import distinct, is_among
 from coil.errors import InputError, SearchTimeout
 from coil.storage.snapshot import Snapshot, living_documents
 from coil.texts.asking import Condition
+from coil.texts.values import clean
 from coil.tokens.tokenizer import Tokenizer
 from coil.vectors.encoder import Encoder
 
@@ -31,6 +32,8 @@ _MARKS = re.compile(r"[^\w\s]|_")
 _SPACE = re.compile(r"\s")
 _BETWEEN = re.compile(r"[\W_]")  # separates words
 _PIECE = 1 << 15  # characters of a long text; at most twice as many between two checks of the deadline
+_REMEMBERED = 10_000  # distinct values of a field that are checked only once per condition
+_SHORT = 256  # characters of such a value
 Ordinals = NDArray[np.int64]
 
 
@@ -79,9 +82,18 @@ class Phrase:
 
     def __init__(self, tokenizer: Tokenizer, said: str, deadline: float | None = None) -> None:
         self._tokenizer, self._deadline = tokenizer, deadline
+        self._keeps_ascii = tokenizer.keeps_ascii
         normal = self._normal(said)
         self._pattern = _WORDS_AND_MARKS if _MARKS.search(normal) else _WORDS
         self._words = self._pattern.findall(normal)
+
+    @property
+    def ascii_word(self) -> str | None:
+        """A word that a printable ASCII text must contain, in any case, to contain the phrase.
+
+        None if there is none, or if the tokenizer may change such a text in other ways.
+        """
+        return clean(max(self._words, key=len)) if self._words and self._keeps_ascii else None
 
     def is_in(self, text: str) -> bool:
         """Whether a text contains these words consecutively; what separates them does not matter."""
@@ -102,6 +114,8 @@ class Phrase:
             )
 
     def _normal(self, text: str) -> str:
+        if self._keeps_ascii and text.isascii() and text.isprintable():
+            return text.lower()
         return self._tokenizer.normalise(text).lower()
 
 
@@ -164,11 +178,13 @@ def _with_phrase(snapshot: Snapshot, phrase: Phrase, maybe: Ordinals) -> Ordinal
 def _with_field(
     snapshot: Snapshot, field: str, phrase: Phrase, maybe: Ordinals, deadline: float | None
 ) -> Ordinals:
-    found = [
-        ordinal
-        for ordinal, value in snapshot.field_values(field, maybe.tolist(), deadline)
-        if any(phrase.is_in(text) for text in _texts_of(value))
-    ]
+    is_in = lru_cache(_REMEMBERED)(phrase.is_in)
+
+    def contains(text: str) -> bool:
+        return is_in(text) if len(text) <= _SHORT else phrase.is_in(text)
+
+    values = snapshot.field_values(field, maybe.tolist(), deadline, phrase.ascii_word)
+    found = [ordinal for ordinal, value in values if any(map(contains, _texts_of(value)))]
     return np.array(found, dtype=np.int64)
 
 

@@ -289,11 +289,14 @@ class Snapshot:
         return known
 
     def field_values(
-        self, name: str, ordinals: Sequence[int], deadline: float | None = None
+        self, name: str, ordinals: Sequence[int], deadline: float | None = None, word: str | None = None
     ) -> Iterator[tuple[int, Any]]:
-        """The values of a field for those of these documents that have it, segment by segment."""
+        """The values of a field for those of these documents that have it, segment by segment.
+
+        With `word`, some values without it are left out; see `DocumentReader.field_values`.
+        """
         for place, some in self._by_segment(ordinals).items():
-            yield from self._stored[place].documents.field_values(name, some, deadline)
+            yield from self._stored[place].documents.field_values(name, some, deadline, word)
 
     def blocks(self, ordinals: Sequence[int]) -> Iterator[list[int]]:
         """Documents in blocks to be read at once: of few bytes, or a single document."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,8 @@ GoOn = Callable[[], object]
 _SPACE = re.compile(r"\s")
 _UNUSED = 1000  # the vocabulary may have this many unused ids, plus as many as it has tokens
 _REMEDY = "restore the tokenizer that the model was trained with"
+# Normalizers that change nothing but the case of printable ASCII. `Strip` also removes spaces at the ends.
+_KEEP_ASCII = frozenset("BertNormalizer NFC NFD NFKC NFKD Lowercase Strip StripAccents".split())
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,21 @@ class Tokenizer:
         normalizer = self._rust.normalizer
         with self._named():
             return text if normalizer is None else str(normalizer.normalize_str(clean(text)))
+
+    @cached_property
+    def keeps_ascii(self) -> bool:
+        """Whether `normalise` provably keeps the words of printable ASCII texts, except for their case."""
+        normalizer = self._rust.normalizer
+        if normalizer is None:
+            return True
+        try:
+            with compiled_code():
+                described = json.loads(normalizer.__getstate__())
+        except Exception as error:  # it is written in Python
+            let_through(error)
+            return False
+        parts = described.get("normalizers", [described])  # the library flattens nested sequences
+        return all(part.get("type") in _KEEP_ASCII for part in parts)
 
     def save(self, path: Path) -> None:
         """Write a tokenizer.json."""

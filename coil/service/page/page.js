@@ -209,10 +209,15 @@ function show() {
 }
 
 /** Sorting by a field ignores how well a hit matches, which looks like a mistake unless it is said. */
-const sortNote = (view) =>
-  view.sorted
-    ? [make("p", { class: "ordered" }, `Sorted by ${state.sort.replace(/^-/, "")}, not by score. To keep only documents with a word, put + before it.`)]
-    : [];
+const sortNote = (view) => {
+  if (!view.sorted) return [];
+  const field = state.sort.replace(/^-/, "");
+  const best = view.answer.sorted_best;
+  const said = best
+    ? `Sorted only the best ${best.toLocaleString("en")} hits by ${field}; more documents match. To narrow them down, add a filter, or put + before a word that must be in the text.`
+    : `Sorted by ${field}, not by score. To keep only documents with a word, put + before it.`;
+  return [make("p", { class: "ordered" }, said)];
+};
 
 /** Redraw the query, the cost and the results. Not for every change, so that the focus stays at its hit. */
 function draw() {
