@@ -124,7 +124,7 @@ def test_it_keeps_what_plain_python_keeps(
     folder = tmp_path_factory.mktemp("a") / "a.coil"
     with create(folder, encoder=encoder) as index, pytest.MonkeyPatch.context() as patch:
         if small:
-            for limit, most in (("_SCANNED", 4), ("_AT_ONCE", 2), ("_BATCH_BYTES", 50), ("_LARGE", 30)):
+            for limit, most in (("_SCANNED", 4), ("AT_ONCE", 2), ("BATCH_BYTES", 50), ("_LARGE", 30)):
                 patch.setattr(f"coil.storage.documents.{limit}", most)
         given = dict(enumerate((record for one in kept for record in [one, *[{}] * (step - 1)]), start=1))
         index.add([{"id": str(ordinal), "text": "river", **fields} for ordinal, fields in given.items()])

@@ -18,7 +18,8 @@ from coil.compiled import Calls, _calls, compiled_code
 from coil.errors import ProcessProblem
 from coil.indexes.opening import create
 from coil.storage.disk import Folder
-from coil.storage.documents import DocumentReader, StoredDocument, stored, write_documents
+from coil.storage.document_file import StoredDocument, stored, write_documents
+from coil.storage.documents import DocumentReader
 from coil.texts.values import Document
 
 DOCUMENTS = [{"id": f"d{i}", "text": f"a loan from the bank by river {i}"} for i in range(300)]

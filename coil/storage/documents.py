@@ -1,7 +1,6 @@
-"""The documents of a segment: ids, texts and fields in one immutable SQLite file, beside the segment's lists.
+"""Reads the documents of a segment: ids, texts and fields, from an SQLite file that never changes.
 
-The file is written once and then opened as immutable: no locks, no log, no interference from a writer, and it
-also works on a read-only disk.
+It is opened as immutable: no locks, no log, no interference from a writer, also on a read-only disk.
 """
 
 from __future__ import annotations
@@ -14,33 +13,26 @@ import time
 import weakref
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coil.arrays import is_among
 from coil.compiled import compiled_code
-from coil.errors import DamagedSegment, IndexProblem, InputError, SearchTimeout
+from coil.errors import DamagedSegment, InputError, SearchTimeout
 from coil.forks import make_lock
 from coil.lists.segment_file import REMEDY
-from coil.storage.disk import FileFacts, Folder
+from coil.storage.disk import Folder
+from coil.storage.document_file import AT_ONCE, BATCH_BYTES, SCHEMA, StoredDocument, close_all, connect
 from coil.storage.filters import Filter, path_of
 from coil.texts.values import Document, field_of
 
-StoredDocument = tuple[int, str, str, str, int]
-"""ordinal, doc_id, text, fields as JSON, tokens that were dropped"""
-
-_AT_ONCE = 500  # documents fetched with one statement
-_BATCH_BYTES = 1 << 20  # of texts and fields read or written with one call; when writing, characters
 _STEPS = 20_000  # of SQLite's virtual machine between two checks of the deadline
 _LEAST_BYTES = 8  # minimum size of a document
-_LONGEST_PATH = 504  # bytes that SQLite accepts, with links resolved; it reserves 8 of 512
 _SCANNED = 10_000  # documents whose fields are scanned with one statement
 _LARGE = 1 << 16  # characters of all fields of a document; larger ones are read individually
 MOST_KNOWN = 10_000  # cached field names, whether or not they exist
@@ -49,15 +41,6 @@ _DECODER = json.JSONDecoder()
 # keeps an object for every blob until the connection is closed.
 _BYTES = "octet_length({})" if sqlite3.sqlite_version_info >= (3, 43) else "length(CAST({} AS BLOB))"
 _SIZE = " + ".join(map(_BYTES.format, ("text", "fields")))
-SCHEMA = """
-CREATE TABLE documents (
-    ordinal INTEGER PRIMARY KEY,
-    doc_id TEXT NOT NULL UNIQUE,
-    text TEXT NOT NULL,
-    fields TEXT NOT NULL,
-    dropped INTEGER NOT NULL
-);
-"""
 _WRITTEN = {
     ("index", "sqlite_autoindex_documents_1", None),
     ("table", "documents", SCHEMA.strip().removesuffix(";")),
@@ -73,73 +56,6 @@ _MAY_CONTAIN = """CASE type
     WHEN 'integer' THEN typeof(value) != 'integer' OR instr(value, ?) > 0
     ELSE type IS NOT NULL END"""
 _TYPES = (int, str, str, str, int)  # of a StoredDocument: a column of SQLite may contain any type
-
-
-def stored(ordinal: int, document: Document, dropped: int) -> StoredDocument:
-    """A document as stored in the file."""
-    fields = json.dumps(document.fields, ensure_ascii=False)
-    return ordinal, document.doc_id, document.text, fields, dropped
-
-
-def write_documents(folder: Folder, name: str, documents: Iterable[StoredDocument]) -> tuple[FileFacts, int]:
-    """Write a new file and sync it to disk; return its facts and the number of documents.
-
-    Raises OSError if it cannot be written.
-    """
-    folder.reserve(name)
-    count = 0
-    try:
-        try:
-            with _creating(folder, name) as connection:
-                for some in _batches(documents):
-                    with compiled_code():
-                        connection.executemany("INSERT INTO documents VALUES (?, ?, ?, ?, ?)", some)
-                    count += len(some)
-                with compiled_code():
-                    connection.execute("COMMIT")
-        except sqlite3.IntegrityError as error:  # they come from a file that did not find an id it has
-            raise DamagedSegment(f"{folder.path} has two documents with the same id", REMEDY) from error
-        except sqlite3.OperationalError as error:
-            raise OSError(None, str(error)) from error
-        folder.sync_file(name)
-        return folder.digest(name), count
-    except BaseException:
-        folder.discard(name)
-        raise
-
-
-@contextmanager
-def _creating(folder: Folder, name: str) -> Iterator[sqlite3.Connection]:
-    """A connection to a new file, inside its only transaction.
-
-    It stays open between calls. The source of the documents makes other calls, and a fork that waits for this
-    one would wait for those as well.
-    """
-    with compiled_code():
-        connection = _connect(folder, name, "rw")
-    try:
-        with compiled_code():
-            connection.execute("PRAGMA journal_mode = OFF")  # the file is synced afterwards, or discarded
-            connection.execute("PRAGMA synchronous = OFF")
-            connection.execute("BEGIN")
-            connection.execute(SCHEMA)
-        yield connection
-    finally:
-        _close_all(connection)
-
-
-def _batches(documents: Iterable[StoredDocument]) -> Iterator[list[StoredDocument]]:
-    """Batches of documents: smaller ones if the texts are long."""
-    some: list[StoredDocument] = []
-    size = 0
-    for document in documents:
-        some.append(document)
-        size += len(document[2]) + len(document[3])
-        if len(some) == _AT_ONCE or size >= _BATCH_BYTES:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
 
 
 class _Watch:
@@ -191,13 +107,13 @@ class DocumentReader:
             raise
         self._looking, self._filtering = make_lock(), make_lock()
         self._known_fields: dict[str, bool] = {}
-        self._close = weakref.finalize(self, _close_all, self._lookups, self._filters)
+        self._close = weakref.finalize(self, close_all, self._lookups, self._filters)
         self._close.atexit = False  # threads may still be reading when the interpreter ends
 
     def _open(self, folder: Folder, name: str) -> sqlite3.Connection:
         try:
             with self._damage_told(), compiled_code():
-                connection = _connect(folder, name, "ro&immutable=1")
+                connection = connect(folder, name, "ro&immutable=1")
                 try:
                     connection.execute("PRAGMA trusted_schema = OFF")
                     connection.execute("PRAGMA mmap_size = 0")  # then a truncated file raises an error
@@ -225,8 +141,8 @@ class DocumentReader:
     def fetch_into(self, found: dict[int, Document], ordinals: Sequence[int], texts: bool = True) -> None:
         """Add documents to `found` by their ordinals."""
         columns = "text, fields" if texts else "'', '{}'"
-        for begin in range(0, len(ordinals), _AT_ONCE):
-            some = ordinals[begin : begin + _AT_ONCE]
+        for begin in range(0, len(ordinals), AT_ONCE):
+            some = ordinals[begin : begin + AT_ONCE]
             sql = f"SELECT ordinal, doc_id, {columns} FROM documents WHERE ordinal IN ({_marks(some)})"
             for ordinal, doc_id, text, fields in self._read(sql, some):
                 if type(doc_id) is not str or type(text) is not str:
@@ -236,8 +152,8 @@ class DocumentReader:
     def ordinals_of(self, doc_ids: Sequence[str]) -> dict[str, int]:
         """The ordinals of those ids that the file contains."""
         found: dict[str, int] = {}
-        for begin in range(0, len(doc_ids), _AT_ONCE):
-            some = doc_ids[begin : begin + _AT_ONCE]
+        for begin in range(0, len(doc_ids), AT_ONCE):
+            some = doc_ids[begin : begin + AT_ONCE]
             found.update(
                 self._read(f"SELECT doc_id, ordinal FROM documents WHERE doc_id IN ({_marks(some)})", some)
             )
@@ -246,7 +162,7 @@ class DocumentReader:
     def ids(self) -> Iterator[tuple[int, str]]:
         """The ordinal and the id of every document, in batches."""
         after = -1
-        sql = f"SELECT ordinal, doc_id FROM documents WHERE ordinal > ? ORDER BY ordinal LIMIT {_AT_ONCE}"
+        sql = f"SELECT ordinal, doc_id FROM documents WHERE ordinal > ? ORDER BY ordinal LIMIT {AT_ONCE}"
         while some := self._read(sql, [after]):
             yield from some
             if some[-1][0] <= after:
@@ -277,8 +193,8 @@ class DocumentReader:
 
     def _few_bytes(self, ordinals: NDArray[np.int64]) -> Iterator[list[int]]:
         """Batches of few bytes, or of a single document. A string may take four times its bytes in memory."""
-        for begin in range(0, len(ordinals), _AT_ONCE):
-            some = ordinals[begin : begin + _AT_ONCE].tolist()
+        for begin in range(0, len(ordinals), AT_ONCE):
+            some = ordinals[begin : begin + AT_ONCE].tolist()
             sizes = dict(
                 self._read(f"SELECT ordinal, {_SIZE} FROM documents WHERE ordinal IN ({_marks(some)})", some)
             )
@@ -286,7 +202,7 @@ class DocumentReader:
             size = 0
             for ordinal in some:
                 more = sizes.get(ordinal) or 0  # a document without a size is reported when it is read
-                if batch and size + more > _BATCH_BYTES:
+                if batch and size + more > BATCH_BYTES:
                     yield batch
                     batch, size = [], 0
                 batch.append(ordinal)
@@ -315,7 +231,7 @@ class DocumentReader:
         if alive is None or not known:
             return known
         with self._watched("ordinal", where, values, deadline) as rows:
-            while some := [ordinal for (ordinal,) in islice(rows, _AT_ONCE)]:
+            while some := [ordinal for (ordinal,) in islice(rows, AT_ONCE)]:
                 if is_among(np.array(some, dtype=np.int64), alive).any():
                     return True
         return False
@@ -353,7 +269,7 @@ class DocumentReader:
             if last - first < 2 * len(window):
                 where, given = "ordinal BETWEEN ? AND ?", [first, last]
             else:
-                window = window[:_AT_ONCE]
+                window = window[:AT_ONCE]
                 where, given = f"ordinal IN ({_marks(window)})", list(window)
             found, is_whole = self._read_field(name, where, given, deadline, word)
             if not is_whole:
@@ -378,7 +294,7 @@ class DocumentReader:
         )
         kept, words = ("type IS NOT NULL", []) if word is None else (_MAY_CONTAIN, [word, word])
         found: list[_FieldRow] = []
-        left = _BATCH_BYTES
+        left = BATCH_BYTES
         with self._watched(columns, kept, [*values, *values, *given, *words], deadline, source) as rows:
             for row in rows:
                 found.append(row)
@@ -502,29 +418,5 @@ def _late() -> SearchTimeout:
     return SearchTimeout("the filter exceeded its time limit", "simplify the filter, or allow more time")
 
 
-def _close_all(*connections: sqlite3.Connection) -> None:
-    with compiled_code():
-        for connection in connections:
-            connection.close()
-
-
 def _marks(values: Sequence[Any]) -> str:
     return ", ".join("?" * len(values))
-
-
-def _connect(folder: Folder, name: str, mode: str) -> sqlite3.Connection:
-    """Open the file without reading its contents; raises OSError if the system cannot open it."""
-    uri = f"file:{quote(str(Path(folder.path_of(name)).absolute()))}?mode={mode}"
-    try:
-        return sqlite3.connect(
-            uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=32
-        )
-    except sqlite3.OperationalError as error:
-        length = len(os.fsencode(os.path.realpath(folder.path_of(name))))
-        if length > _LONGEST_PATH:
-            raise IndexProblem(
-                f"the path {folder.path / name} has {length:,} bytes; the limit of SQLite is {_LONGEST_PATH}",
-                "move the index to a shorter path; it is not damaged",
-            ) from error
-        folder.open_file(name).close()  # raises an error with the reason, if it persists
-        raise OSError(None, f"{name}: {error}") from error

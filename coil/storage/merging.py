@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from coil.arrays import distinct
 from coil.lists.building import merge_segments
 from coil.lists.segment import MOST_ROWS, Segment
-from coil.storage.documents import StoredDocument
+from coil.storage.document_file import StoredDocument
 from coil.storage.manifest import SegmentEntry
 from coil.storage.publishing import Publisher
 from coil.storage.snapshot import Snapshot

@@ -16,7 +16,8 @@ from coil.interruptions import let_through
 from coil.lists.segment import Segment
 from coil.lists.segment_file import REMEDY, check_mentions, open_segment, segment_bytes
 from coil.storage.disk import FileFacts, Folder, remedy_for
-from coil.storage.documents import DocumentReader, StoredDocument, write_documents
+from coil.storage.document_file import StoredDocument, write_documents
+from coil.storage.documents import DocumentReader
 from coil.storage.holds import Holds
 from coil.storage.manifest import SEGMENTS_FOLDER, SegmentEntry
 

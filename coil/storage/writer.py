@@ -25,7 +25,7 @@ from coil.lists.precision import Precision
 from coil.lists.rows import Long, Rows, Span, encode_spans, row_spans
 from coil.lists.segment import MOST_ROWS, Segment
 from coil.storage.disk import Folder
-from coil.storage.documents import stored
+from coil.storage.document_file import stored
 from coil.storage.holder import Holder
 from coil.storage.intake import Arrival, Consumed, Intake, OnDuplicate, PlacedDocuments, Refused
 from coil.storage.manifest import SegmentEntry
