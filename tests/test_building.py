@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tempfile
 import threading
 import time
@@ -13,10 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tqdm import tqdm
 
-from coil.cli import progress
-from coil.cli.progress import expected_documents
 from coil.errors import (
     ChangedCorpus,
     DuplicateId,
@@ -321,28 +317,7 @@ def test_progress_is_told_as_documents_are_encoded(tmp_path: Path) -> None:
     assert documents.total_bytes() == heard[-1][1] == corpus.stat().st_size
     halfway = heard[500][1] / heard[-1][1]
     assert 0.4 < halfway < 0.65
-    assert expected_documents(100, 50, 200) == 400
-    assert expected_documents(100, 300, 200) == 100
     assert read_documents("-").total_bytes() is None
-
-
-def test_the_bar_of_a_resumed_build_counts_what_was_indexed_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Or its total would be that of the documents since, over the bytes of all."""
-    bars: list[tqdm[Any]] = []
-
-    class Shown(tqdm):  # type: ignore[type-arg]
-        def __init__(self, **options: Any) -> None:
-            super().__init__(**{**options, "disable": False, "file": io.StringIO()})
-            bars.append(self)
-
-    monkeypatch.setattr(progress, "tqdm", Shown)
-    corpus = write_corpus(tmp_path / "corpus.jsonl", some_documents(100))
-    size = corpus.stat().st_size
-    with progress.document_bar(read_documents(corpus), "indexing", before=60) as encoded:
-        encoded(20, size * 8 // 10)
-        assert (bars[0].n, bars[0].total) == (80, pytest.approx(100, abs=1))
 
 
 def test_a_build_commits_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-from tqdm import tqdm
 
 from coil.cli.columns import column_options
-from coil.cli.progress import document_bar, tell_share, tell_size, tell_time
+from coil.cli.progress import document_bar, tell_share
 from coil.cli.sharding import Sharded, build_sharded, ray_options
 from coil.errors import DuplicateId, IndexLocked, InputError, how_many, require
 from coil.indexes.building import check_build, open_build
 from coil.indexes.index import tell_left_out
+from coil.progress import ProgressBar, tell_size, tell_time
 from coil.storage.memory import default_budget, longest_line, parse_size
 from coil.texts.corpora import Documents, read_documents
 
@@ -153,7 +153,7 @@ def command(
         )
     empty: list[str] = []
     try:
-        with document_bar(documents, "indexing", before.documents) as encoded:
+        with document_bar(documents.total_bytes, "indexing", before.documents) as encoded:
             added = index.build(documents, before.on_duplicate, encoded, COMMIT_EVERY, empty.extend)
         if not len(index):
             what = f"only {how_many(len(empty), 'empty document')}" if empty else "no documents"
@@ -214,7 +214,7 @@ def _predict(documents: Documents, model: str | None, precision: Any, long: Any,
     from coil.vectors.onnx_encoder import OnnxEncoder
 
     encoder = OnnxEncoder(model)
-    with tqdm(unit=" documents", desc="reading", disable=None) as bar:
+    with ProgressBar("reading", "documents") as bar:
         expected = forecast(documents, encoder, precision, long, on_duplicate=on_duplicate, read=bar.update)
     click.echo(
         f"{how_many(expected.documents, 'document')}, about {how_many(expected.mentions, 'mention')}\n"
