@@ -16,15 +16,17 @@ from hypothesis import strategies as st
 from coil.errors import (
     ChangedCorpus,
     DuplicateId,
+    IndexLocked,
     InputError,
     OptionMismatch,
     OutputError,
     UnfinishedBuild,
 )
-from coil.indexes.building import open_build
+from coil.indexes.building import check_build, open_build
 from coil.indexes.opening import create, open_index
 from coil.storage import writer
 from coil.storage.intake import SourcePositions
+from coil.storage.lock import writer_lock
 from coil.texts.corpora import read_documents
 from coil.texts.values import Document
 from coil.vectors.token_vectors import TokenVectors
@@ -115,6 +117,19 @@ def test_what_was_encoded_before_an_interruption_is_kept(tmp_path: Path) -> None
         assert (state.documents, state.finished) == (29, False)
     with build(out, corpus, resume=True) as resumed, build(tmp_path / "b.coil", corpus) as whole:
         assert everything(resumed) == everything(whole)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"resume": True}, {"resume": True, "precision": "fp32"}], ids=["anew", "resume", "other"]
+)
+def test_a_build_that_is_still_running_must_not_be_removed(tmp_path: Path, options: dict[str, Any]) -> None:
+    out, _, _ = interrupted(tmp_path, some_documents(40))
+    with writer_lock(out):
+        for start in (open_build, check_build):
+            with pytest.raises(IndexLocked, match="is being written by") as raised:
+                start(out, **options)
+            assert "stop that process" in raised.value.remedy
+            assert "remove" not in raised.value.remedy
 
 
 CHANGES: dict[str, Callable[[list[Document]], list[Document]]] = {
