@@ -132,8 +132,8 @@ def command(
                 return
             assert out is not None
             _compare(laboratory, plan, chosen, out, given.title)
-        except KeyboardInterrupt:
-            click.echo(f"coil: finished work is kept in {place}; run the same command to continue", err=True)
+        except KeyboardInterrupt as error:
+            error.args = (f"finished work is kept in {place}; to continue, run the same command",)
             raise
 
 

@@ -165,9 +165,10 @@ def command(
         fresh = not kept and not before.documents and not resume
         if fresh and index.discard_if_empty():  # so that another attempt can start afresh
             if isinstance(error, KeyboardInterrupt):
-                click.echo("coil: no document had been encoded yet, so nothing was kept", err=True)
+                error.args = ("no document had been encoded yet, so nothing was kept",)
         elif isinstance(error, KeyboardInterrupt):
-            click.echo(f"coil: {how_many(kept, 'document')} kept in {out}; continue with --resume", err=True)
+            kept_there = f"{how_many(kept, 'document')} kept in {out}"
+            error.args = (f"{kept_there}; to continue, run the same command with --resume",)
         elif isinstance(error, DuplicateId):
             error.remedy = (
                 f"{how_many(kept, 'document')} kept in {out}: continue with --resume and --on-duplicate "

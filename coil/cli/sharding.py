@@ -121,8 +121,9 @@ def build_sharded(
             with document_bar(documents.total_bytes, what, state.reached.documents) as added:
                 report = BuildReport(added, lambda text: tqdm.write(f"coil: {text}", file=sys.stderr), empty)
                 manifest = ClusterBuild(ray, place, manifest, state, files, workers, report).run()
-        except KeyboardInterrupt:
-            click.echo(f"coil: what was committed is kept in {asked.out}; continue with --resume", err=True)
+        except KeyboardInterrupt as error:
+            kept = f"what was committed is kept in {asked.out}"
+            error.args = (f"{kept}; to continue, run the same command with --resume",)
             raise
         except (IndexLocked, OptionMismatch):
             raise
