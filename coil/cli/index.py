@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,10 @@ from coil.progress import ProgressBar, tell_size, tell_time
 from coil.storage.memory import default_budget, longest_line, parse_size
 from coil.texts.corpora import Documents, read_documents
 
+if TYPE_CHECKING:
+    from coil.indexes.forecast import Forecast
+
+_SLOWED = 1.25  # other programs are mentioned from this factor on
 COMMIT_EVERY = 16_384  # documents; a kill loses at most these, about a minute of work on a laptop
 
 
@@ -221,7 +225,7 @@ def _predict(documents: Documents, model: str | None, precision: Any, long: Any,
         f"{how_many(expected.documents, 'document')}, about {how_many(expected.mentions, 'mention')}\n"
         f"size: about {tell_size(expected.bytes_lists + expected.bytes_documents)} "
         f"(lists {tell_size(expected.bytes_lists)}, documents {tell_size(expected.bytes_documents)})\n"
-        f"time: about {tell_time(expected.seconds)} on this machine at its current load\n"
+        f"time: {tell_times(expected)}\n"
         + (
             f"{how_many(expected.empty, 'document')} without text would be skipped\n"
             if expected.empty
@@ -229,4 +233,15 @@ def _predict(documents: Documents, model: str | None, precision: Any, long: Any,
         )
         + f"This is an estimate: all documents were read, and a random sample of {expected.sampled:,} was "
         f"indexed ({tell_share(expected.sampled_share)} of the text). Nothing was written."
+    )
+
+
+def tell_times(expected: Forecast) -> str:
+    """One time if the sample had the machine for itself, otherwise the times without and with the others."""
+    cpu = f"({tell_time(expected.cpu_seconds)} of CPU time)"
+    if expected.seconds < _SLOWED * expected.seconds_alone:
+        return f"about {tell_time(expected.seconds)} on this machine when it is otherwise idle {cpu}"
+    return (
+        f"about {tell_time(expected.seconds_alone)} on this machine when it is otherwise idle, "
+        f"{tell_time(expected.seconds)} if other programs stay as busy as now {cpu}"
     )
