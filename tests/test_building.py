@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tempfile
 import threading
 import time
@@ -13,22 +12,21 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tqdm import tqdm
 
-from coil.cli import progress
-from coil.cli.progress import expected_documents
 from coil.errors import (
     ChangedCorpus,
     DuplicateId,
+    IndexLocked,
     InputError,
     OptionMismatch,
     OutputError,
     UnfinishedBuild,
 )
-from coil.indexes.building import open_build
+from coil.indexes.building import check_build, open_build
 from coil.indexes.opening import create, open_index
 from coil.storage import writer
 from coil.storage.intake import SourcePositions
+from coil.storage.lock import writer_lock
 from coil.texts.corpora import read_documents
 from coil.texts.values import Document
 from coil.vectors.token_vectors import TokenVectors
@@ -119,6 +117,19 @@ def test_what_was_encoded_before_an_interruption_is_kept(tmp_path: Path) -> None
         assert (state.documents, state.finished) == (29, False)
     with build(out, corpus, resume=True) as resumed, build(tmp_path / "b.coil", corpus) as whole:
         assert everything(resumed) == everything(whole)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"resume": True}, {"resume": True, "precision": "fp32"}], ids=["anew", "resume", "other"]
+)
+def test_a_build_that_is_still_running_must_not_be_removed(tmp_path: Path, options: dict[str, Any]) -> None:
+    out, _, _ = interrupted(tmp_path, some_documents(40))
+    with writer_lock(out):
+        for start in (open_build, check_build):
+            with pytest.raises(IndexLocked, match="is being written by") as raised:
+                start(out, **options)
+            assert "stop that process" in raised.value.remedy
+            assert "remove" not in raised.value.remedy
 
 
 CHANGES: dict[str, Callable[[list[Document]], list[Document]]] = {
@@ -321,28 +332,7 @@ def test_progress_is_told_as_documents_are_encoded(tmp_path: Path) -> None:
     assert documents.total_bytes() == heard[-1][1] == corpus.stat().st_size
     halfway = heard[500][1] / heard[-1][1]
     assert 0.4 < halfway < 0.65
-    assert expected_documents(100, 50, 200) == 400
-    assert expected_documents(100, 300, 200) == 100
     assert read_documents("-").total_bytes() is None
-
-
-def test_the_bar_of_a_resumed_build_counts_what_was_indexed_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Or its total would be that of the documents since, over the bytes of all."""
-    bars: list[tqdm[Any]] = []
-
-    class Shown(tqdm):  # type: ignore[type-arg]
-        def __init__(self, **options: Any) -> None:
-            super().__init__(**{**options, "disable": False, "file": io.StringIO()})
-            bars.append(self)
-
-    monkeypatch.setattr(progress, "tqdm", Shown)
-    corpus = write_corpus(tmp_path / "corpus.jsonl", some_documents(100))
-    size = corpus.stat().st_size
-    with progress.document_bar(read_documents(corpus), "indexing", before=60) as encoded:
-        encoded(20, size * 8 // 10)
-        assert (bars[0].n, bars[0].total) == (80, pytest.approx(100, abs=1))
 
 
 def test_a_build_commits_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

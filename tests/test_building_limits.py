@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coil.cli.index import tell_times
 from coil.cli.main import run
 from coil.cli.progress import tell_share
 from coil.errors import (
     InputError,
     TooLittleMemory,
 )
-from coil.indexes.forecast import forecast
+from coil.indexes.cpu_time import CpuTime
+from coil.indexes.forecast import Forecast, forecast
 from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
 from coil.lists import rows
@@ -180,7 +182,9 @@ def test_a_forecast_is_near_what_comes(tmp_path: Path) -> None:
     documents = [Document(f"d{i}", text, {"year": i}) for i, text in enumerate(texts)]
     encoder = HashEncoder(n_t=16)
     expected = forecast(iter(documents), encoder)
-    assert expected == forecast_again(documents, encoder, expected.seconds)
+    assert expected == forecast_again(documents, encoder, expected)
+    assert 0 < expected.seconds_alone <= expected.seconds
+    assert expected.cpu_seconds > 0
     index = create(tmp_path / "a.coil", encoder=encoder)
     index.add(documents)
     facts = index.inspect()
@@ -193,11 +197,37 @@ def test_a_forecast_is_near_what_comes(tmp_path: Path) -> None:
         forecast([], encoder)
 
 
-def forecast_again(documents: list[Document], encoder: HashEncoder, seconds: float) -> Any:
-    """The same sample gives the same forecast; only the time differs."""
-    from dataclasses import replace
+def forecast_again(documents: list[Document], encoder: HashEncoder, first: Forecast) -> Forecast:
+    """The same sample gives the same forecast; only the times differ."""
+    times = ("seconds", "seconds_alone", "cpu_seconds")
+    return replace(forecast(documents, encoder), **{name: getattr(first, name) for name in times})
 
-    return replace(forecast(documents, encoder), seconds=seconds)
+
+@pytest.mark.parametrize(
+    ("used", "alone"),
+    [
+        (CpuTime(clock=10, ours=17, others=1, idle=2), 10),  # alone
+        (CpuTime(clock=10, ours=6, others=14, idle=0), 3),  # others took most of both cores
+        (CpuTime(clock=10, ours=10, others=0, idle=10), 10),  # works on one core
+        (CpuTime(clock=10, ours=8, others=300, idle=300), 10),  # a large machine with free cores
+        (CpuTime(clock=10, ours=0, others=10, idle=0), 10),
+    ],
+)
+def test_the_time_without_other_programs(used: CpuTime, alone: float) -> None:
+    assert used.seconds_alone(2) == pytest.approx(alone)
+
+
+def test_the_time_of_a_dry_run_names_the_load() -> None:
+    idle = Forecast(
+        1, 0, 1, 1, 1, seconds=1500, seconds_alone=1500, cpu_seconds=2580, sampled=1, sampled_share=1
+    )
+    assert tell_times(idle) == (
+        "about 25.0 minutes on this machine when it is otherwise idle (43.0 minutes of CPU time)"
+    )
+    assert tell_times(replace(idle, seconds=3060)) == (
+        "about 25.0 minutes on this machine when it is otherwise idle, 51.0 minutes if other programs stay "
+        "as busy as now (43.0 minutes of CPU time)"
+    )
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: Output) -> None:
@@ -205,6 +235,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: Output) -> None:
     assert run(["index", str(corpus), "--out", str(tmp_path / "a.coil"), "--dry-run"]) == 0
     shown = capsys.readouterr().out
     assert "20 documents, about" in shown
+    assert re.search(r"time: about .* when it is otherwise idle.* of CPU time\)", shown)
     assert "read, and a random sample of 20 was indexed (100.0% of the text)" in shown
     assert [tell_share(share) for share in (0.0, 0.0002, 0.001, 0.0226)] == [
         "0.0%", "under 0.1%", "0.1%", "2.3%"

@@ -287,7 +287,9 @@ def test_an_interruption_keeps_what_is_done(tmp_path, number, status):
         _, err = process.communicate(timeout=60)
     assert process.returncode == status
     if number == signal.SIGINT:
-        assert "run the same command to continue" in err
+        assert err.count("coil: ") == 1
+        assert "coil: interrupted; finished work is kept in " in err
+        assert "to continue, run the same command" in err
     assert "Traceback" not in err
     before = answered(out)
     assert 2 <= before < len(QRELS)

@@ -13,6 +13,7 @@ import pytest
 
 import coil
 from coil.cli.main import VERBS
+from tools.api import SECTIONS
 from tools.make_docs import FILES, renewed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -79,6 +80,14 @@ def test_the_public_surface_is_what_it_says() -> None:
     assert {"read_documents"} <= mentioned <= set(coil.__all__)
     with pytest.raises(AttributeError, match="no attribute"):
         _ = coil.nothing_of_that_name
+
+
+def test_the_reference_has_every_public_name() -> None:
+    assert sorted(name for names in SECTIONS.values() for name in names) == sorted(coil.__all__)
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    for name in coil.__all__:
+        assert re.search(rf"^- `coil\.{name}\b", text, re.M), name
+    assert "  - `search(query, k=10, filter=None, " in text
 
 
 def test_import_loads_nothing_heavy() -> None:

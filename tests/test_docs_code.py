@@ -102,6 +102,12 @@ def for_data() -> None:
     Path("faq.csv").write_text("question,answer,topic,url\n" + rows, encoding="utf-8")
 
 
+def make_products() -> None:
+    rows = [f"p{i},Jacket {i},A waterproof jacket.,Acme,{20 + i},true\n" for i in range(40)]
+    header = "sku,name,description,brand,price,in_stock\n"
+    Path("products.csv").write_text(header + "".join(rows), encoding="utf-8")
+
+
 def for_comparing() -> None:
     write_beir(Path("scifact"))
     write_beir(Path("collections/scifact"))
@@ -129,6 +135,7 @@ PREPARE: dict[str, Callable[[], None]] = {
     "docs/data.md": for_data,
     "docs/how-it-works.md": make_index,
     "docs/index.md": make_index,
+    "docs/large-tables.md": make_products,
     "docs/python.md": lambda: None,
     "docs/rivals.md": for_rivals,
     "docs/service.md": make_index,
@@ -193,6 +200,8 @@ def run_shell(code: str, stack: ExitStack, port: int) -> None:
             assert httpx.get(arguments[1].replace(":8080", f":{port}")).is_success, line
         elif arguments[0] in SHELL:
             subprocess.run(["bash", "-c", line], check=True)
+        elif arguments[0] == "nohup":  # in the background; the block after it needs the result
+            subprocess.run(["bash", "-c", f"{line} wait $!"], check=True)
         elif arguments[0] == "make":
             assert f"\n{arguments[1]}:" in (ROOT / "Makefile").read_text(encoding="utf-8"), line
         else:  # shell completion: of these shells, only bash is sure to be here
@@ -219,8 +228,8 @@ def run_coil(arguments: list[str], stack: ExitStack, port: int) -> None:
     elif "--memory" in arguments:  # of a process, and this one has run other tests
         subprocess.run([sys.executable, "-m", "coil", *arguments], check=True)
     else:
-        if verb == "index" and out is not None and out.exists():  # made by an earlier block of the page
-            shutil.rmtree(out)
+        if verb == "index" and "--resume" not in arguments and out is not None and out.exists():
+            shutil.rmtree(out)  # made by an earlier block of the page
         assert run(arguments) == 0, arguments
 
 

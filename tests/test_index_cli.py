@@ -17,6 +17,7 @@ import coil
 from coil.cli.main import run
 from coil.errors import DuplicateId, how_many
 from coil.hits.searcher import Searcher
+from coil.indexes import fields
 from coil.indexes.opening import create
 from coil.storage.lock import writer_lock
 from coil.texts.runs import read_run
@@ -272,6 +273,54 @@ def test_inspect_counts_what_is_there_and_names_lists_by_their_keys(
     compact = json.loads(capsys.readouterr().out)
     for name in ("rows", "mentions", "lists", "longest_lists"):
         assert facts[name] == compact[name], name
+
+
+def test_inspect_lists_the_fields_for_filters(tmp_path: Path, capsys: Output) -> None:
+    corpus, out = tmp_path / "a.jsonl", str(tmp_path / "a.coil")
+    records = [
+        {"id": i, "text": f"river {i}", "year": 2020 + i, "author": {"name": "Gao" * 40}, "unit price": 1}
+        for i in range(3)
+    ]
+    records += [{"id": "x", "text": "bank", "year": 2001, "tags": ["a", "b"], "note": ""}]
+    corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert run(["index", str(corpus), "--out", out]) == 0
+    capsys.readouterr()
+    assert run(["inspect", out]) == 0
+    shown = capsys.readouterr().out
+    assert "        fields  year         100.0%  2020\n" in shown
+    assert "\n                author.name   75.0%  GaoGao" in shown
+    assert "not in filters, because of their names: unit price\n" in shown
+    assert "note" not in shown
+    assert "sampled" not in shown
+    assert max(map(len, shown.splitlines()[:10])) < 110
+    assert run(["inspect", out, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["fields_sampled"], facts["fields_left_out"]) == (4, 0)
+    assert facts["fields"][0] == {"name": "year", "documents": 4, "example": 2020, "in_filters": True}
+    assert len(facts["fields"][1]["example"]) == 80
+    for field in facts["fields"]:
+        if field["in_filters"]:
+            assert run(["search", out, "river", "--filter", f"{field['name']} exists"]) == 0
+
+
+def test_the_fields_of_a_large_index_are_those_of_a_sample(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fields, "PER_SEGMENT", 5)
+    monkeypatch.setattr(fields, "SEGMENT_BYTES", 20_000)
+    monkeypatch.setattr(fields, "MOST_NAMES", 30)
+    out = tmp_path / "a.coil"
+    with create(out) as index:
+        index.add([{"id": f"a{i}", "text": "x" * 9_000, "early": i} for i in range(20)])
+        index.add([{"id": f"b{i}", "text": "river", **{f"f{n}": n for n in range(40)}} for i in range(10)])
+        index.delete(["a0"])
+    assert run(["inspect", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "and 21 more" in shown
+    assert "(of the 7 documents that were sampled)" in shown
+    assert run(["inspect", str(out), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (len(facts["fields"]), facts["fields_left_out"], facts["fields_sampled"]) == (30, 11, 7)
 
 
 def test_one_of_a_kind_is_told_as_one(tmp_path: Path, capsys: Output) -> None:

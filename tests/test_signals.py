@@ -67,7 +67,9 @@ def test_a_stopped_build_is_kept_and_resumed(
     process.send_signal(number)
     _, told = process.communicate(timeout=60)
     assert process.returncode == status
-    assert word in told
+    [message] = told.splitlines()[-1:]
+    assert message.startswith(b"coil: " + word + b"; ")
+    assert told.count(b"coil: ") == 1
     kept = int(told.partition(b" documents kept")[0].split()[-1])
     assert 0 < kept < 700
     assert b"--resume" in told

@@ -1,4 +1,4 @@
-"""Regenerate what the docs take from elsewhere: help texts from the commands, tables from result files.
+"""Regenerate what the docs take from elsewhere: help texts, the list of the Python API, tables.
 
     python -m tools.make_docs [--check]
 
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from click.testing import CliRunner
 
 from coil.cli.main import VERBS, cli
+from tools import api
 from tools.cluster_tables import cluster, scale
 from tools.plot import plot
 from tools.quality_tables import (
@@ -30,6 +31,7 @@ from tools.quality_tables import (
 
 FILES = (
     "README.md",
+    "docs/api.md",
     "docs/commands.md",
     "docs/reliability.md",
     "docs/results.md",
@@ -291,6 +293,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "cluster": cluster,
     "scale": scale,
     "commands": commands,
+    "api": api.summary,
     "collections": collections,
     "in_domain": in_domain,
     "recall": recall,

@@ -14,6 +14,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from tools.api import reference
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
     "coil/models/default/README.md": "project/model-card.md",
@@ -26,6 +28,7 @@ PAGES = {
     "README.md": "index.md",  # its contents are those of the home page and the tutorial
     "examples": "project/examples.md",
 }
+_API = re.compile(r"For the types of arguments.*<!-- end api -->", re.S)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?://|#|<)([^)\s]+)\)")
 
 
@@ -38,7 +41,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links from the places of the files in the repository to the pages of the site."""
+    """Lead links to the pages of the site, and fill in the reference of the Python API."""
     name = page.file.src_uri
     source = next((of for of, made in PAGES.items() if made == name and made != "index.md"), f"docs/{name}")
 
@@ -54,4 +57,6 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         relative = posixpath.relpath(target, posixpath.dirname(name) or ".")
         return f"[{label}]({relative}{'#' + anchor if anchor else ''})"
 
+    if name == "api.md":  # the site shows the docstrings instead of a list
+        markdown = _API.sub(lambda _: reference(), markdown)
     return _LINK.sub(lead, markdown)

@@ -51,7 +51,7 @@ def command(
     documents.gauge.longest = longest_line(budget or default_budget())
     opened = open_index(index, memory=budget, model=model)
     empty: list[str] = []
-    with document_bar(documents, "adding") as encoded:
+    with document_bar(documents.total_bytes, "adding") as encoded:
         added = opened.add(
             documents, on_duplicate, encoded=encoded, commit_every=COMMIT_EVERY, left_out=empty.extend
         )

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from tqdm import tqdm
 
-from coil.cli.progress import tell_time
 from coil.comparison.config import Config, read_config
 from coil.comparison.plan import DEFAULT_SYSTEMS, Plan, parse_system, trained
 from coil.errors import InputError, how_many, require
 from coil.metrics.evaluation import DEFAULT_MEASURES, split_measures
+from coil.progress import ProgressBar, tell_time
 from coil.systems.registry import SYSTEMS, options_of, system_class
 from coil.texts.collections import JudgedCollection, find_collection
 
@@ -133,8 +132,8 @@ def command(
                 return
             assert out is not None
             _compare(laboratory, plan, chosen, out, given.title)
-        except KeyboardInterrupt:
-            click.echo(f"coil: finished work is kept in {place}; run the same command to continue", err=True)
+        except KeyboardInterrupt as error:
+            error.args = (f"finished work is kept in {place}; to continue, run the same command",)
             raise
 
 
@@ -224,7 +223,7 @@ def _show(plan: Plan, chosen: list[JudgedCollection]) -> None:
 
 
 class _Bars:
-    """Progress bars on a terminal; otherwise a line at the start and at the end of a stage."""
+    """Progress bars on a terminal; otherwise lines, also at the start and at the end of a stage."""
 
     def say(self, text: str) -> None:
         """One line."""
@@ -234,9 +233,9 @@ class _Bars:
     def stage(self, what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
         """Show the progress of a stage."""
         began = time.monotonic()
-        with tqdm(total=total, desc=what, unit=unit, disable=None, smoothing=0.1) as bar:
-            if bar.disable:
+        with ProgressBar(what, unit, total) as bar:
+            if bar.is_plain:
                 click.echo(f"{what} ...", err=True)
             yield bar.update
-        if bar.disable and time.monotonic() - began > 2:
+        if bar.is_plain and time.monotonic() - began > 2:
             click.echo(f"{what}: {tell_time(time.monotonic() - began)}", err=True)

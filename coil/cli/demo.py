@@ -12,7 +12,6 @@ from itertools import groupby
 from pathlib import Path
 
 import click
-from tqdm import tqdm
 
 from coil.cli.search import show_share
 from coil.cli.serve import check_installed, serve
@@ -23,6 +22,7 @@ from coil.explanations.explainer import Explainer
 from coil.explanations.explanation import Explanation
 from coil.explanations.table import Shade, format_table
 from coil.hits.hit import Hit
+from coil.progress import ProgressBar
 from coil.service.limits import ServiceOptions
 from coil.texts.values import Document
 from coil.vectors.encoder import Encoder
@@ -125,9 +125,7 @@ def _prepare(encoder: Encoder, folder: Path, read_documents: Callable[[], Sequen
 
         def start(total: int) -> Callable[[int], object]:
             click.echo(f"encoding {total:,} entries of the standard library's docs (only once)", err=True)
-            bar = tqdm(total=total, unit=" entries", file=sys.stderr, disable=None, leave=False)
-            update: Callable[[int], object] = stack.enter_context(bar).update
-            return update
+            return stack.enter_context(ProgressBar("encoding", "entries", total, leave=False)).update
 
         prepared = prepare(encoder, folder, read_documents, start)
     if prepared.note:

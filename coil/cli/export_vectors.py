@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from tqdm import tqdm
 
 from coil.adapters.anserini import LARGEST_SCALE, SCALE, write_queries, write_vectors
 from coil.errors import how_many
 from coil.indexes.opening import open_index
+from coil.progress import ProgressBar
 from coil.texts.queries import read_queries
 
 
@@ -54,7 +54,7 @@ def command(
     if (queries is None) != (queries_out is None):
         raise click.UsageError("--queries requires --queries-out, and vice versa.")
     opened = open_index(index, model=model)
-    with tqdm(total=len(opened), unit=" texts", disable=None, desc="writing") as bar:
+    with ProgressBar("writing", "texts", len(opened)) as bar:
         count = write_vectors(opened, out, scale, contents, bar.update)
     click.echo(f"{how_many(count, 'text')} in {out}")
     if queries is not None and queries_out is not None:

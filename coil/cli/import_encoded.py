@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from tqdm import tqdm
 
 from coil.adapters.authors_index import import_encoded
 from coil.errors import how_many
+from coil.progress import ProgressBar
 from coil.texts.corpora import read_documents
 
 
@@ -40,7 +40,7 @@ def command(folders: tuple[str, ...], corpus: tuple[str, ...], model: str, out: 
       coil import-encoded encoded/ --corpus collection.tsv --model coil-hn/ --out marco.coil
       coil search marco.coil "what is a contextualized inverted list"
     """
-    with tqdm(unit=" documents", disable=None, desc="importing") as bar:
+    with ProgressBar("importing", "documents") as bar:
         counts = import_encoded(folders, read_documents(*corpus), model, out, precision, bar.update)
     for number, noun, what in (
         (counts.not_encoded, "document", "in the corpus but not encoded: skipped"),

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from tqdm import tqdm
 
 from coil.cli.columns import column_options
-from coil.cli.progress import document_bar, tell_share, tell_size, tell_time
+from coil.cli.progress import document_bar, tell_share
 from coil.cli.sharding import Sharded, build_sharded, ray_options
 from coil.errors import DuplicateId, IndexLocked, InputError, how_many, require
 from coil.indexes.building import check_build, open_build
 from coil.indexes.index import tell_left_out
+from coil.progress import ProgressBar, tell_size, tell_time
 from coil.storage.memory import default_budget, longest_line, parse_size
 from coil.texts.corpora import Documents, read_documents
 
+if TYPE_CHECKING:
+    from coil.indexes.forecast import Forecast
+
+_SLOWED = 1.25  # other programs are mentioned from this factor on
 COMMIT_EVERY = 16_384  # documents; a kill loses at most these, about a minute of work on a laptop
 
 
@@ -153,7 +157,7 @@ def command(
         )
     empty: list[str] = []
     try:
-        with document_bar(documents, "indexing", before.documents) as encoded:
+        with document_bar(documents.total_bytes, "indexing", before.documents) as encoded:
             added = index.build(documents, before.on_duplicate, encoded, COMMIT_EVERY, empty.extend)
         if not len(index):
             what = f"only {how_many(len(empty), 'empty document')}" if empty else "no documents"
@@ -165,9 +169,10 @@ def command(
         fresh = not kept and not before.documents and not resume
         if fresh and index.discard_if_empty():  # so that another attempt can start afresh
             if isinstance(error, KeyboardInterrupt):
-                click.echo("coil: no document had been encoded yet, so nothing was kept", err=True)
+                error.args = ("no document had been encoded yet, so nothing was kept",)
         elif isinstance(error, KeyboardInterrupt):
-            click.echo(f"coil: {how_many(kept, 'document')} kept in {out}; continue with --resume", err=True)
+            kept_there = f"{how_many(kept, 'document')} kept in {out}"
+            error.args = (f"{kept_there}; to continue, run the same command with --resume",)
         elif isinstance(error, DuplicateId):
             error.remedy = (
                 f"{how_many(kept, 'document')} kept in {out}: continue with --resume and --on-duplicate "
@@ -214,13 +219,13 @@ def _predict(documents: Documents, model: str | None, precision: Any, long: Any,
     from coil.vectors.onnx_encoder import OnnxEncoder
 
     encoder = OnnxEncoder(model)
-    with tqdm(unit=" documents", desc="reading", disable=None) as bar:
+    with ProgressBar("reading", "documents") as bar:
         expected = forecast(documents, encoder, precision, long, on_duplicate=on_duplicate, read=bar.update)
     click.echo(
         f"{how_many(expected.documents, 'document')}, about {how_many(expected.mentions, 'mention')}\n"
         f"size: about {tell_size(expected.bytes_lists + expected.bytes_documents)} "
         f"(lists {tell_size(expected.bytes_lists)}, documents {tell_size(expected.bytes_documents)})\n"
-        f"time: about {tell_time(expected.seconds)} on this machine at its current load\n"
+        f"time: {tell_times(expected)}\n"
         + (
             f"{how_many(expected.empty, 'document')} without text would be skipped\n"
             if expected.empty
@@ -228,4 +233,15 @@ def _predict(documents: Documents, model: str | None, precision: Any, long: Any,
         )
         + f"This is an estimate: all documents were read, and a random sample of {expected.sampled:,} was "
         f"indexed ({tell_share(expected.sampled_share)} of the text). Nothing was written."
+    )
+
+
+def tell_times(expected: Forecast) -> str:
+    """One time if the sample had the machine for itself, otherwise the times without and with the others."""
+    cpu = f"({tell_time(expected.cpu_seconds)} of CPU time)"
+    if expected.seconds < _SLOWED * expected.seconds_alone:
+        return f"about {tell_time(expected.seconds)} on this machine when it is otherwise idle {cpu}"
+    return (
+        f"about {tell_time(expected.seconds_alone)} on this machine when it is otherwise idle, "
+        f"{tell_time(expected.seconds)} if other programs stay as busy as now {cpu}"
     )

@@ -143,7 +143,10 @@ def _terminate(number: int, frame: object) -> None:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run the command line and return the exit status."""
+    """Run the command line and return the exit status.
+
+    The argument of a KeyboardInterrupt, if a command has set it, says what was kept and how to continue.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # replace characters that the console cannot show
             stream.reconfigure(errors="replace")
@@ -159,13 +162,11 @@ def run(arguments: list[str] | None = None) -> int:
         click.echo(f"coil: {error}", err=True)
         return 1
     except (KeyboardInterrupt, click.Abort) as error:
-        if isinstance(error, Terminated) or isinstance(
-            error.__cause__, Terminated
-        ):  # click turns it into an Abort
-            click.echo("coil: terminated (SIGTERM)", err=True)
-            return 143
-        click.echo("coil: interrupted", err=True)
-        return 130
+        stopped = error.__cause__ or error  # click turns it into an Abort
+        is_terminated = isinstance(stopped, Terminated)
+        what = "terminated (SIGTERM)" if is_terminated else "interrupted"
+        click.echo("; ".join(filter(None, [f"coil: {what}", str(stopped)])), err=True)
+        return 143 if is_terminated else 130
     except BrokenPipeError:  # the reader of our output has exited, as in `coil ... | head`
         with contextlib.suppress(AttributeError):
             sys.stderr.close()

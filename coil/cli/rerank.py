@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
-from tqdm import tqdm
 
 from coil.cli.columns import column_options
 from coil.cli.search import by_option
 from coil.errors import InputError, how_many
 from coil.hits.reranker import AT_ONCE, rerank
 from coil.indexes.opening import open_index
+from coil.progress import ProgressBar
 from coil.texts.corpora import read_documents
 from coil.texts.queries import read_queries
 from coil.texts.runs import read_run, write_run
@@ -118,8 +118,8 @@ def command(
         distinct = len({doc_id for of_query in candidates.values() for doc_id in of_query})
         pairs = sum(len(of_query) for of_query in candidates.values())
         with (
-            tqdm(total=distinct, unit=" documents", disable=None, desc="encoding") as encoding,
-            tqdm(total=pairs, unit=" candidates", disable=None, desc="scoring") as scoring,
+            ProgressBar("encoding", "documents", distinct) as encoding,
+            ProgressBar("scoring", "candidates", pairs) as scoring,
         ):
             found = rerank(
                 encoder, texts, candidates, documents, precision, long, by,
@@ -134,7 +134,7 @@ def command(
         absent: dict[str, None] = {}  # in order, each once
         present = 0
         asked = list(candidates)
-        with tqdm(total=len(asked), unit=" queries", disable=None, desc="scoring") as bar:
+        with ProgressBar("scoring", "queries", len(asked)) as bar:
             for begin in range(0, len(asked), AT_ONCE):
                 block = asked[begin : begin + AT_ONCE]
                 there = []

@@ -12,10 +12,11 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from coil.cli.progress import document_bar, tell_time
+from coil.cli.progress import document_bar
 from coil.errors import CoilError, DuplicateId, IndexLocked, InputError, OptionMismatch, how_many, require
 from coil.indexes.index import tell_left_out
 from coil.indexes.settings import MOST_SHARDS
+from coil.progress import tell_time
 from coil.texts.corpora import Documents
 from coil.texts.opening import STANDARD_INPUT
 
@@ -117,11 +118,12 @@ def build_sharded(
             click.echo(f"resuming after {how_many(state.reached.documents, 'document')}", err=True)
         try:
             what = f"indexing ({how_many(len(manifest.shards), 'shard')})"
-            with document_bar(documents, what, state.reached.documents) as added:
+            with document_bar(documents.total_bytes, what, state.reached.documents) as added:
                 report = BuildReport(added, lambda text: tqdm.write(f"coil: {text}", file=sys.stderr), empty)
                 manifest = ClusterBuild(ray, place, manifest, state, files, workers, report).run()
-        except KeyboardInterrupt:
-            click.echo(f"coil: what was committed is kept in {asked.out}; continue with --resume", err=True)
+        except KeyboardInterrupt as error:
+            kept = f"what was committed is kept in {asked.out}"
+            error.args = (f"{kept}; to continue, run the same command with --resume",)
             raise
         except (IndexLocked, OptionMismatch):
             raise

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from tqdm import tqdm
 
 from coil.errors import how_many
 from coil.indexes.opening import open_index
+from coil.progress import BYTES, ProgressBar
 
 
 @click.command("verify")
@@ -21,6 +21,6 @@ def command(index: Path) -> None:
     """
     opened = open_index(index)
     _, total = opened.disk_use()
-    with tqdm(total=total, unit="B", unit_scale=True, disable=None, desc="verifying") as bar:
+    with ProgressBar("verifying", BYTES, total) as bar:
         opened.verify(bar.update)
     click.echo(f"{index} is intact: {how_many(len(opened), 'document')}, {total / 1e6:.1f} MB")

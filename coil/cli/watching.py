@@ -8,15 +8,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import click
-from tqdm import tqdm
 
-from coil.cli.progress import expected_documents, tell_time
+from coil.cli.progress import document_bar
 from coil.errors import IndexLocked, OptionMismatch, how_many
 from coil.indexes.index import Index
 from coil.indexes.opening import check_path, create, is_index, open_index
 from coil.indexes.watching import Round, Watch, root_of
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
+from coil.progress import tell_time
 from coil.texts.events import Events
 from coil.vectors.onnx_encoder import OnnxEncoder
 
@@ -124,13 +124,7 @@ class _Listening:
 
 
 def _first_round(watch: Watch) -> Round:
-    with tqdm(unit=" documents", disable=None, desc="indexing", smoothing=0.05) as bar:
-
-        def encoded(count: int, position: int) -> None:
-            bar.update(count)
-            if watch.total_bytes and position:
-                bar.total = expected_documents(bar.n, position, watch.total_bytes)
-
+    with document_bar(watch.total_bytes, "indexing") as encoded:
         return watch.round(encoded)
 
 

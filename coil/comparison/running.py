@@ -78,7 +78,7 @@ class Laboratory:
         if not kept.is_complete:
             with (
                 kept.making() as (folder, facts),
-                self._progress.stage(f"{collection.name}: reading", None, " documents") as done,
+                self._progress.stage(f"{collection.name}: reading", None, "documents") as done,
             ):
                 facts.update(store_documents(collection.documents(), folder, done))
         facts = kept.facts()
@@ -175,7 +175,7 @@ class Laboratory:
             what = f"{collection.name}: indexing for {entry.label}"
             with (
                 kept.making(goes_on=getattr(system, "continues_index", False)) as (folder, _),
-                self._progress.stage(what, collection.documents, " documents") as done,
+                self._progress.stage(what, collection.documents, "documents") as done,
             ):
                 system.index(_counted(store.documents(), done), folder)
         return kept
@@ -195,7 +195,7 @@ class Laboratory:
         what = f"{collection.name}: {verb} with {entry.label}"
         with (
             kept.making(goes_on=True) as (folder, facts),
-            self._progress.stage(what, len(collection.queries), " queries") as done,
+            self._progress.stage(what, len(collection.queries), "queries") as done,
         ):
             path = folder / ANSWERS_FILE
             known = _cut_torn_line(path)

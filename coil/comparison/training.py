@@ -103,7 +103,7 @@ class Trainer:
         if not kept.is_complete:
             with (
                 kept.making() as (folder, facts),
-                self._progress.stage(f"pairs of {source}", None, " documents") as done,
+                self._progress.stage(f"pairs of {source}", None, "documents") as done,
                 (folder / name).open("w", encoding="utf-8") as file,
             ):
                 count = 0

@@ -6,12 +6,13 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from coil.errors import OptionMismatch, OutputError, UnfinishedBuild, how_many
+from coil.errors import IndexLocked, OptionMismatch, OutputError, UnfinishedBuild, how_many
 from coil.indexes.index import Index
 from coil.indexes.opening import check_free, check_path, create, is_index, open_index
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
 from coil.storage.intake import Consumed, OnDuplicate
+from coil.storage.lock import writer_lock
 from coil.texts.columns import USUAL, Columns
 from coil.vectors.encoder import Encoder
 from coil.vectors.onnx_encoder import OnnxEncoder
@@ -41,6 +42,21 @@ def check_build(
     return Consumed(on_duplicate=on_duplicate or "error", columns=columns)
 
 
+def _check_stopped(folder: Path) -> None:
+    """Reject a build that another process is still working on: it must not be removed, nor resumed."""
+    try:
+        with writer_lock(folder):
+            pass
+    except IndexLocked as error:
+        error.remedy = (
+            "wait until it has finished, or stop that process and continue with --resume; "
+            "you can search in the meantime"
+        )
+        raise
+    except OutputError:  # the folder cannot be written; whatever comes next says so
+        pass
+
+
 def open_build(
     path: str | Path,
     model: str | Path | None = None,
@@ -65,6 +81,8 @@ def open_build(
         return made, Consumed(on_duplicate=mode, columns=columns)
     opened = open_index(folder, encoder, memory)
     state = opened.build_state()
+    if state is not None and not state.finished:
+        _check_stopped(folder)
     if not resume and state is not None and not state.finished:
         raise UnfinishedBuild(
             f"{folder} contains an unfinished build ({how_many(state.documents, 'document')} so far)",

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coil.errors import SET_ON_DUPLICATE, DuplicateId, InputError, how_many
+from coil.indexes.cpu_time import CpuTime
 from coil.indexes.opening import create
 from coil.lists.precision import Precision
 from coil.lists.rows import Long
@@ -23,6 +24,7 @@ from coil.storage.intake import OnDuplicate, SourcePositions
 from coil.texts.given import GivenDocuments, Texts
 from coil.texts.values import Document
 from coil.vectors.encoder import Encoder
+from coil.vectors.parallel import MOST_ENCODING, usable_cores
 
 SAMPLE = 400  # documents
 SECONDS = 10.0
@@ -38,7 +40,9 @@ class Forecast:
     mentions: int
     bytes_lists: int
     bytes_documents: int
-    seconds: float
+    seconds: float  # with other programs as busy as they were
+    seconds_alone: float  # on an otherwise idle machine
+    cpu_seconds: float
     sampled: int  # documents encoded for the estimate
     sampled_share: float  # of all characters
 
@@ -57,12 +61,12 @@ def forecast(
 
     `read` is called with the number of further documents read.
     """
-    began = time.monotonic()
+    start = CpuTime.now()
     placed = GivenDocuments(documents)
     with tempfile.TemporaryDirectory(prefix="coil-forecast-") as scratch:
         checked = _unique(placed, Path(scratch) / "ids.sqlite") if on_duplicate == "error" else placed
         sample, count, empty, size = _sample(checked, random.Random(seed), read)
-    reading = time.monotonic() - began
+    reading = start.until(CpuTime.now())
     if not count:
         what = f"only {how_many(empty, 'empty document')}" if empty else "no documents"
         raise InputError(f"the corpus contains {what}", "check the path and the format")
@@ -70,17 +74,17 @@ def forecast(
         index = create(Path(scratch) / "sample.coil", precision=precision, long=long, encoder=encoder)
         for _ in encoder.encode_documents([sample[0].text]):  # the first text includes the startup time
             pass
-        began = time.monotonic()
+        start = CpuTime.now()
         taken = 0
         # A duplicate id may be in the sample twice: it is encoded twice as well.
-        while taken < len(sample) and (not taken or time.monotonic() - began < most_seconds):
+        while taken < len(sample) and (not taken or time.monotonic() - start.clock < most_seconds):
             index.update(sample[taken : taken + AT_ONCE])
             taken += AT_ONCE
-        encoding = time.monotonic() - began
+        encoding = start.until(CpuTime.now())
         index.compact()
         facts = index.inspect()
         index.close()
-    sampled = sample[:taken]
+    sampled, cores = sample[:taken], min(usable_cores(), MOST_ENCODING)
     share = sum(_size_of(document) for document in sampled) / size
     return Forecast(
         documents=count,
@@ -88,7 +92,9 @@ def forecast(
         mentions=round(facts.mentions / share),
         bytes_lists=round(facts.bytes_lists / share),
         bytes_documents=round(facts.bytes_documents / share),
-        seconds=reading + encoding / share,
+        seconds=reading.clock + encoding.clock / share,
+        seconds_alone=reading.seconds_alone(1) + encoding.seconds_alone(cores) / share,
+        cpu_seconds=reading.ours + encoding.ours / share,
         sampled=len(sampled),
         sampled_share=share,
     )

@@ -90,7 +90,6 @@ class Watch:
                 self._is_first = False
             return self._follow(writer, holder, now, changes, encoded)
 
-    @property
     def total_bytes(self) -> int:
         """The size of all files at the last check."""
         return sum(signature[2] for signature in self._before.files.values()) if self._before else 0

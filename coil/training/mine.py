@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm.auto import tqdm
 
 from coil.errors import InputError, OutputError
 from coil.hits.top_k import top_k
 from coil.lists.building import SegmentBuilder
 from coil.lists.segment import MOST_ROWS, LiveSegment, Segment
+from coil.progress import ProgressBar
 from coil.scores.prepared import PreparedQuery
 from coil.scores.scorer import score_with_numpy
 from coil.scores.statistics import Statistics
@@ -57,7 +57,7 @@ def mine(files: Sequence[Path], out: Path, ranker: Ranker, mining: Mining, metho
 
     def found() -> Iterator[tuple[int, list[int]]]:
         total = sum(len(q) for q, _ in pools)
-        with tqdm(total=total, desc=f"mining ({method})", unit="query", disable=None) as bar:
+        with ProgressBar(f"mining ({method})", "queries", total) as bar:
             for query_ids, passage_ids in pools:
                 names = np.array(passage_ids, dtype=np.int64)
                 ranked = ranker(
@@ -140,7 +140,7 @@ def coil_ranker(encoder: Encoder) -> Ranker:
     """A trained COIL model as the ranker, for a second round of negatives."""
 
     def rank(passages: Sequence[str], queries: Sequence[str], depth: int) -> Iterator[NDArray[np.int64]]:
-        shown = tqdm(passages, desc="encoding", unit="passage", disable=None, leave=False)
+        shown = ProgressBar("encoding", "passages", len(passages), leave=False).over(passages)
         config = encoder.config
         yield from _rank(
             encoder.encode_documents(shown),

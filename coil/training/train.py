@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm.auto import tqdm
 
 from coil.errors import OptionMismatch, OutputError, TrainingDiverged
+from coil.progress import ProgressBar
 from coil.tokens.list_keys import ListKeys
 from coil.tokens.tokenizer import Tokenizer
 from coil.training.batches import BatchPlan
@@ -257,7 +257,7 @@ class _Run:
                     self._metrics.write(
                         {"step": step + 1, "rate_share": share, **parts, **self._learner.watched()}
                     )
-                    bar.set_postfix(loss=f"{parts['loss']:.3f}", refresh=False)
+                    bar.annotate(f"loss {parts['loss']:.3f}")
                 bar.update()
                 done = step + 1
                 if _due(done, self._options.validate_every) or done == steps:
@@ -316,9 +316,8 @@ class _Run:
             return 0
         return load_checkpoint(path, self._model, self._optimizer, self._options, self._sources)
 
-    def _bar(self, first: int, steps: int) -> Any:
-        hidden = None if self._processes.first else True  # None: only on a terminal
-        return tqdm(total=steps, initial=first, desc="training", unit="step", disable=hidden)
+    def _bar(self, first: int, steps: int) -> ProgressBar:
+        return ProgressBar("training", "steps", steps, before=first, hidden=not self._processes.first)
 
 
 def _groups(model: BackboneModel, options: TrainingOptions) -> list[dict[str, Any]]:
