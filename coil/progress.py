@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -73,8 +74,9 @@ class ProgressBar:
         self._bar.update(count)
         if self.is_plain and monotonic() >= self._due:
             self._due = monotonic() + EVERY
-            sys.stderr.write(f"{self._line()}\n")
-            sys.stderr.flush()
+            with suppress(OSError, ValueError, AttributeError):  # closed, or missing
+                sys.stderr.write(f"{self._line()}\n")
+                sys.stderr.flush()
 
     def over(self, items: Iterable[T]) -> Iterator[T]:
         """The items, counted as they are taken."""

@@ -55,6 +55,20 @@ def terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> Iterator[list[str
     shown[:] = "".join(shown).removesuffix("\0").replace("\r\n", "\n").split("\r")
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_work_goes_on_without_standard_error(
+    is_there: bool, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = (tmp_path / "log").open("w") if is_there else None
+    if stream is not None:
+        stream.close()
+    monkeypatch.setattr("sys.stderr", stream)
+    with ProgressBar("indexing", "documents", total=10) as bar:
+        clock.now += 60
+        bar.update(5)
+    assert bar.done == 5
+
+
 def test_a_log_gets_a_plain_line_now_and_then(clock: Clock, capsys: Output) -> None:
     with ProgressBar("indexing", "documents", total=1000) as bar:
         for _ in range(75):

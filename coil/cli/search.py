@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
-from tqdm import tqdm
 
 from coil.errors import how_many
 from coil.explanations.columns import bar, printable
@@ -20,6 +19,7 @@ from coil.indexes.hits import tell_unknown
 from coil.indexes.index import Index
 from coil.indexes.opening import open_index
 from coil.indexes.questions import check_paging
+from coil.progress import ProgressBar
 from coil.storage.memory import MOST_THREADS
 from coil.texts.asking import Condition
 from coil.texts.markup import skip_front_matter
@@ -174,7 +174,7 @@ def command(
         return
     asked = list(read_queries(queries))
     cost = SearchStats()
-    with tqdm(total=len(asked), unit=" queries", disable=None, desc="searching") as bar:
+    with ProgressBar("searching", "queries", len(asked)) as bar:
 
         def rows() -> Iterator[tuple[str, list[tuple[str, float]]]]:
             for begin in range(0, len(asked), _AT_ONCE):
