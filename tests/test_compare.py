@@ -17,7 +17,9 @@ from coil.cli.main import run as coil
 from coil.metrics.evaluation import evaluate
 from coil.texts.judgements import read_judgements
 from coil.texts.runs import read_run
+from experiments.record import record
 from tests.comparison_data import QRELS, TEXTS, write_beir
+from tools.comparison_tables import table_of
 
 pytest.importorskip("bm25s")
 pytest.importorskip("matplotlib")
@@ -130,6 +132,20 @@ def test_several_collections(tmp_path, capsys):
     assert (tmp_path / "o" / "b" / "report.html").is_file()
     found = json.loads((tmp_path / "o" / "results.json").read_text())
     assert list(found["collections"]) == ["a", "b"]
+    (tmp_path / "two_systems.toml").write_text('title = "two"\n')
+    kept = record(tmp_path / "o", tmp_path / "two_systems.toml", tmp_path / "results")
+    assert kept.name == "compare-two-systems.json"
+    recorded = json.loads(kept.read_text())
+    assert recorded["collections"] == found["collections"]
+    assert recorded["config"] == ['title = "two"']
+    table = table_of(recorded["collections"], "RR@10").splitlines()
+    assert table[0] == "| system | a | b | mean | index | training |"
+    systems = [one["systems"] for one in found["collections"].values()]
+    for row, *of_system in zip(table[2:4], *systems, strict=True):
+        values = [one["measures"]["RR@10"] for one in of_system]
+        cells = [cell.strip().rstrip("†") for cell in row.split("|")]
+        assert cells[1] == of_system[0]["label"]
+        assert [float(cell) for cell in cells[2:5]] == pytest.approx([*values, sum(values) / 2], abs=6e-4)
 
 
 def test_results_inside_the_collection_do_not_change_it(tmp_path, capsys):

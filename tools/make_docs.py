@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from coil.cli.main import VERBS, cli
 from tools import api
 from tools.cluster_tables import cluster, scale
+from tools.comparison_tables import compare_untrained
 from tools.plot import plot
 from tools.quality_tables import (
     ROOT,
@@ -311,6 +312,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "peers": peers,
     "authors": authors,
     "soak": soak,
+    "compare_untrained": compare_untrained,
 }
 PLOTS: dict[str, Callable[[], str]] = {"docs/growth.svg": growth, "docs/lengths.svg": lengths}
 
