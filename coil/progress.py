@@ -104,10 +104,15 @@ class ProgressBar:
         parts = [f"{self.what}: {self._amount(self.done)}{share}"]
         if self.can_estimate:
             rate = (self.done - self._first) / (monotonic() - self._began)
-            parts.append(f"{self._number(rate)} per second")
+            parts.append(self._rate(rate))
             if self.total:
                 parts.append(f"{tell_time(max(0, self.total - self.done) / rate)} left")
         return ", ".join(filter(None, [*parts, self.note]))
+
+    def _rate(self, rate: float) -> str:
+        if rate < 1 and self.unit != BYTES:
+            return f"{self._number(60 * rate)} per minute"
+        return f"{self._number(rate)} per second"
 
     def _amount(self, count: float) -> str:
         return self._number(count) if self.unit == BYTES else f"{self._number(count)} {self.unit}"

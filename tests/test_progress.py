@@ -96,7 +96,7 @@ def test_lines_show_sizes_slow_rates_and_notes(clock: Clock, capsys: Output) -> 
         steps.update()
     assert capsys.readouterr().err.splitlines() == [
         "verifying: 50.0 MB, 2.5 MB per second",
-        "training: 1 steps (25%), 0.1 per second, 60.0 s left, loss 0.125",
+        "training: 1 steps (25%), 3.0 per minute, 60.0 s left, loss 0.125",
     ]
 
 
