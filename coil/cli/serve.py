@@ -268,12 +268,9 @@ def serve_opened(
 ) -> None:
     """Listen, and answer requests about open indexes until the server is stopped."""
     from coil.service.logs import log_as_json
-    from coil.service.server import LOOPBACK_NAMES, address_of, fit_to_files, is_loopback, listen, run_server
+    from coil.service.server import address_of, fit_to_files, hosts_of, listen, run_server
     from coil.service.service import Service
 
-    if is_loopback(host):
-        own = f"[{host}]" if ":" in host else host.lower()
-        options = replace(options, hosts=(*LOOPBACK_NAMES, *options.hosts, own))
     limits = fit_to_files(options.limits)
     if limits.connections < options.limits.connections:
         click.echo(
@@ -284,6 +281,7 @@ def serve_opened(
         options = replace(options, limits=limits)
     listening = listen(host, port)
     address = address_of(listening)
+    options = replace(options, hosts=(*options.hosts, *hosts_of(address, host)))
 
     def began() -> None:
         reach = "reachable from this machine only" if address.is_loopback else "reachable from other machines"
