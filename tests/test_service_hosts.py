@@ -1,14 +1,19 @@
-"""`coil serve --host`: from where a server can be reached, and under which names."""
+"""`coil serve`: where a server listens, under which names it is reached, and its limits in fractions."""
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from coil.cli import serve
+from coil.cli.main import VERBS, cli, run
+from coil.cli.numbers import FiniteRange
+from coil.errors import OutputError
 from coil.service import server
 from coil.service.limits import ServiceOptions
 from coil.service.service import Service
@@ -66,3 +71,32 @@ def test_loopback_of_ipv6_accepts_only_its_own_names(hosts: Any, host: str, own:
 
 def test_other_addresses_accept_every_name(hosts: Any) -> None:
     assert hosts("0.0.0.0") == ()
+
+
+@pytest.mark.parametrize("host", ["a..b", f"{'a' * 64}.example", "nowhere.invalid"])
+def test_a_host_that_cannot_be_resolved_is_told(hosts: Any, host: str) -> None:
+    with pytest.raises(OutputError, match=re.escape(f"cannot listen on {host}, port 0: ")):
+        hosts(host)
+
+
+FRACTIONS = [("serve", "notes.coil", "--max-seconds"), ("index", "notes.jsonl", "--gpus-per-actor")]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999"])
+@pytest.mark.parametrize("command", FRACTIONS, ids=lambda command: command[0])
+def test_no_limit_is_nan_or_infinite(
+    command: tuple[str, ...], value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command, value]) == 2
+    assert f"Invalid value for '{command[-1]}'" in capsys.readouterr().err
+
+
+def test_every_number_with_a_fraction_is_finite() -> None:
+    """Options without a range are checked where they are used, such as `--min-score`."""
+    kinds = [
+        type(option.type)
+        for name in VERBS
+        for option in cli.get_command(click.Context(cli), name).params  # type: ignore[union-attr]
+    ]
+    assert FiniteRange in kinds
+    assert click.FloatRange not in kinds

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from coil.cli.numbers import FiniteRange
 from coil.cli.token_file import read_token
 from coil.errors import how_many, require
 from coil.service.limits import ServiceLimits, ServiceOptions
@@ -135,7 +136,7 @@ DEFAULTS = ServiceLimits()
 )
 @click.option(
     "--max-seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, max=1_000_000, min_open=True),
     default=DEFAULTS.seconds,
     show_default=True,
     help="Time limit for a read request in seconds; a search that exceeds it is stopped.",

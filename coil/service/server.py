@@ -76,9 +76,10 @@ def listen(host: str, port: int) -> socket.socket:
         except OSError:
             opened.close()
             raise
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a name with an empty or a long part cannot be encoded
+        reason = error.strerror if isinstance(error, OSError) else "this is not a host name"
         raise OutputError(
-            f"cannot listen on {host}, port {port}: {error.strerror or error}",
+            f"cannot listen on {host}, port {port}: {reason or error}",
             "choose another one with --port or --host; --port 0 uses any free port",
         ) from error
     return opened
