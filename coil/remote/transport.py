@@ -55,9 +55,14 @@ class Link:
             )
         self.address = str(url.copy_with(userinfo=b"")).rstrip("/")
         """The address without a password, which messages and saved retrievers would reveal."""
+        self.has_secret = token is not None or bool(url.userinfo)
+        self.timeout = most
         self._make = partial(_make_client, kind, url, headers, most)
         self._making = make_lock()
         self._client, self._process, self._closed = self._make(), os.getpid(), False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise InputError("an open connection cannot be pickled", "connect in the other process")
 
     @property
     def client(self) -> Any:
