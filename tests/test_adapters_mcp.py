@@ -21,6 +21,7 @@ from tests.serving import TOKEN, running
 pytest.importorskip("mcp.server.mcpserver")
 
 Call = Callable[..., Awaitable[Any]]
+ADDED = {"added": 1, "empty": []}
 COMMAND = [sys.executable, "-m", "coil.cli.main", "mcp"]
 
 
@@ -114,7 +115,7 @@ def test_an_assistant_sees_an_index_that_was_rebuilt(folder: Path, tmp_path: Pat
         assert [of["doc_id"] for of in (await call("search", query="bank"))["hits"]] == ["otter"]
         assert (await call("explain", query="bank", doc_id="otter"))["score"] > 0
         assert (await call("document", doc_id="otter"))["text"] == "Otters sleep on the bank."
-        assert await call("add", doc_id="new", text="Kingfishers dive.") == {"added": 1}
+        assert await call("add", doc_id="new", text="Kingfishers dive.") == ADDED
         assert (await call("search", query="kingfisher", k=1))["hits"][0]["doc_id"] == "new"
 
     talk([str(rebuilt), "--allow-changes"], conversation)
@@ -125,9 +126,7 @@ def test_an_assistant_writes_only_where_that_is_allowed(folder: Path) -> None:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert sorted(tools) == ["add", "delete", "document", "explain", "search"]
         assert tools["delete"].annotations.destructive_hint
-        assert await call("add", doc_id="new", text="Kingfishers dive.", fields={"year": 2025}) == {
-            "added": 1
-        }
+        assert await call("add", doc_id="new", text="Kingfishers dive.", fields={"year": 2025}) == ADDED
         assert (await call("search", query="kingfisher", k=1))["hits"][0]["doc_id"] == "new"
         assert await call("delete", doc_ids=["new", "nowhere"]) == {"deleted": 1}
 
@@ -136,11 +135,20 @@ def test_an_assistant_writes_only_where_that_is_allowed(folder: Path) -> None:
         assert "new" not in index
 
 
+def test_an_assistant_is_told_of_a_document_without_text(folder: Path) -> None:
+    async def conversation(_: Any, call: Call) -> None:
+        assert await call("add", doc_id="new", text="Kingfishers dive.") == ADDED
+        assert await call("add", doc_id="new", text=" \n") == {"added": 0, "empty": ["new"]}
+        assert "no document has the id" in await call("document", doc_id="new")
+
+    talk([str(folder), "--allow-changes"], conversation)
+
+
 def test_an_assistant_may_change_several_documents_at_once(folder: Path) -> None:
     async def conversation(_: Any, call: Call) -> None:
         names = [f"new{n}" for n in range(6)]
         added = await asyncio.gather(*(call("add", doc_id=name, text="Kingfishers dive.") for name in names))
-        assert added == [{"added": 1}] * 6
+        assert added == [ADDED] * 6
         deleted = await asyncio.gather(*(call("delete", doc_ids=[name]) for name in names))
         assert deleted == [{"deleted": 1}] * 6
 
@@ -152,7 +160,7 @@ def test_an_assistant_changes_a_server_with_its_token(folder: Path, tmp_path: Pa
     (tmp_path / "token").chmod(0o600)
 
     async def conversation(_: Any, call: Call) -> None:
-        assert await call("add", doc_id="new", text="Kingfishers dive.") == {"added": 1}
+        assert await call("add", doc_id="new", text="Kingfishers dive.") == ADDED
         assert await call("delete", doc_ids=["new"]) == {"deleted": 1}
 
     with running([folder], ServiceOptions(token=TOKEN)) as server:

@@ -7,10 +7,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from coil.indexes.opening import create
+from coil.storage.filters import parse_filter
 from coil.texts.values import Document
 from tests import page_browser
 from tests.page_browser import Opener, expect, hit
@@ -39,6 +41,11 @@ ODD = [
     {"id": "a", "text": "herons", "not": 1, "NOT": "x", "and": 2, "exists": 3, "in": 4, "or": True},
     {"id": "b", "text": "\n=1+2 herons", "__proto__": {"c": 5}, "constructor": 6},
 ]
+YEARS = [
+    {"id": "a", "text": "herons in March", "fiscal_year": 2020, "year": 2020, "kind": "a", "größe": 3},
+    {"id": "b", "text": "herons in April", "fiscal_year": 2020, "year": 2019, "kind": "b", "größe": 3},
+    {"id": "c", "text": "herons in May", "fiscal_year": 2021, "year": 2021, "kind": "c", "größe": 4},
+]
 SAFE = {"id": "a", "text": "herons", "year": 9007199254740991}
 
 
@@ -46,13 +53,15 @@ SAFE = {"id": "a", "text": "herons", "year": 9007199254740991}
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     encoder = SummingEncoder(profile=replace(WEIGHED, query_length=128, document_length=512))
     folder = tmp_path_factory.mktemp("fields")
-    names = ("numbers", "odd", "safe")
-    for name, documents in zip(names, (NUMBERS, ODD, [SAFE]), strict=True):
+    names = ("numbers", "odd", "safe", "years")
+    for name, documents in zip(names, (NUMBERS, ODD, [SAFE], YEARS), strict=True):
         with create(folder / f"{name}.coil", encoder=encoder) as made:
             made.add(documents)
     with create(folder / "own.coil", encoder=encoder) as made:
         made.add([Document("a", "herons", {"id": "another", "kind": "bird"})])
-    with running([folder / f"{name}.coil" for name in (*names, "own")], encoder=encoder) as server:
+    with create(folder / "same.coil", encoder=encoder) as made:
+        made.add([Document("a", "herons", {"text": "1", "fields.text": "2", "fields.fields.text": "3"})])
+    with running([folder / f"{name}.coil" for name in (*names, "own", "same")], encoder=encoder) as server:
         yield server
 
 
@@ -130,3 +139,74 @@ def test_a_table_has_the_fields_of_each_hit_and_no_formulas(visit: Opener, tmp_p
     assert (rows["a"]["__proto__"], rows["a"]["constructor"]) == ("", "")
     assert (rows["b"]["__proto__"], rows["b"]["constructor"]) == ('{"c":5}', "6")
     assert (rows["b"]["text"], rows["a"]["text"]) == ("'\n=1+2 herons", "herons")
+
+
+def test_every_column_of_a_table_has_its_own_name(visit: Opener, tmp_path: Path) -> None:
+    page = visit("/?q=herons&index=same")
+    expect(page.locator(".hit")).to_have_count(1)
+    with saved(page, "CSV", tmp_path).open(encoding="utf-8", newline="") as lines:
+        header, row = csv.reader(lines)
+    assert len(set(header)) == len(header)
+    made = dict(zip(header, row, strict=True))
+    assert (made["text"], made["fields.text"], made["fields.fields.text"]) == ("herons", "1", "2")
+
+
+@pytest.mark.parametrize(
+    ("filter", "field", "expected", "ids"),
+    [
+        ("fiscal_year = 2020", "year 2020", "fiscal_year = 2020 and year = 2020", ["a"]),
+        ('kind = "a" or kind = "b"', "kind a", '(kind = "a" or kind = "b") and kind = "a"', ["a"]),
+        ("year = 2020 and fiscal_year=2020", "fiscal_year 2020", "year = 2020 and fiscal_year=2020", ["a"]),
+        ("", "größe 3", "größe = 3", ["a", "b"]),
+    ],
+)
+def test_a_click_on_a_field_narrows_whatever_the_filter_contains(
+    visit: Opener, filter: str, field: str, expected: str, ids: list[str]
+) -> None:
+    page = visit(f"/?q=herons&index=years&filter={quote(filter)}")
+    hit(page, "a").get_by_role("button", name=field, exact=True).click()
+    expect(page.locator("#filter")).to_have_value(expected)
+    expect(page.locator(".hit")).to_have_count(len(ids))
+    for doc_id in ids:
+        expect(hit(page, doc_id)).to_be_visible()
+
+
+NARROWED = [
+    ("", "", "x = 1"),
+    ("x = 1", "", "x = 1"),
+    ("(x=1)", "", "(x=1)"),
+    ("y = 2 AND (x = 1 and z = 3)", "", "y = 2 AND (x = 1 and z = 3)"),
+    ("not x = 1", "", "not x = 1 and x = 1"),
+    ("xx = 1", "", "xx = 1 and x = 1"),
+    ("x = 12", "", "x = 12 and x = 1"),
+    ('y = "x = 1"', "", 'y = "x = 1" and x = 1'),
+    ('y = "a or b"', "", 'y = "a or b" and x = 1'),
+    ("y = 1 or x = 1", "", "(y = 1 or x = 1) and x = 1"),
+    ("y = 1 and x = 1 or z = 1", "", "(y = 1 and x = 1 or z = 1) and x = 1"),
+    ("(y = 1 or x = 1) and z = 1", "", "(y = 1 or x = 1) and z = 1 and x = 1"),
+    ("or = 1 and and = 2", "", "or = 1 and and = 2 and x = 1"),
+    ("or = 1 and and = 2", "and = 2", "or = 1 and and = 2"),
+    ("not or = 1", "", "not or = 1 and x = 1"),
+    ("y in (1, 2) or z exists", "", "(y in (1, 2) or z exists) and x = 1"),
+]
+
+
+def test_filters_are_narrowed_by_whole_conditions(visit: Opener) -> None:
+    page = visit("/?q=herons&index=safe")
+    ask = """async ([filter, condition]) =>
+        (await import("./page/filters.js")).narrower(filter, condition)"""
+    for given, condition, expected in NARROWED:
+        assert page.evaluate(ask, [given, condition or "x = 1"]) == expected
+        parse_filter(expected)
+
+
+@pytest.mark.parametrize("index", ["a/b", "..", "nothing"])
+def test_an_index_that_does_not_exist_is_told(visit: Opener, index: str) -> None:
+    page = visit(f"/?q=herons&index={quote(index, safe='')}")
+    expect(page.locator("#results")).to_contain_text(f"there is no index '{index}'")
+
+
+def test_the_page_fits_the_smallest_phone(visit: Opener) -> None:
+    page = visit("/?q=herons", viewport={"width": 320, "height": 640})
+    expect(page.locator(".hit").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320

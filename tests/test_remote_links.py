@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import socket
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -183,3 +185,38 @@ def test_a_token_may_end_in_any_letter(tmp_path: Path, token: str) -> None:
         coil.connect(started.url, token=token) as index,
     ):
         assert index.add([{"id": "a", "text": "river"}]) == 1
+
+
+def test_an_id_that_is_no_text_belongs_to_no_document(server: Running) -> None:
+    async def ask(doc_id: Any) -> bool:
+        async with coil.connect_async(server.url) as index:
+            return await index.has(doc_id)
+
+    local = server.service.served["notes"].index
+    with coil.connect(server.url) as index:
+        for doc_id in (5, None, b"a"):
+            given: Any = doc_id
+            assert local.has(given) is index.has(given) is asyncio.run(ask(given)) is False
+            assert given not in index
+
+
+def test_a_client_is_pickled_by_its_address_and_never_with_a_token(server: Running) -> None:
+    with coil.connect(server.url, timeout=7) as index:
+        with pickle.loads(pickle.dumps(index)) as copy:
+            assert copy["a"] == index["a"]
+            assert (copy.url, copy._link.timeout) == (index.url, 7)
+        host = server.url.removeprefix("http://")
+        for secret in (
+            coil.connect(server.url, token=TOKEN),
+            coil.connect(f"http://user:{TOKEN}@{host}"),
+        ):
+            with secret, pytest.raises(InputError, match="cannot be pickled") as found:
+                pickle.dumps(secret)
+            assert TOKEN not in str(found.value)
+
+    async def run() -> None:
+        async with coil.connect_async(server.url) as index:
+            with pytest.raises(InputError, match="cannot be pickled"):
+                pickle.dumps(index)
+
+    asyncio.run(run())

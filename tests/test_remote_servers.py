@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -134,6 +134,27 @@ def _trickle(address: str, connection: socket.socket) -> bool:
     return False
 
 
+def _drips(begin: bytes, drop: bytes) -> Callable[[str, socket.socket], bool]:
+    """A server whose answers go on and on before their first byte of content."""
+
+    def answer(address: str, connection: socket.socket) -> bool:
+        if address == "indexes":
+            connection.sendall(_whole(_LISTED))
+            return True
+        connection.sendall(begin)
+        for _ in range(100):
+            connection.sendall(drop)
+            time.sleep(0.1)
+        return False
+
+    return answer
+
+
+_HEAD = _drips(b"HTTP/1.1 200 OK\r\nX: ", b"x")
+_PROCESSING = _drips(b"", b"HTTP/1.1 102 Processing\r\n\r\n")
+_CHUNK_SIZE = _drips(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;x=", b"0")
+
+
 def _silence(address: str, connection: socket.socket) -> bool:
     if address == "indexes":
         connection.sendall(_whole(_LISTED))
@@ -142,7 +163,7 @@ def _silence(address: str, connection: socket.socket) -> bool:
     return False
 
 
-@pytest.mark.parametrize("answer", [_trickle, _silence])
+@pytest.mark.parametrize("answer", [_trickle, _silence, _HEAD, _PROCESSING, _CHUNK_SIZE])
 @pytest.mark.parametrize("changes", [False, True])
 def test_a_timeout_is_that_of_the_whole_answer(
     answer: Callable[[str, socket.socket], bool], changes: bool
@@ -164,6 +185,37 @@ def test_a_timeout_is_that_of_the_whole_answer(
             began = time.monotonic()
             with pytest.raises(RemoteProblem, match=told):
                 go(url)
+            assert time.monotonic() - began < 4
+
+
+def test_a_proxy_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with _serving(_HEAD) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy)
+        with coil.connect("http://notes.example", timeout=0.5) as index:
+            began = time.monotonic()
+            with pytest.raises(RemoteProblem, match="did not respond within"):
+                index.search("river")
+            assert time.monotonic() - began < 4
+
+
+def test_a_server_that_reads_slowly_is_not_waited_for() -> None:
+    def accept() -> None:
+        connection = listening.accept()[0]
+        connection.recv(1 << 16)
+        connection.sendall(_whole(_LISTED))
+        with suppress(OSError):
+            for _ in range(100):
+                connection.recv(50_000)
+                time.sleep(0.1)
+        connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+        threading.Thread(target=accept, daemon=True).start()
+        with coil.connect(f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=0.5) as index:
+            began = time.monotonic()
+            with pytest.raises(RemoteProblem, match="did not respond within"):
+                index.update([{"id": "a", "text": "river " * 4_000_000}])
             assert time.monotonic() - began < 4
 
 

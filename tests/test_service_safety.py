@@ -280,6 +280,9 @@ def test_names_of_indexes(tmp_path: Path) -> None:
     assert name_of(Path("/a/notes.coil")) == "notes"
     assert name_of(Path("/a/my notes/")) == "my-notes"
     assert name_of(Path("/a/ä")) == "index"
+    (tmp_path / "current.coil").symlink_to(tmp_path / "notes-17.coil")
+    assert name_of(tmp_path / "current.coil") == "current"
+    assert name_of(tmp_path / "current.coil" / ".." / "other.coil") == "other"
     one, two = build(tmp_path / "a" / "n.coil", 1), build(tmp_path / "b" / "n.coil", 1)
     with pytest.raises(InputError, match="both have the name 'n'"):
         open_all([one, two], 1, HashEncoder())

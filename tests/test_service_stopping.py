@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import signal
 import socket
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from starlette.requests import ClientDisconnect
 
 from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
@@ -24,6 +26,8 @@ from coil.lists.rows import encode_spans
 from coil.service import service, uploads
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.problems import Problem
+from coil.service.served import open_all
+from coil.service.service import Service, _Asking
 from coil.service.workers import Job, Workers
 from coil.texts.values import Document
 from coil.tokens.chunks import chunk_spans
@@ -271,3 +275,28 @@ def test_vectors_are_the_same_when_they_are_made_in_parts(tmp_path: Path) -> Non
             assert index.update(given, lambda empty: None, go_on) == 59
             found.append(answers(index))
     assert found[0] == found[1]
+
+
+def test_a_job_that_fails_after_its_client_is_gone_is_not_reported(tmp_path: Path) -> None:
+    """A second Ctrl-C cancels a batch; the slice that a thread is about to answer then has no state."""
+    service = Service(open_all([build(tmp_path / "notes.coil", 3)], 1, HashEncoder()), ServiceOptions())
+    go_on, told = threading.Event(), list[Any]()
+
+    def answer(_: list[Any], seconds: float) -> list[Any]:
+        go_on.wait(seconds)
+        raise ClientDisconnect
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        asked = asyncio.create_task(service._ask(answer, None, _Asking()))
+        await asyncio.sleep(0.1)
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        del asked
+        go_on.set()
+        await asyncio.sleep(0.2)
+
+    asyncio.run(run())
+    service.stop()  # until then, the thread keeps its last job
+    gc.collect()
+    assert told == []

@@ -131,9 +131,14 @@ class _Tools:
         text: Annotated[str, Field(description="The text.")],
         fields: Annotated[dict[str, Any] | None, Field(description="Other fields, such as a year.")] = None,
     ) -> dict[str, Any]:
-        """Add a document, or replace the one with the same id. It is searchable when this returns."""
+        """Add a document, or replace the one with the same id. It is searchable when this returns.
+
+        A document without text is not indexed: `empty` lists it, and a document with the same id is removed.
+        """
+        document = Document(doc_id, text, fields or {})
         with _told(), self._changing:
-            return {"added": _to_change(self._source).update([Document(doc_id, text, fields or {})])}
+            added = _to_change(self._source).update([document])
+            return {"added": added, "empty": [doc_id] if document.is_empty else []}
 
     def delete(
         self, doc_ids: Annotated[list[str], Field(description="The ids of the documents.")]

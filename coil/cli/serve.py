@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from coil.cli.numbers import FiniteRange
 from coil.cli.token_file import read_token
 from coil.errors import how_many, require
 from coil.service.limits import ServiceLimits, ServiceOptions
@@ -135,7 +136,7 @@ DEFAULTS = ServiceLimits()
 )
 @click.option(
     "--max-seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, max=1_000_000, min_open=True),
     default=DEFAULTS.seconds,
     show_default=True,
     help="Time limit for a read request in seconds; a search that exceeds it is stopped.",
@@ -268,12 +269,9 @@ def serve_opened(
 ) -> None:
     """Listen, and answer requests about open indexes until the server is stopped."""
     from coil.service.logs import log_as_json
-    from coil.service.server import LOOPBACK_NAMES, address_of, fit_to_files, is_loopback, listen, run_server
+    from coil.service.server import address_of, fit_to_files, hosts_of, listen, run_server
     from coil.service.service import Service
 
-    if is_loopback(host):
-        own = f"[{host}]" if ":" in host else host.lower()
-        options = replace(options, hosts=(*LOOPBACK_NAMES, *options.hosts, own))
     limits = fit_to_files(options.limits)
     if limits.connections < options.limits.connections:
         click.echo(
@@ -284,6 +282,7 @@ def serve_opened(
         options = replace(options, limits=limits)
     listening = listen(host, port)
     address = address_of(listening)
+    options = replace(options, hosts=(*options.hosts, *hosts_of(address, host)))
 
     def began() -> None:
         reach = "reachable from this machine only" if address.is_loopback else "reachable from other machines"

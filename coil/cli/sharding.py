@@ -12,6 +12,7 @@ from typing import Any
 import click
 from tqdm import tqdm
 
+from coil.cli.numbers import FiniteRange
 from coil.cli.progress import document_bar
 from coil.errors import CoilError, DuplicateId, IndexLocked, InputError, OptionMismatch, how_many, require
 from coil.indexes.index import tell_left_out
@@ -59,7 +60,7 @@ def ray_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 "[default: 1 up to one per core of the cluster]",
             ),
             click.option(
-                "--gpus-per-actor", type=click.FloatRange(min=0), default=0.0, metavar="G",
+                "--gpus-per-actor", type=FiniteRange(min=0), default=0.0, metavar="G",
                 help="With --ray: GPUs per encoding process, such as 1 or 0.5; encodes with PyTorch.",
             ),
         )

@@ -121,6 +121,16 @@ class RemoteIndex:
     def __repr__(self) -> str:
         return f"<coil.RemoteIndex {self.name!r} at {self._link.address}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle it for another process, which connects by the address; a token or password is refused."""
+        if self._link.has_secret:
+            raise InputError(
+                "an index that was connected with a token or a password cannot be pickled: the file would "
+                "reveal it",
+                "connect in the other process",
+            )
+        return connect, (self.url, None, None, self._link.timeout)
+
     @property
     def url(self) -> str:
         """The address of the index, without a password; `connect` accepts it."""
@@ -165,14 +175,16 @@ class RemoteIndex:
 
     def has(self, doc_id: str) -> bool:
         """Whether a document has this id; also as `doc_id in index`."""
+        return doc_id in self
+
+    def __contains__(self, doc_id: object) -> bool:
+        if not isinstance(doc_id, str):
+            return False
         try:
             self.document(doc_id)
         except UnknownId:
             return False
         return True
-
-    def __contains__(self, doc_id: object) -> bool:
-        return isinstance(doc_id, str) and self.has(doc_id)
 
     def update(self, documents: Texts, left_out: LeftOut | None = None, **columns: Any) -> int:
         """Add documents, or replace those with the same ids; they are searchable when this returns. A
@@ -237,6 +249,9 @@ class AsyncRemoteIndex:
 
     async def has(self, doc_id: str) -> bool:
         """Whether a document has this id."""
+        given: object = doc_id
+        if not isinstance(given, str):
+            return False
         try:
             await self.document(doc_id)
         except UnknownId:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import os
@@ -54,9 +55,14 @@ class Link:
             )
         self.address = str(url.copy_with(userinfo=b"")).rstrip("/")
         """The address without a password, which messages and saved retrievers would reveal."""
+        self.has_secret = token is not None or bool(url.userinfo)
+        self.timeout = most
         self._make = partial(_make_client, kind, url, headers, most)
         self._making = make_lock()
         self._client, self._process, self._closed = self._make(), os.getpid(), False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise InputError("an open connection cannot be pickled", "connect in the other process")
 
     @property
     def client(self) -> Any:
@@ -89,12 +95,17 @@ def _make_client(kind: str, url: httpx.URL, headers: dict[str, bytes], timeout: 
         if _is_this_machine(url.host):  # a proxy cannot reach this machine's loopback address
             transport = {"Client": "HTTPTransport", "AsyncClient": "AsyncHTTPTransport"}[kind]
             given = {"transport": getattr(httpx, transport)(**given)}
-        return getattr(httpx, kind)(base_url=url, headers=headers, timeout=timeout, **given)
+        client = getattr(httpx, kind)(base_url=url, headers=headers, timeout=timeout, **given)
     except (ImportError, ValueError, OSError, httpx.InvalidURL) as error:
         raise RemoteProblem(
             f"the proxy or the certificates of the environment cannot be used: {error}",
             "check HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR",
         ) from error
+    if kind == "Client":  # a coroutine is stopped at its deadline
+        from coil.remote.deadlines import keep_deadlines
+
+        keep_deadlines(client)
+    return client
 
 
 def _is_this_machine(host: str) -> bool:
@@ -123,13 +134,13 @@ def send(link: Link, ask: Ask) -> dict[str, Any]:
     end = _end(client)
     try:
         try:
-            return _read(*_exchange(client, ask, end))
+            return _read(_exchange(client, ask, end))
         except _closed() as error:
             if link.is_closed:
                 raise _closed_link() from error
             if ask.changes:
                 raise _open_end(link, error) from error
-            return _read(*_exchange(client, ask, end))
+            return _read(_exchange(client, ask, end))
     except http_library().HTTPError as error:
         raise _failed(link, client, ask, error) from error
     except RuntimeError as error:  # from httpx, if another thread has closed the client
@@ -144,13 +155,13 @@ async def send_async(link: Link, ask: Ask) -> dict[str, Any]:
     end = _end(client)
     try:
         try:
-            return _read(*await _exchange_async(client, ask, end))
+            return _read(await _exchange_async(client, ask, end))
         except _closed() as error:
             if link.is_closed:
                 raise _closed_link() from error
             if ask.changes:
                 raise _open_end(link, error) from error
-            return _read(*await _exchange_async(client, ask, end))
+            return _read(await _exchange_async(client, ask, end))
     except http_library().HTTPError as error:
         raise _failed(link, client, ask, error) from error
     except RuntimeError as error:  # from httpx, if another thread has closed the client
@@ -179,39 +190,25 @@ async def send_all_async(link: Link, ask: Ask) -> list[dict[str, Any]]:
     return [answer for half in ask.halves() for answer in await send_all_async(link, half)]
 
 
-def _exchange(client: httpx.Client, ask: Ask, end: float) -> tuple[httpx.Response, bytes]:
-    answer = client.send(_request(client, ask, end), stream=True)
-    try:
-        parts = []
-        for part in answer.iter_bytes():
-            parts.append(part)
-            _check_time(end)
-    finally:
-        answer.close()
-    return answer, b"".join(parts)
+def _exchange(client: httpx.Client, ask: Ask, end: float) -> httpx.Response:
+    from coil.remote.deadlines import deadline
+
+    request = _request(client, ask)
+    request.extensions["timeout"] = deadline(end)
+    return client.send(request)
 
 
-async def _exchange_async(client: httpx.AsyncClient, ask: Ask, end: float) -> tuple[httpx.Response, bytes]:
-    answer = await client.send(_request(client, ask, end), stream=True)
+async def _exchange_async(client: httpx.AsyncClient, ask: Ask, end: float) -> httpx.Response:
+    left = max(end - time.monotonic(), 0.001)
     try:
-        parts = []
-        async for part in answer.aiter_bytes():
-            parts.append(part)
-            _check_time(end)
-    finally:
-        await answer.aclose()
-    return answer, b"".join(parts)
+        return await asyncio.wait_for(client.send(_request(client, ask, timeout=left)), left)
+    except asyncio.TimeoutError:
+        raise http_library().ReadTimeout("the response is not complete") from None
 
 
 def _end(client: Any) -> float:
     """The deadline of a request, including a second attempt."""
     return time.monotonic() + float(client.timeout.read)
-
-
-def _check_time(end: float) -> None:
-    """Check the total time of a response: httpx only limits the time between two parts."""
-    if time.monotonic() > end:
-        raise http_library().ReadTimeout("the response is not complete")
 
 
 def _closed() -> tuple[type[Exception], ...]:
@@ -223,17 +220,17 @@ def _closed() -> tuple[type[Exception], ...]:
     return (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 
 
-def _request(client: Any, ask: Ask, end: float) -> Any:
+def _request(client: Any, ask: Ask, **more: Any) -> Any:
     headers = {"Content-Type": ask.media_type} if ask.content is not None else {}
     sent = {"params": dict(ask.params) or None, "content": ask.content, "headers": headers}
-    return client.build_request(ask.method, ask.path, timeout=max(end - time.monotonic(), 0.001), **sent)
+    return client.build_request(ask.method, ask.path, **sent, **more)
 
 
-def _read(answer: httpx.Response, content: bytes) -> dict[str, Any]:
+def _read(answer: httpx.Response) -> dict[str, Any]:
     if not answer.is_success:
-        raise error_of(answer.status_code, content)
+        raise error_of(answer.status_code, answer.content)
     try:
-        value = json.loads(content)
+        value = json.loads(answer.content)
     except (ValueError, RecursionError) as error:
         raise RemoteProblem("the server's response is not JSON", ANOTHER) from error
     if not isinstance(value, dict):

@@ -32,6 +32,7 @@ SPARE = 16  # connections beyond the limit, on which only /health is answered
 CROWDED = "crowded"  # in the state of a request: more connections than allowed have a request
 TURN = "turn"  # in the state of a request that was sent ahead of an answer: what it waits for
 GONE = "gone"  # in the state of a request: whether its client is
+LATE = "late"  # in the state of a request: it waited for its start longer than a request may take
 ADMIT = "admit"  # in the state of a request: counts it from here on, although its body is still arriving
 _LINGER = (
     1.0  # seconds to read on after a refusal: closing at once could discard it before the client reads it
@@ -288,15 +289,19 @@ class Connection(HttpToolsProtocol):
 
         /health waits only for other requests for /health, so that a busy server is not taken for a dead one.
         """
+        urgent = cycle.scope["path"] == "/health"
+        latest = self.loop.time() + self._limits.seconds
 
         def start() -> None:
             if cycle.disconnected:  # the client has already left: nothing is done for it
                 self._all.count_error("disconnected")
-            else:
-                begin(cycle, app)
+                return
+            if not urgent and self.loop.time() > latest:
+                cycle.scope["state"][LATE] = True
+            begin(cycle, app)
 
         begin = super()._start_asgi_task
-        self._all.starts.begin(start, urgent=cycle.scope["path"] == "/health")
+        self._all.starts.begin(start, urgent)
 
     def on_body(self, body: bytes) -> None:
         """A part of a body."""

@@ -15,11 +15,11 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from coil.service.connections import ADMIT, CROWDED, TURN
+from coil.service.connections import ADMIT, CROWDED, LATE, TURN
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.meters import Meters
 from coil.service.names import let_read
-from coil.service.problems import MEDIA_TYPE, Problem
+from coil.service.problems import MEDIA_TYPE, Problem, busy
 from coil.service.request_ids import choose_request_id
 from coil.service.turns import Turn
 
@@ -121,6 +121,9 @@ class Gate:
                 "try again later",
                 {"Retry-After": "1", "Connection": "close"},
             )
+        if scope["state"].get(LATE):
+            limit = f"{self._options.limits.seconds:g} seconds"
+            return busy(f"the request could not be started within {limit}")
         if len(headers.getlist("host")) > 1:
             return Problem(400, "bad_http", "the request has several Host headers", "send one Host header")
         if hosts:
@@ -159,9 +162,10 @@ class Gate:
         seconds: float,
         note: dict[str, Any],
     ) -> None:
-        # The declared path: real ones would each be a label of their own.
-        route = getattr(scope.get("route"), "path", "none")
-        self._meters.count_request(method if route != "none" else "any", route, status, seconds)
+        # The declared path and its methods: those that were sent would each be a label of their own.
+        found = scope.get("route")
+        route, methods = getattr(found, "path", "none"), getattr(found, "methods", None) or ()
+        self._meters.count_request(method if scope["method"] in methods else "other", route, status, seconds)
         if "problem" in note:
             self._meters.count_error(note["problem"])
         extra = {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from coil.hits.answering import SearchStats
 
+_REST = 20.0  # how many times as long as it took to write, a text of all metrics is used again
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -16,6 +18,7 @@ class Meters:
 
     def __init__(self, waiting: Callable[[], float], writes_waiting: Callable[[], float]) -> None:
         self._registry = registry = CollectorRegistry()
+        self._text, self._text_until = b"", 0.0
         self._requests = Histogram(
             "coil_request_seconds",
             "Duration of HTTP requests.",
@@ -83,5 +86,12 @@ class Meters:
         self._writes.labels(index, change).inc(documents)
 
     def text(self) -> bytes:
-        """All metrics in the Prometheus format."""
-        return generate_latest(self._registry)
+        """All metrics in the Prometheus format, some milliseconds old if they are asked for all the time.
+
+        The event loop writes them. So clients that ask for nothing else take a twentieth of its time at most.
+        """
+        if time.monotonic() >= self._text_until:
+            began = time.thread_time()
+            self._text = generate_latest(self._registry)
+            self._text_until = time.monotonic() + _REST * (time.thread_time() - began)
+        return self._text

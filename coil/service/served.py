@@ -279,9 +279,10 @@ def open_all(
 
 
 def name_of(folder: Path) -> str:
-    """The name under which an index is served: its folder's, without .coil or .shards, fit for an address."""
+    """The name under which an index is served: that of its folder or of the symbolic link that was given,
+    without .coil or .shards, fit for an address."""
     folder = folder.parent if folder.name == WHOLE_FILE else folder
-    return fit_name(folder.resolve().name)
+    return fit_name(os.path.basename(os.path.abspath(folder)))
 
 
 def fit_name(name: str) -> str:

@@ -50,15 +50,16 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it."""
-        return is_loopback(self.host)
+        return ipaddress.ip_address(self.host).is_loopback
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server there."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def hosts_of(address: Address, typed: str) -> tuple[str, ...]:
+    """The Host headers accepted on a loopback address, which was `typed` perhaps as another name; on any
+    other address none, which accepts them all."""
+    if not address.is_loopback:
+        return ()
+    own = (typed.lower(), address.host)
+    return (*LOOPBACK_NAMES, *(f"[{name}]" if ":" in name else name for name in own))
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -75,9 +76,10 @@ def listen(host: str, port: int) -> socket.socket:
         except OSError:
             opened.close()
             raise
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a name with an empty or a long part cannot be encoded
+        reason = error.strerror if isinstance(error, OSError) else "this is not a host name"
         raise OutputError(
-            f"cannot listen on {host}, port {port}: {error.strerror or error}",
+            f"cannot listen on {host}, port {port}: {reason or error}",
             "choose another one with --port or --host; --port 0 uses any free port",
         ) from error
     return opened
@@ -113,9 +115,11 @@ def fit_to_files(limits: ServiceLimits) -> ServiceLimits:
 
 
 def address_of(listening: socket.socket) -> Address:
-    """Where a socket listens."""
+    """Where a socket listens; ::ffff:127.0.0.1 is 127.0.0.1, under which clients reach it."""
     host, port = listening.getsockname()[:2]
-    return Address(str(host), int(port))
+    address = ipaddress.ip_address(host)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return Address(str(mapped or host), int(port))
 
 
 def run_server(service: Service, listening: socket.socket, began: Callable[[], object] | None = None) -> None:

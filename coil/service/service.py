@@ -429,6 +429,7 @@ class Service:
         end = how.end or time.monotonic() + self.options.limits.seconds
         job = Job(how.kind, value, answer, end, how.slow, how.together, how.size)
         future = asyncio.wrap_future(self._workers.submit(job, how.admitted))
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # possibly nobody waits
         while not future.done():
             # The parts of a search that cannot check the time may take a little longer.
             left = end + 1.0 - time.monotonic()

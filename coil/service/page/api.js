@@ -53,7 +53,11 @@ async function ask(path, parameters, signal) {
   });
 }
 
-const of = (index) => `v1/indexes/${encodeURIComponent(index)}`;
+/** The path of an index. A name with other characters would be that of another endpoint. */
+function of(index) {
+  if (/^\w[\w.-]*$/.test(index)) return `v1/indexes/${encodeURIComponent(index)}`;
+  throw new Problem({ title: "Not Found", detail: `there is no index '${index}'`, remedy: "choose another index", status: 404 });
+}
 
 export const listIndexes = (signal) => ask("v1/indexes", {}, signal);
 export const describeIndex = (index, signal) => ask(of(index), {}, signal);

@@ -32,7 +32,8 @@ export function asCsv(shown) {
   const hits = hitsOf(shown);
   const fields = [...new Set(hits.flatMap((hit) => Object.keys(hit.fields ?? {})))];
   const own = ["by", "rank", "doc_id", "score", "share", "text"];
-  const header = [...own, ...fields.map((name) => (own.includes(name) ? `fields.${name}` : name))];
+  const isTaken = (name) => own.includes(name.replace(/^(?:fields\.)+/, ""));
+  const header = [...own, ...fields.map((name) => (isTaken(name) ? `fields.${name}` : name))];
   const valueOf = (hit, name) => (Object.hasOwn(hit.fields ?? {}, name) ? hit.fields[name] : null); // not __proto__
   const rows = hits.map((hit) => [...own.map((name) => hit[name]), ...fields.map((name) => valueOf(hit, name))]);
   return [header, ...rows].map((row) => `${row.map(cell).join(",")}\r\n`).join("");

@@ -1,6 +1,7 @@
 // Hits as cards: the text with its matches, and a bar with the parts of the score.
 
 import { make, number, plural, share, unseen } from "./dom.js";
+import { isName } from "./filters.js";
 import { hrefOf, linkTo } from "./links.js";
 import { markedText, rove } from "./marks.js";
 import { Text, WHOLE, excerpt, flowing, placesOf, textOf } from "./text.js";
@@ -240,7 +241,7 @@ const isPlain = (value) => ["number", "bigint", "boolean"].includes(typeof value
 
 /** Whether a card shows a field: its value is short enough to be a choice. */
 function isShown(field, value) {
-  if (!/^[^\W\d][\w.-]*$/u.test(field) || field === "title") return false;
+  if (!isName(field) || field === "title") return false;
   return isPlain(value) || (typeof value === "string" && value !== "" && value.length <= 32 && !/["\\\n]/.test(value));
 }
 

@@ -9,6 +9,7 @@ import { hideExplanation, showExplanation } from "./explanation.js";
 import { asCsv, asJson, copyLink, download, fileName } from "./export.js";
 import { showFacets } from "./facets.js";
 import { costStrip, showAbout } from "./facts.js";
+import { narrower } from "./filters.js";
 import { hitCard } from "./hits.js";
 import { watchKeys } from "./keys.js";
 import { listenToTheme } from "./light.js";
@@ -152,9 +153,6 @@ function ofHits() {
   if (!shown || sameSearch(shown.state, state)) return {};
   return searchOf(shown.state);
 }
-
-const narrower = (filter, written) =>
-  !filter.trim() ? written : filter.includes(written) ? filter : `(${filter.trim()}) and ${written}`;
 
 /** Load the next hits, and move the focus to the first of them. */
 async function more() {
