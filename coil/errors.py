@@ -219,7 +219,7 @@ class RemoteProblem(CoilError):
 
 
 class ProcessProblem(CoilError):
-    """The process is exiting, or was forked during a call."""
+    """The process is exiting, was forked during a call, or its signal handlers interrupt one another."""
 
 
 class TrainingDiverged(CoilError):

@@ -47,7 +47,9 @@ class IndexModel:
         """The model that the index was built with; raises OptionMismatch for any other."""
         with self._loading:
             if self._encoder is None:
-                self._encoder = self._load()
+                loaded = self._load()
+                if self._encoder is None:  # not loaded by a signal handler meanwhile
+                    self._encoder = loaded
             encoder = self._encoder
         made_with = self._settings["fingerprint"]
         if encoder.fingerprint != made_with:

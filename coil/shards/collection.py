@@ -43,7 +43,9 @@ class State:
         with self._finding:
             if self._versions is None:
                 assert self._find is not None, "versions are known or can be found"
-                self._versions = self._find()
+                found = self._find()
+                if self._versions is None:  # not found by a signal handler meanwhile
+                    self._versions = found
             return self._versions
 
     @property

@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import threading
-import time
 import weakref
 from array import array
 from bisect import bisect_right
@@ -24,14 +22,13 @@ from numpy.typing import NDArray
 from coil.arrays import is_among
 from coil.compiled import compiled_code
 from coil.errors import DamagedSegment, InputError, SearchTimeout
-from coil.forks import make_lock
 from coil.lists.segment_file import REMEDY
+from coil.storage.connections import Connection, Watch
 from coil.storage.disk import Folder
 from coil.storage.document_file import AT_ONCE, BATCH_BYTES, SCHEMA, StoredDocument, close_all, connect
 from coil.storage.filters import Filter, path_of
 from coil.texts.values import Document, field_of
 
-_STEPS = 20_000  # of SQLite's virtual machine between two checks of the deadline
 _LEAST_BYTES = 8  # minimum size of a document
 _SCANNED = 10_000  # documents whose fields are scanned with one statement
 _LARGE = 1 << 16  # characters of all fields of a document; larger ones are read individually
@@ -58,38 +55,6 @@ _MAY_CONTAIN = """CASE type
 _TYPES = (int, str, str, str, int)  # of a StoredDocument: a column of SQLite may contain any type
 
 
-class _Watch:
-    """Stops a statement at its deadline, on Ctrl-C, or after more steps than any file that we write takes.
-
-    An exception from a signal handler arrives at the first step of what SQLite calls, which would discard it.
-    So that is a generator, which continues inside its `try`.
-    """
-
-    def __init__(self, deadline: float | None, most_steps: int) -> None:
-        self._deadline, self._left = deadline, most_steps
-        self.interruption: BaseException | None = None
-
-    @property
-    def is_late(self) -> bool:
-        return self._deadline is not None and time.monotonic() > self._deadline
-
-    @property
-    def is_endless(self) -> bool:
-        return self._left < 0
-
-    def checks(self) -> Iterator[bool]:
-        """Whether to stop, asked between steps; the first time, before the statement."""
-        try:
-            while True:
-                yield self.is_late or self.is_endless
-                self._left -= _STEPS
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            self.interruption = error
-        yield True
-
-
 class DocumentReader:
     """The documents of one segment. Threads may read concurrently; a filter does not block other reads.
 
@@ -98,16 +63,16 @@ class DocumentReader:
 
     def __init__(self, folder: Folder, name: str) -> None:
         self._where = str(folder.path / name)
-        self._lookups = self._open(folder, name)
+        lookups = self._open(folder, name)
         try:
-            self._filters = self._open(folder, name)
+            filters = self._open(folder, name)
             self._most_documents = os.stat(folder.path_of(name)).st_size // _LEAST_BYTES
         except BaseException:
-            self._lookups.close()
+            lookups.close()
             raise
-        self._looking, self._filtering = make_lock(), make_lock()
+        self._lookups, self._filters = Connection(lookups), Connection(filters)
         self._known_fields: dict[str, bool] = {}
-        self._close = weakref.finalize(self, close_all, self._lookups, self._filters)
+        self._close = weakref.finalize(self, close_all, lookups, filters)
         self._close.atexit = False  # threads may still be reading when the interpreter ends
 
     def _open(self, folder: Folder, name: str) -> sqlite3.Connection:
@@ -325,15 +290,16 @@ class DocumentReader:
         source: str = "documents",
     ) -> Iterator[Iterator[Any]]:
         """The rows of a statement that reads all documents; it is interrupted at the deadline."""
-        with self._call(self._filtering):
+        connection = self._lookups if self._filters.is_mine else self._filters
+        with self._call(connection) as opened:
             size = len(where) + len(source)
-            watch = _Watch(deadline, (self._most_documents + 1_000) * (200 + 10 * size))
+            watch = Watch(deadline, (self._most_documents + 1_000) * (200 + 10 * size))
             checks = watch.checks()
             if next(checks):
                 raise watch.interruption or _late()
-            self._filters.set_progress_handler(checks.__next__, _STEPS)
             try:
-                yield self._filters.execute(f"SELECT {columns} FROM {source} WHERE {where}", parameters)
+                with connection.watched(checks):
+                    yield opened.execute(f"SELECT {columns} FROM {source} WHERE {where}", parameters)
             except sqlite3.OperationalError as error:
                 if watch.interruption is not None:
                     raise watch.interruption from None
@@ -363,9 +329,9 @@ class DocumentReader:
         return lengths, truncated
 
     def _read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        with self._call(self._looking):
+        with self._call(self._lookups) as opened:
             try:
-                return self._lookups.execute(sql, parameters).fetchall()
+                return opened.execute(sql, parameters).fetchall()
             except sqlite3.OperationalError as error:  # such as a text that is not UTF-8
                 raise self._damaged(str(error)) from error
 
@@ -389,14 +355,14 @@ class DocumentReader:
         return bool(value) if kind in ("true", "false") else value
 
     @contextmanager
-    def _call(self, connection: threading.Lock) -> Iterator[None]:
+    def _call(self, connection: Connection) -> Iterator[sqlite3.Connection]:
         """Guards the use of a connection: the call begins first, then the connection's lock is acquired.
 
         A call waits for a fork, and a fork for the calls in progress. If a thread that waits for a fork
         already held the lock, a call that needs it would wait for that thread, and the fork for that call.
         """
-        with self._damage_told(), compiled_code(), connection:
-            yield
+        with self._damage_told(), compiled_code(), connection.lock:
+            yield connection.opened
 
     @contextmanager
     def _damage_told(self) -> Iterator[None]:

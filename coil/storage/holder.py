@@ -35,10 +35,12 @@ class Holder:
 
     def _take(self) -> Snapshot:
         with self._lock:  # otherwise, the last holder could release it before we retain it
-            snapshot = self._current
-            if snapshot is None or not snapshot.retain():
-                raise InputError("the index is closed", "reopen it with coil.open")
-            return snapshot
+            while (snapshot := self._current) is not None:
+                if snapshot.retain():
+                    return snapshot
+                if snapshot is self._current:  # not swapped by a signal handler meanwhile
+                    break
+        raise InputError("the index is closed", "reopen it with coil.open")
 
     def doubt(self) -> None:
         """Note that a change failed, perhaps after it reached the disk: the next read checks there first."""
@@ -67,10 +69,13 @@ class Holder:
     def offer(self, newer: Snapshot) -> bool:
         """Make this the current snapshot unless the current one is newer; release the other."""
         with self._lock:
-            older = self._current
-            taken = older is not None and newer.version > older.version
-            if taken:
-                self._current = newer
+            while True:
+                older = self._current
+                taken = older is not None and newer.version > older.version
+                if older is self._current:  # no call from here to the swap: no signal handler runs
+                    if taken:
+                        self._current = newer
+                    break
         (older if taken and older is not None else newer).release()
         return taken
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from coil.forks import make_reentrant_lock
+from coil.forks import make_lock
 
-# One lock for all, and reentrant: the garbage collector may free unreferenced hits, and thereby release a
-# snapshot, at any step of any thread. No thread waits for anything else while it holds the lock, and the lock
-# is only acquired by `with`: no signal can arrive between acquiring it and the guarantee of its release.
-_LOCK = make_reentrant_lock()
+# One lock for all: the garbage collector may free unreferenced hits, and thereby release a snapshot, at any
+# step of any thread. No thread waits for anything else while it holds the lock, and the lock is only acquired
+# by `with`: no signal can arrive between acquiring it and the guarantee of its release.
+_LOCK = make_lock()
 
 
 class Holds:

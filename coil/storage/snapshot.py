@@ -178,7 +178,9 @@ class Snapshot:
         """The only searcher of this state, created on first use."""
         with self._lock:
             if self._searcher is None:
-                self._searcher = make(self)
+                made = make(self)
+                if self._searcher is None:  # not created by a signal handler meanwhile
+                    self._searcher = made
             return self._searcher
 
     def document(self, ordinal: int) -> Document:
@@ -239,9 +241,9 @@ class Snapshot:
     def select(self, expression: str, deadline: float | None = None) -> NDArray[np.int64]:
         """The ordinals of the documents that match a filter, ascending; SearchTimeout after the deadline."""
         with self._lock:
-            remembered = self._selected.get(expression)
+            remembered = self._selected.pop(expression, None)
             if remembered is not None:
-                self._selected.move_to_end(expression)
+                self._selected[expression] = remembered  # the last one in the order
                 return remembered
         wanted = parse_filter(expression)
         parts = [np.zeros(0, np.int64)]

@@ -66,7 +66,7 @@ class OnnxEncoder(BatchEncoder):
                 session = open_session(self._path, threads)
                 if _identity(self._path) != self._file:
                     raise ModelError(f"{self._path} has changed since it was opened", "start a new process")
-                self._sessions[threads] = session
+                self._sessions.setdefault(threads, session)  # a signal handler may have opened one
             return self._sessions[threads]
 
     def leave_sessions(self) -> None:

@@ -1,0 +1,86 @@
+"""Connection: reads a file of documents with SQLite, by one thread at a time.
+
+A signal handler that reads the index may interrupt the thread that uses a connection. It may use the same
+connection, except within a statement that is watched: SQLite allows no other while it asks whether to stop.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from coil.errors import ProcessProblem
+from coil.forks import is_mine, make_lock
+
+_STEPS = 20_000  # of SQLite's virtual machine between two checks of the deadline
+
+
+class Watch:
+    """Stops a statement at its deadline, on Ctrl-C, or after more steps than any file that we write takes.
+
+    An exception from a signal handler arrives at the first step of what SQLite calls, which would discard it.
+    So that is a generator, which continues inside its `try`.
+    """
+
+    def __init__(self, deadline: float | None, most_steps: int) -> None:
+        self._deadline, self._left = deadline, most_steps
+        self.interruption: BaseException | None = None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the deadline is over."""
+        return self._deadline is not None and time.monotonic() > self._deadline
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether the statement has taken more steps than it could."""
+        return self._left < 0
+
+    def checks(self) -> Iterator[bool]:
+        """Whether to stop, asked between steps; the first time, before the statement."""
+        try:
+            while True:
+                yield self.is_late or self.is_endless
+                self._left -= _STEPS
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self.interruption = error
+        yield True
+
+
+class Connection:
+    """A connection and its lock."""
+
+    def __init__(self, opened: sqlite3.Connection) -> None:
+        self._opened = opened
+        self.lock = make_lock()
+        self._is_watched = False
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this thread is using it: a signal handler has interrupted that."""
+        return is_mine(self.lock)
+
+    @property
+    def opened(self) -> sqlite3.Connection:
+        """The connection, for the thread that holds the lock."""
+        if self._is_watched:
+            raise ProcessProblem(
+                "a signal handler has interrupted a filter of another signal handler",
+                "do not search in signal handlers that interrupt one another",
+            )
+        return self._opened
+
+    @contextmanager
+    def watched(self, checks: Iterator[bool]) -> Iterator[None]:
+        """Watch the statements of the thread that uses it."""
+        try:
+            self._is_watched = True
+            self._opened.set_progress_handler(checks.__next__, _STEPS)
+            yield
+        finally:
+            self._is_watched = False
+            self._opened.set_progress_handler(None, 0)
