@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from coil.errors import how_many
@@ -78,12 +78,10 @@ class ShardedIndex:
         """Computed once for each state of the shards, for all readers."""
         versions = state.versions
         with self._lock:
-            found = self._known.get(versions)
-            if found is None:
-                found = self._known[versions] = WholeStatistics(state)
-                while len(self._known) > _STATES:
-                    self._known.popitem(last=False)
-            self._known.move_to_end(versions)
+            found = self._known.pop(versions, None) or WholeStatistics(state)
+            self._known[versions] = found  # the last one in the order
+            while len(self._known) > _STATES:
+                self._known.popitem(last=False)
             return found
 
     def __enter__(self) -> Self:
@@ -169,7 +167,8 @@ class ShardedIndex:
         """Add documents, replacing those with the same ids: each in the shard that its id belongs to. They
         are searchable when this returns; see `Index.update`."""
         given = GivenDocuments(documents, name_columns(id_column, text_column, title_column))
-        found = self._changes.update(given, go_on)
+        with self._alone():
+            found = self._changes.update(given, go_on)
         if found.empty:
             (left_out or warn_of_empty)(list(found.empty))
         return found.added
@@ -178,7 +177,13 @@ class ShardedIndex:
 
     def delete(self, doc_ids: Iterable[str], missing: Callable[[list[str]], object] | None = None) -> int:
         """Delete documents; returns how many of the ids were there, `missing` is called with the others."""
-        found = self._changes.delete(check_ids(doc_ids))
+        wanted = check_ids(doc_ids)
+        with self._alone():
+            found = self._changes.delete(wanted)
         if found.missing and missing is not None:
             missing(list(found.missing))
         return found.deleted
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """Entered while a change is made."""
+        return nullcontext()

@@ -7,12 +7,21 @@ have: a ledger that replaces it asks them for their states.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from threading import RLock
 from typing import Any
 
-from coil.errors import CoilError, MissingShard, OrdinalsTaken, PartlyChanged, how_many, reason_of
-from coil.forks import make_lock
+from coil.errors import (
+    CoilError,
+    IndexLocked,
+    MissingShard,
+    OrdinalsTaken,
+    PartlyChanged,
+    how_many,
+    reason_of,
+)
+from coil.forks import is_mine, make_lock
 from coil.shards.calls import ShardCalls, missing_shards
 from coil.shards.exchange import Put, ShardState
 from coil.shards.routing import Routing
@@ -92,17 +101,22 @@ class Ledger:
 
     def look(self) -> None:
         """See what others have committed, unless a change is running, which looks itself."""
-        if self._changing.acquire(blocking=False):
-            try:
+        if is_mine(self._changing):  # a callback of the change reads the index
+            return
+        acquired: list[bool] = []
+        try:
+            acquired.extend(map(self._changing.acquire, (False,)))  # in one step: see `Handle`
+            if True in acquired:
                 self._look()
-            finally:
+        finally:
+            if True in acquired:
                 self._changing.release()
 
     def update(self, documents: Iterable[Document], go_on: Callable[[], object] | None = None) -> Updated:
         """Add documents, replacing those with the same ids; they are searchable when this returns. `go_on`
         is called between changes, and by shards close by within them; what it raises ends the call."""
         added, empty = 0, dict[str, None]()
-        with self._changing:
+        with one_change(self._changing):
             if self._looks:  # report an unreachable shard before another one is changed
                 self._look()
             for some in together(documents):
@@ -149,7 +163,7 @@ class Ledger:
 
     def delete(self, doc_ids: Sequence[str]) -> Deleted:
         """Delete documents."""
-        with self._changing:
+        with one_change(self._changing):
             self._check()
             wanted = list(dict.fromkeys(clean(doc_id) for doc_id in doc_ids))
             parts: dict[int, list[str]] = {}
@@ -188,6 +202,18 @@ class Ledger:
 
     def _count(self) -> int:
         return sum(state.documents for state in self._states.values())
+
+
+@contextmanager
+def one_change(lock: RLock) -> Iterator[None]:
+    """Wait for the changes of other threads. A change that this thread is making cannot be waited for."""
+    if is_mine(lock):
+        raise IndexLocked(
+            "the index is being changed by this thread",
+            "make this change after the other one; you can search in the meantime",
+        )
+    with lock:
+        yield
 
 
 def together(documents: Iterable[Document]) -> Iterator[list[Document]]:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from weakref import ref
 
 from coil.forks import make_lock
-from coil.indexes.index import LeftOut
 from coil.shards.calls import LocalCalls
 from coil.shards.collection import Vector
 from coil.shards.index import ShardedIndex
-from coil.shards.ledger import Ledger
+from coil.shards.ledger import Ledger, one_change
 from coil.shards.reader import ShardedReader
 from coil.shards.whole import WholeManifest
-from coil.texts.given import Texts
 from coil.vectors.encoder import Encoder
 
 _TRIES = 100
+
+
+class _Pin:
+    """Keeps a state of each shard for as long as it exists."""
 
 
 class LocalShards(ShardedIndex):
@@ -40,8 +42,7 @@ class LocalShards(ShardedIndex):
         self._ledger, self._shards = Ledger(calls, looks=True), calls.shards
         super().__init__(manifest, calls, self._ledger, encoder, close=calls.close, hold=self._hold)
         self._claim, self._changing, self._check_whole = claim, make_lock(), check_whole
-        self._counting = make_lock()
-        self._pins, self._closing = 0, False
+        self._pins, self._closing = set[ref[_Pin]](), False
 
     @property
     def folders(self) -> list[Path]:
@@ -51,31 +52,28 @@ class LocalShards(ShardedIndex):
     @contextmanager
     def pinned(self) -> Iterator[ShardedReader]:
         """The current state of the index, for several reads."""
-        with self._counting:
-            self._pins += 1
+        pin = _Pin()
         try:
-            still, kept = self._keep()
-            with kept:
-                yield still
+            self._pins.add(ref(pin))
+            yield self._keep(pin)
         finally:
-            with self._counting:
-                self._pins -= 1
-                last = self._closing and not self._pins
-            if last:
+            del pin  # now: an exception may refer to this frame
+            if not self._is_pinned() and self._closing:
                 super().close()
 
-    def _keep(self) -> tuple[ShardedReader, ExitStack]:
-        """A reader, and what releases its states. A commit may remove a state just before it is kept."""
+    def _is_pinned(self) -> bool:
+        for gone in [pin for pin in list(self._pins) if pin() is None]:
+            self._pins.discard(gone)
+        return bool(self._pins)
+
+    def _keep(self, pin: _Pin) -> ShardedReader:
+        """A reader of the newest states. A commit may remove one of them just before it is kept."""
         for _ in range(_TRIES):
             still = ShardedReader(self._whole, self._ledger.versions())
-            with ExitStack() as kept:
-                for shard, version in zip(self._shards, still.versions, strict=True):
-                    if version is None or not shard.keep(version):
-                        break
-                    kept.callback(shard.let_go, version)
-                else:
-                    return still, kept.pop_all()
-        return still, ExitStack()  # the index is closed: reading it is an error
+            states = zip(self._shards, still.versions, strict=True)
+            if all(version is not None and shard.keep(version, pin) for shard, version in states):
+                break
+        return still  # if none could be kept, the index is closed: reading it is an error
 
     def _hold(self, versions: Vector) -> Callable[[], object] | None:
         """Hold the files of a state for as long as somebody may read them; None if it is gone.
@@ -93,27 +91,13 @@ class LocalShards(ShardedIndex):
 
     def close(self) -> None:
         """Release the shards as soon as nobody reads them any more."""
-        with self._counting:
-            first, self._closing = not self._closing, True
-            unused = first and not self._pins
-        if unused:
+        self._closing = True
+        if not self._is_pinned():
             super().close()
 
-    def update(self, documents: Texts, left_out: LeftOut | None = None, *how: Any, **columns: Any) -> int:
-        """Add documents, replacing those with the same ids: see `ShardedIndex.update`."""
-        with self._changing_all():
-            return super().update(documents, left_out, *how, **columns)
-
-    add = update
-
-    def delete(self, doc_ids: Iterable[str], missing: Callable[[list[str]], object] | None = None) -> int:
-        """Delete documents: see `ShardedIndex.delete`."""
-        with self._changing_all():
-            return super().delete(doc_ids, missing)
-
     @contextmanager
-    def _changing_all(self) -> Iterator[None]:
-        with self._changing:
+    def _alone(self) -> Iterator[None]:
+        with one_change(self._changing):
             self.refresh()  # report a missing folder as such
             with self._claim():
                 yield

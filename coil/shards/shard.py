@@ -6,18 +6,17 @@ A query makes several calls to a shard, all about the same state. So a shard kee
 from __future__ import annotations
 
 import time
-from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import ref
 
 import numpy as np
 
 from coil.errors import SearchTimeout, StateGone
 from coil.explanations.explainer import Explainer
 from coil.explanations.explanation import Explanation
-from coil.forks import make_lock
+from coil.forks import is_mine, make_lock
 from coil.hits.collection import PartCollection
 from coil.hits.rankers import NO_THRESHOLD, WORTH_PRUNING, Rankings, Selection
 from coil.hits.ranking import Ranking
@@ -70,17 +69,19 @@ class Shard:
     ) -> None:
         self.index, self.number, self._most_kept = index, number, most_kept
         self._follow, self._commit = follow, commit
-        # With the time of their last use, or when a newer one came, whichever is later.
-        self._kept: OrderedDict[int, tuple[Snapshot, float]] = OrderedDict()
-        self._open: WeakValueDictionary[int, Snapshot] = WeakValueDictionary()  # also those that others hold
-        self._keeping: Counter[int] = Counter()  # versions that are read for longer than one call
+        self._kept: dict[int, Snapshot] = {}
+        self._used: dict[int, float] = {}  # their last use, or when a newer one came, whichever is later
+        # References without callbacks: Python discards exceptions raised there, such as that of Ctrl-C.
+        self._open: dict[int, ref[Snapshot]] = {}  # also those that others hold
+        self._keeping: dict[ref[object], int] = {}  # who reads a version for longer than one call
         self._lock, self._looking = make_lock(), make_lock()
 
     def close(self) -> None:
         """Release the files as soon as nobody reads them any more."""
+        none: dict[int, Snapshot] = {}
         with self._lock:
-            kept, self._kept = self._kept, OrderedDict()
-        for snapshot, _ in kept.values():
+            kept, self._kept = self._kept, none
+        for snapshot in kept.values():
             snapshot.release()
         self.index.close()
 
@@ -88,14 +89,16 @@ class Shard:
 
     def state(self) -> ShardState:
         """The newest state."""
-        with self._looking:
-            self._look()
+        if not is_mine(self._looking):  # a signal handler may interrupt a look
+            with self._looking:
+                self._look()
         with self.index.held() as snapshot:
             self._keep(snapshot)
             return self._tell(snapshot)
 
     def refresh(self, version: int) -> int:
         """See a version that was committed elsewhere, or a newer one; returns which."""
+        is_interrupting = is_mine(self._looking)  # a look or a change of this thread, which cannot go on
         with self._looking:
             until = time.monotonic() + _CATCH_UP_SECONDS
             while True:
@@ -103,7 +106,7 @@ class Shard:
                     self._keep(snapshot)
                     if snapshot.version >= version:
                         return snapshot.version
-                    late = time.monotonic() > until
+                    late = is_interrupting or time.monotonic() > until
                 if late:
                     raise StateGone(
                         f"shard {self.number} should have version {version}, but has {snapshot.version}",
@@ -125,39 +128,53 @@ class Shard:
         return ShardState(snapshot.version, manifest.next_ordinal, manifest.n_documents, exact_in)
 
     def _keep(self, snapshot: Snapshot) -> None:
-        """Keep a state that is held, and release those that no caller can still need."""
-        now, let_go = time.monotonic(), []
+        """Keep a state that is held, and release those that no caller can still need.
+
+        A signal handler that reads the index may run this between any two calls.
+        """
+        now, version = time.monotonic(), snapshot.version
         with self._lock:
             before = max(self._kept, default=0)
-            if snapshot.version not in self._kept and snapshot.retain():
-                self._kept[snapshot.version] = snapshot, now
-                self._open[snapshot.version] = snapshot
-                if before:  # others keep reading it while the change reaches further shards
-                    self._kept[before] = self._kept[before][0], now
-            newest = max(self._kept, default=0)
-            unasked = [version for version in self._kept if version not in self._keeping]
-            surplus = len(unasked) - self._most_kept
-            for place, version in enumerate(unasked):
-                old = now - self._kept[version][1] > KEPT_SECONDS or place < surplus
-                if old and version < newest:
-                    let_go.append(self._kept.pop(version)[0])
-        for of in let_go:
-            of.release()
+            if version not in self._kept and snapshot.retain():
+                if self._kept.setdefault(version, snapshot) is not snapshot:
+                    snapshot.release()
+                self._open[version] = ref(snapshot)
+                self._used[version] = self._used[before] = now  # others read it until the change is complete
+            found = [self._kept.pop(old, None) for old in self._unneeded(now)]
+            self._prune()
+        for of in found:
+            if of is not None:
+                of.release()
 
-    def keep(self, version: int) -> bool:
-        """Keep a state, however many newer ones come, until it is released; False if it is already gone."""
+    def _unneeded(self, now: float) -> list[int]:
+        newest = max(self._kept, default=0)
+        asked = {version for reader, version in list(self._keeping.items()) if reader() is not None}
+        unasked = [version for version in list(self._kept) if version not in asked]
+        surplus = len(unasked) - self._most_kept
+        return [
+            version
+            for place, version in enumerate(unasked)
+            if version < newest and (place < surplus or now - self._used.get(version, now) > KEPT_SECONDS)
+        ]
+
+    def _prune(self) -> None:
+        """Forget readers and states that are gone."""
+        for reader in [of for of in list(self._keeping) if of() is None]:
+            self._keeping.pop(reader, None)
+        for version in [version for version, of in list(self._open.items()) if of() is None]:
+            self._open.pop(version, None)
+        for version in set(self._used) - set(self._kept):
+            self._used.pop(version, None)
+
+    def keep(self, version: int, reader: object) -> bool:
+        """Keep a state for as long as the reader exists, instead of what it kept before, however many newer
+        ones come; False if it is already gone."""
+        asking = ref(reader)
         with self._lock:
             if version not in self._kept:
                 return False
-            self._keeping[version] += 1
+            self._keeping[asking] = version
             return True
-
-    def let_go(self, version: int) -> None:
-        """Undo one `keep`."""
-        with self._lock:
-            self._keeping[version] -= 1
-            if not self._keeping[version]:
-                del self._keeping[version]
 
     @contextmanager
     def _at(self, version: int) -> Iterator[Snapshot]:
@@ -185,12 +202,12 @@ class Shard:
 
     def _take(self, version: int) -> Snapshot | None:
         with self._lock:
-            kept = self._kept.get(version)
-            snapshot = self._open.get(version) if kept is None else kept[0]
+            snapshot, opened = self._kept.get(version), self._open.get(version)
+            if snapshot is None and opened is not None:
+                snapshot = opened()
             if snapshot is None or not snapshot.retain():
                 return None
-            if kept is not None:
-                self._kept[version] = snapshot, time.monotonic()
+            self._used[version] = time.monotonic()
             return snapshot
 
     def hold(self, version: int) -> Snapshot | None:
