@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from coil.cli.main import run
+from coil.forks import make_lock
 
 COMMAND = [sys.executable, "-m", "coil.cli.main"]
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="waits by /proc")
@@ -114,3 +115,46 @@ def test_a_signal_while_the_runtime_is_imported_is_no_error(
     command += ["index", str(tmp_path / "a.txt"), "--out", str(tmp_path / "a.coil")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr.strip()) == (status, word)
+
+
+LOST = """
+import os, sys
+from coil.cli import watching
+from coil.cli.main import main
+number = int(sys.argv.pop(1))
+class Dying:
+    def __del__(self):  # Python discards exceptions that are raised here
+        os.kill(os.getpid(), number)
+real = watching._Listening.wait
+def wait(self):
+    Dying()
+    real(self)
+watching._Listening.wait = wait
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "word"),
+    [(signal.SIGTERM, 143, "coil: terminated (SIGTERM)"), (signal.SIGINT, 130, "coil: interrupted")],
+)
+def test_a_signal_in_a_destructor_is_not_lost(tmp_path: Path, number: int, status: int, word: str) -> None:
+    (tmp_path / "a.txt").write_text("river")
+    command = [sys.executable, "-c", LOST, str(int(number))]
+    command += ["index", str(tmp_path / "a.txt"), "--out", str(tmp_path / "a.coil"), "--watch"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == status
+    assert word in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_a_freed_lock_runs_no_code() -> None:
+    """Python would discard what a signal handler raises there."""
+    called: list[str] = []
+    lock = make_lock()
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        del lock
+    finally:
+        sys.setprofile(None)
+    assert called == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import errno
 import faulthandler
@@ -10,6 +11,7 @@ import io
 import os
 import signal
 import sys
+import threading
 from typing import Any
 
 import click
@@ -77,6 +79,7 @@ def main(arguments: list[str] | None = None) -> None:
     with contextlib.suppress(OSError, ValueError, AttributeError):  # standard error may be closed
         faulthandler.enable()  # a fatal signal, such as SIGBUS from a truncated mapped file, leaves a message
     signal.signal(signal.SIGTERM, _terminate)
+    sys.unraisablehook = _interrupt_again
     _allow_many_files()
     sys.exit(run(arguments))
 
@@ -140,6 +143,18 @@ class Terminated(KeyboardInterrupt):
 
 def _terminate(number: int, frame: object) -> None:
     raise Terminated
+
+
+def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
+    """Python discards an exception in a destructor. Ctrl-C and SIGTERM are raised again a moment later, when
+    another step is running."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    number = signal.SIGTERM if issubclass(lost.exc_type, Terminated) else signal.SIGINT
+    again = threading.Timer(0.05, _thread.interrupt_main, [number])
+    again.daemon = True
+    again.start()
 
 
 def run(arguments: list[str] | None = None) -> int:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +27,6 @@ class KernelSegment:
 
     read: Any
     arrays: dict[str, NDArray[Any]]
-
-
-_SEGMENTS: WeakKeyDictionary[Segment, KernelSegment] = WeakKeyDictionary()
 
 
 def import_native() -> Any:
@@ -76,14 +72,14 @@ class NativeScorer:
 
     def segment(self, segment: Segment) -> KernelSegment:
         """A segment in the form that the kernels read, cached for as long as the segment lives."""
-        found = _SEGMENTS.get(segment)
+        found: KernelSegment | None = vars(segment).get("kernel_segment")
         if found is None:
             arrays = named_arrays(segment)
             with native_errors():
                 read = self.native.Segment(
                     arrays, segment.vectors.dim, segment.longest_sentence, segment.k1, segment.b
                 )
-            found = _SEGMENTS[segment] = KernelSegment(read, arrays)
+            found = vars(segment)["kernel_segment"] = KernelSegment(read, arrays)
         return found
 
 
