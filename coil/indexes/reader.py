@@ -346,10 +346,7 @@ class IndexReader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Refuse to pickle a pinned state: by the time that it is read, its files may be gone."""
-        raise InputError(
-            "a pinned index cannot be pickled, because its state belongs to this process",
-            "pickle the index itself, or open it by its path in the other process",
-        )
+        raise unpicklable()
 
     @contextmanager
     def pinned(self) -> Iterator[IndexReader]:
@@ -426,6 +423,14 @@ class IndexReader:
         longest = check_count("longest", longest, "write it as inspect(longest=10)")
         with self.pinned() as still, still._holder.held() as snapshot:  # one state, which caches them
             return gather_facts(snapshot, still.is_unfinished, longest, check_timeout(timeout))
+
+
+def unpicklable() -> InputError:
+    """The error when a pinned state is pickled."""
+    return InputError(
+        "a pinned index cannot be pickled, because its state belongs to this process",
+        "pickle the index itself, or open it by its path in the other process",
+    )
 
 
 def _ordinals_of(snapshot: Snapshot, doc_ids: Sequence[str]) -> list[int]:

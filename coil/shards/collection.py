@@ -285,8 +285,10 @@ class ShardedCollection:
             known.update(zip(some, found, strict=True))
         return [known[ordinal] for ordinal in ordinals]
 
-    def find(self, doc_id: str) -> int | None:
+    def find(self, doc_id: object) -> int | None:
         """The ordinal of a document, None if no document has this id."""
+        if not isinstance(doc_id, str):
+            return None
         wanted = clean(doc_id)
         shard = self.state.routing.shard_of(wanted)
         for found in self.state.ask("ordinals_of", [wanted], of=[shard]).values():

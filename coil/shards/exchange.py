@@ -132,6 +132,7 @@ class PlacedRankings:
         queries = np.concatenate([np.repeat(np.arange(len(part.lengths)), part.lengths) for part in parts])
         order = merge_order(queries, *columns[:3])
         lengths = np.sum([part.lengths for part in parts], axis=0, dtype=np.int64)
+        k = min(k, len(order))  # it may have more than 64 bits
         place = np.arange(len(order)) - np.repeat(np.cumsum(lengths) - lengths, lengths)  # within its query
         order = order[place < k]
         counts = np.asarray(np.sum([part.counts for part in parts], axis=0, dtype=np.int64))

@@ -37,12 +37,19 @@ class LocalShards(ShardedIndex):
         encoder: Encoder,
         claim: Callable[[], AbstractContextManager[None]],
         check_whole: Callable[[], object],
+        reopen: Callable[[], LocalShards],
     ) -> None:
-        """`check_whole` raises an error unless the manifest of the whole still exists."""
+        """`check_whole` raises an error unless the manifest of the whole still exists; `reopen` can be
+        pickled."""
         self._ledger, self._shards = Ledger(calls, looks=True), calls.shards
         super().__init__(manifest, calls, self._ledger, encoder, close=calls.close, hold=self._hold)
         self._claim, self._changing, self._check_whole = claim, make_lock(), check_whole
+        self._reopen = reopen
         self._pins, self._closing = set[ref[_Pin]](), False
+
+    def __reduce__(self) -> tuple[Callable[[], LocalShards], tuple[()]]:
+        """Pickle it for another process, which opens it by its path: see `Index.__reduce__`."""
+        return self._reopen, ()
 
     @property
     def folders(self) -> list[Path]:

@@ -118,8 +118,14 @@ def open_sharded(place: Place, encoder: Encoder | None = None, threads: int = 1)
             shard.close()
         raise
     assert encoder is not None
-    check = _WholeCheck(place, manifest, stamp)
-    return LocalShards(manifest, LocalCalls(shards), encoder, partial(place.claim, building=False), check)
+    return LocalShards(
+        manifest,
+        LocalCalls(shards),
+        encoder,
+        claim=partial(place.claim, building=False),
+        check_whole=_WholeCheck(place, manifest, stamp),
+        reopen=partial(open_sharded, place, threads=threads),
+    )
 
 
 class _WholeCheck:

@@ -16,6 +16,7 @@ from coil.hits.paging import Paging
 from coil.hits.spelling import LOOKED_AT, Suggestion, suggest_words
 from coil.indexes.hits import Hits, warn_of_unknown
 from coil.indexes.questions import answer_questions, check_paging, name_unknown
+from coil.indexes.reader import unpicklable
 from coil.shards.calls import ShardCalls
 from coil.shards.collection import ShardedCollection, State, Vector, WholeStatistics, unknown_id
 from coil.shards.exchange import ExplainAsk, Narrowing, ShardFacts, seconds_left
@@ -92,6 +93,10 @@ class ShardedReader:
                 self._settled = True
                 return found
         raise AssertionError("the last try returns or raises")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse to pickle a pinned state: see `IndexReader`."""
+        raise unpicklable()
 
     # ---- what is there
 
