@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import coil
-from coil.errors import BadLine, InputError, OptionMismatch
+from coil.errors import BadLine, IndexLocked, InputError, OptionMismatch
 from coil.indexes.index import Index
 from coil.indexes.opening import create
+from coil.storage.memory import show_size
 from coil.texts.corpora import read_documents
 from tests.hash_encoder import HashEncoder
 
@@ -252,3 +253,30 @@ def test_a_number_that_json_cannot_hold_is_told(tmp_path: Path, document: Any) -
         assert told.value.remedy
         index.add([{"id": "h", "text": "river", "number": -HUGE - 1}])
         assert index.document("h").fields == {"number": -HUGE - 1}
+
+
+@pytest.mark.parametrize("value", [{1: "a", "1": "b"}, [{"g": {1: "a", "1": "b"}}], {"a\0": 1, "a\ufffd": 2}])
+def test_nested_names_are_unique(index: Index, value: object) -> None:
+    with pytest.raises(InputError, match="has the same name twice") as told:
+        index.add([{"id": "nested", "text": "river", "f": value}])
+    assert told.value.remedy == "give each field a unique name"
+    assert not index.has("nested")
+
+
+@pytest.mark.parametrize(("count", "words"), [(1, "1 document was"), (2, "2 documents were")])
+def test_an_error_says_how_many_documents_were_added(tmp_path: Path, count: int, words: str) -> None:
+    documents = [*DOCUMENTS[:count], {"id": "empty", "text": ""}]
+    with (
+        create(tmp_path / "a.coil", encoder=HashEncoder()) as made,
+        pytest.raises(IndexLocked, match=f"the first {words} added"),
+    ):
+        made.add(documents, left_out=lambda _: made.compact())
+
+
+def test_a_small_memory_limit_is_named_in_bytes() -> None:
+    assert [show_size(size) for size in (1, 1000, 1 << 20, 3 << 30)] == [
+        "1 byte",
+        "1,000 bytes",
+        "1M",
+        "3072M",
+    ]

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from coil.errors import StateGone
+from coil.errors import InputError, StateGone
 from coil.shards import shard as shard_module
 from coil.shards.calls import Arguments, LocalCalls
 from coil.shards.collection import Vector
 from coil.shards.index import ShardedIndex
+from coil.shards.opening import create_shards, open_sharded
+from coil.shards.places import find_place
 from coil.vectors.token_vectors import TokenVectors
 from tests.hash_encoder import HashEncoder
 from tests.sharded import BY, both
@@ -230,3 +234,51 @@ def test_a_shard_that_has_moved_on_still_gives_documents_that_are_there(
         assert sorted(hit.text for hit in hits) == [f"river bank {n}" for n in range(8)]
         with pytest.raises(StateGone, match="search again"):
             shard.fetch(version, [1 << 40])
+
+
+# ---- as a single index does
+
+
+@pytest.mark.parametrize("k", [2**31, 2**62, 2**63, 10**30])
+def test_k_may_be_any_number(k: int) -> None:
+    with both(2) as (one, many):
+        for index in (one, many):
+            index.update([{"id": f"d{n}", "text": f"river bank {n}"} for n in range(8)])
+        for how in ({}, {"offset": 3}, {"fold_duplicates": True}, {"min_score": 0.1}):
+            assert many.search("river", k=k, **how) == one.search("river", k=k, **how)
+
+
+@pytest.mark.parametrize("doc_id", [1, None, b"d1", ["d1"]])
+def test_what_is_no_string_is_no_id(doc_id: Any) -> None:
+    with both(2) as (one, many):
+        for index in (one, many):
+            index.update([{"id": "1", "text": "river"}])
+            assert not index.has(doc_id)
+            assert doc_id not in index
+            with index.pinned() as still:
+                assert still.size_of(doc_id) is None
+
+
+def test_a_sharded_index_is_pickled_by_its_path(full: Path, tmp_path: Path) -> None:
+    create_shards(find_place(tmp_path / "many"), 2, model=full)
+    with open_sharded(find_place(tmp_path / "many")) as many:
+        many.add([{"id": f"d{n}", "text": f"river bank {n}"} for n in range(4)])
+        for again in (pickle.loads(pickle.dumps(many)), copy.deepcopy(many)):
+            with again:
+                assert again.search("river") == many.search("river")
+        with many.pinned() as still:
+            for do in (pickle.dumps, copy.deepcopy):
+                with pytest.raises(InputError, match="a pinned index cannot be pickled"):
+                    do(still)
+
+
+@pytest.mark.parametrize("name", ["left_out", "go_on", "committed", "encoded"])
+def test_a_callback_is_checked_before_anything_is_written(name: str) -> None:
+    documents = [{"id": "a", "text": "river"}, {"id": "b", "text": ""}]
+    with both(2) as (one, many):
+        for index in (one, many) if name in ("left_out", "go_on") else (one,):
+            with pytest.raises(InputError, match=f"{name} is a value of type int; expected a function"):
+                index.update(documents, **{name: 1}) if index is many else index.add(documents, **{name: 1})
+            with pytest.raises(InputError, match="missing is a value of type int; expected a function"):
+                index.delete(["a"], missing=1)  # type: ignore[arg-type]
+            assert len(index) == 0

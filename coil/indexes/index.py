@@ -25,7 +25,7 @@ from coil.storage.numbered import Numbered
 from coil.storage.writer import IndexWriter, Listener
 from coil.texts.columns import name_columns
 from coil.texts.given import GivenDocuments, Texts
-from coil.texts.questions import check_device, check_ids, show
+from coil.texts.questions import check_callbacks, check_device, check_ids, show
 from coil.tokens.tokenizer import GoOn
 from coil.vectors.encoder import Encoder
 from coil.vectors.parallel import MOST_ENCODING, usable_cores
@@ -105,6 +105,7 @@ class Index(IndexReader):
         """
         check_choice("on_duplicate", on_duplicate, OnDuplicate)
         check_number("commit_every", commit_every, 1 << 62)
+        check_callbacks(committed=committed, encoded=encoded, left_out=left_out, go_on=go_on)
         placed = GivenDocuments(documents, name_columns(id_column, text_column, title_column))
         listener = Listener(committed, encoded, left_out or warn_of_empty, go_on)
         self._check_whole()
@@ -114,7 +115,8 @@ class Index(IndexReader):
                 return writer.add(placed, on_duplicate, listener, commit_every, placed.are_files)
             except CoilError as error:
                 if kept := self._next_ordinal() - before:
-                    error.reason += f"; the first {how_many(kept, 'document')} were added"
+                    were = "was" if kept == 1 else "were"
+                    error.reason += f"; the first {how_many(kept, 'document')} {were} added"
                 raise
 
     def put(self, numbered: Numbered, left_out: LeftOut | None = None, go_on: GoOn | None = None) -> int:
@@ -187,6 +189,7 @@ class Index(IndexReader):
     def delete(self, doc_ids: Iterable[str], missing: Callable[[list[str]], object] | None = None) -> int:
         """Delete documents. Returns how many existed; `missing` is called with the ids that did not, if
         any."""
+        check_callbacks(missing=missing)
         wanted = check_ids(doc_ids)
         with self._writer() as writer:
             deleted, not_there = writer.delete(wanted)

@@ -21,7 +21,7 @@ from coil.shards.whole import WholeManifest
 from coil.storage.facts import IndexFacts
 from coil.texts.columns import name_columns
 from coil.texts.given import GivenDocuments, Texts
-from coil.texts.questions import check_ids
+from coil.texts.questions import check_callbacks, check_ids
 from coil.texts.values import Document
 from coil.tokens.profile import By
 from coil.tokens.tokenizer import GoOn
@@ -166,6 +166,7 @@ class ShardedIndex:
     ) -> int:
         """Add documents, replacing those with the same ids: each in the shard that its id belongs to. They
         are searchable when this returns; see `Index.update`."""
+        check_callbacks(left_out=left_out, go_on=go_on)
         given = GivenDocuments(documents, name_columns(id_column, text_column, title_column))
         with self._alone():
             found = self._changes.update(given, go_on)
@@ -177,6 +178,7 @@ class ShardedIndex:
 
     def delete(self, doc_ids: Iterable[str], missing: Callable[[list[str]], object] | None = None) -> int:
         """Delete documents; returns how many of the ids were there, `missing` is called with the others."""
+        check_callbacks(missing=missing)
         wanted = check_ids(doc_ids)
         with self._alone():
             found = self._changes.delete(wanted)

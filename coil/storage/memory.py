@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from coil.errors import InputError, TooLittleMemory
+from coil.errors import InputError, TooLittleMemory, how_many
 
 DEFAULT = 2 << 30
 MOST_THREADS = 1024  # of a search; each takes memory, and no machine has so many cores
@@ -49,7 +49,9 @@ def parse_size(text: str) -> int:
 
 
 def show_size(size: int) -> str:
-    """Format a size for `parse_size`."""
+    """Format a size; from 1M, so that `parse_size` reads it."""
+    if size < 2**20:
+        return how_many(size, "byte")
     return f"{size / 2**30:.1f}G" if size >= 10 * 2**30 else f"{-(-size // 2**20)}M"
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from coil.errors import BadLine, InputError
 from coil.texts.opening import shorten
-from coil.texts.records import Keys, Record, check_columns, plain_value, take_id, take_texts
+from coil.texts.records import Keys, Record, SameName, check_columns, plain_value, take_id, take_texts
 from coil.texts.values import MOST_ID_BYTES, Document, clean, id_size
 
 ID_KEYS = ("_id", "id", "doc_id", "docno", "pid")
@@ -190,6 +190,8 @@ def _plain_fields(fields: dict[str, Any], where: str, line: int) -> dict[str, An
         return {clean(str(name)): plain_value(value) for name, value in fields.items()}
     except RecursionError as error:
         raise BadLine(where, line, "the fields are nested too deeply", "flatten them") from error
+    except SameName as error:
+        raise BadLine(where, line, str(error), "give each field a unique name") from error
     except ValueError as error:
         reason = f"the fields cannot be stored: {error}"
         raise BadLine(where, line, reason, "write such a number as a string") from error

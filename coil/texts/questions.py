@@ -121,6 +121,13 @@ def check_ids(doc_ids: Any) -> list[str]:
     return [check_id(doc_id) for doc_id in check_list(doc_ids, "the ids are", 'write ["a", "b"]')]
 
 
+def check_callbacks(**given: object) -> None:
+    """Check that each of these arguments can be called, or is None."""
+    for name, value in given.items():
+        if value is not None and not callable(value):
+            raise InputError(f"{name} is {_a(value)}; expected a function", f"pass a function as {name}")
+
+
 def check_list(given: Any, what: str, remedy: str) -> Iterable[Any]:
     """Check that a value is iterable."""
     try:

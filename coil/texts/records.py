@@ -138,12 +138,16 @@ def _show(value: object) -> str:
     return shorten(str(value))
 
 
+class SameName(ValueError):
+    """Two names become the same string: one of the values would be lost."""
+
+
 def plain_value(value: Any) -> Any:
     """Convert a value to one that JSON can represent.
 
     Dates and the like become strings; NaN, infinities and missing values of pandas become None. NumPy's
     numbers become Python's, and a NUL becomes U+FFFD. A whole number with more digits than Python's JSON
-    reader accepts is a ValueError.
+    reader accepts is a ValueError, and two keys that become the same name are a SameName.
     """
     if isinstance(value, np.generic):
         value = _item(value)
@@ -158,7 +162,10 @@ def plain_value(value: Any) -> Any:
     if (type(value).__module__.split(".")[0], type(value).__name__) in _MISSING:
         return None
     if isinstance(value, dict):
-        return {_field_text(str(key)): plain_value(inner) for key, inner in value.items()}
+        named = {_field_text(str(key)): plain_value(inner) for key, inner in value.items()}
+        if len(named) < len(value):
+            raise SameName("an object in the fields has the same name twice, under different keys")
+        return named
     if isinstance(value, np.ndarray):
         value = list(value) if value.dtype.kind in "mM" else value.tolist()
     if isinstance(value, list | tuple):
