@@ -32,6 +32,7 @@ from coil.errors import (
     IndexProblem,
     InputError,
     OutputError,
+    ReplacedIndex,
 )
 from coil.explanations.explainer import explain_hit
 from coil.hits.searcher import Searcher
@@ -642,3 +643,16 @@ def test_reading_documents_leaves_nothing_in_memory(tmp_path: Path, use: str) ->
         before = objects_after(20)
         # Two for each of 2,000 documents would be too many. Python itself keeps up to 200 cursors.
         assert objects_after(40) - before < 400
+
+
+def test_a_failed_write_to_a_replaced_folder_is_no_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        (tmp_path / "a.coil").rename(tmp_path / "b.coil")
+        raise OSError(None, "unable to open database file")
+
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        monkeypatch.setattr("coil.storage.stored_segment.write_documents", fail)
+        with pytest.raises(ReplacedIndex, match="was replaced while it was written"):
+            index.add([{"id": "a", "text": "river"}])

@@ -11,7 +11,14 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.errors import DamagedManifest, DamagedSegment, IndexProblem, MissingSegment, OutputError
+from coil.errors import (
+    DamagedManifest,
+    DamagedSegment,
+    IndexProblem,
+    MissingSegment,
+    OutputError,
+    ReplacedIndex,
+)
 from coil.interruptions import let_through
 from coil.lists.segment import Segment
 from coil.lists.segment_file import REMEDY, check_mentions, open_segment, segment_bytes
@@ -121,6 +128,11 @@ def write_stored_segment(
             raise
     except OSError as error:
         let_through(error)
+        if not folder.is_at_its_path:  # such as another index that is mounted there
+            raise ReplacedIndex(
+                f"{folder.path} was replaced while it was written",
+                "reopen it; the index that was open is unchanged",
+            ) from error
         raise OutputError(
             f"{folder.path / SEGMENTS_FOLDER} cannot be written: {error.strerror or error}",
             remedy_for(error, "free some disk space or choose another location; the index is unchanged"),
