@@ -99,11 +99,12 @@ def test_hits_are_sorted_by_a_field(visit: Opener, index: coil.Index) -> None:
     expect_hits(page, by_score)
 
 
+@pytest.mark.parametrize("beside", ["", "&beside=bm25"])
 def test_the_page_says_that_only_the_best_hits_were_sorted(
-    visit: Opener, monkeypatch: pytest.MonkeyPatch
+    visit: Opener, monkeypatch: pytest.MonkeyPatch, beside: str
 ) -> None:
     monkeypatch.setattr("coil.hits.paging.SORTED", 3)
-    page = visit(f"/?q={QUERY}&sort=-year")
+    page = visit(f"/?q={QUERY}&sort=-year{beside}")
     expect(page.get_by_text("Sorted only the best 3 hits by year; more documents match.")).to_be_visible()
 
 

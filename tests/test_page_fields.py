@@ -171,6 +171,27 @@ def test_a_click_on_a_field_narrows_whatever_the_filter_contains(
         expect(hit(page, doc_id)).to_be_visible()
 
 
+def test_a_click_keeps_a_filter_that_is_still_being_searched_with(visit: Opener) -> None:
+    page = visit("/?q=herons&index=years")
+    page.get_by_role("button", name="Filter").click()
+    page.locator("#filter").fill("fiscal_year = 2020")  # searched with when the focus leaves the box
+    hit(page, "a").get_by_role("button", name="year 2020", exact=True).click()
+    expect(page.locator("#filter")).to_have_value("fiscal_year = 2020 and year = 2020")
+    expect(page.locator(".hit")).to_have_count(1)
+
+
+@pytest.mark.parametrize("more", ["", "&beside=bm25", "&beside=bm25&token=0"])
+def test_an_unknown_field_of_a_filter_is_told(visit: Opener, more: str) -> None:
+    page = visit(f"/?q=herons&index=years&filter={quote('yaer = 2020')}{more}")
+    expect(page.locator("#results")).to_contain_text("No document has the field “yaer” of the filter.")
+
+
+def test_every_field_that_the_server_sorts_by_is_offered(visit: Opener) -> None:
+    page = visit("/?q=herons&index=years")
+    page.get_by_label("Sort by").select_option("-größe")
+    expect(page.locator(".hit").first).to_have_attribute("data-doc", "c")
+
+
 NARROWED = [
     ("", "", "x = 1"),
     ("x = 1", "", "x = 1"),

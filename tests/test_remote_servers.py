@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import httpcore
+import httpx
 import pytest
 
 import coil
 from coil.errors import InputError, RemoteProblem
+from coil.remote.deadlines import keep_deadlines
 
 _LISTED = {"indexes": [{"name": "a", "documents": 1, "default": True}]}
 _ANSWERS = {
@@ -287,3 +290,16 @@ def test_an_index_that_a_server_does_not_have_is_told_with_those_it_has() -> Non
 def test_a_host_name_that_cannot_be_is_no_address(host: str) -> None:
     with pytest.raises(InputError, match="is not the address of a server"):
         coil.connect(f"http://{host}:8080")
+
+
+def test_a_call_without_a_deadline_has_that_of_connecting() -> None:
+    """As in the greeting of a SOCKS proxy."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, httpx.Client() as client:
+        keep_deadlines(client)
+        backend = client._transport._pool._network_backend  # type: ignore[attr-defined]
+        stream = backend.connect_tcp(*silent.getsockname(), timeout=time.monotonic() + 0.2)
+        with pytest.raises(httpcore.ReadTimeout):
+            stream.read(1)
+        with pytest.raises(httpcore.WriteTimeout):
+            stream.write(b"x")
+        stream.close()

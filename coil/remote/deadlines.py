@@ -41,23 +41,27 @@ class _Backend(httpcore.NetworkBackend):
         self, host: str, port: int, timeout: float | None = None, *given: Any, **more: Any
     ) -> httpcore.NetworkStream:
         left = _left(timeout, httpcore.ConnectTimeout)
-        return _Stream(self._backend.connect_tcp(host, port, left, *given, **more))
+        return _Stream(self._backend.connect_tcp(host, port, left, *given, **more), timeout)
 
     def sleep(self, seconds: float) -> None:
         self._backend.sleep(seconds)
 
 
 class _Stream(httpcore.NetworkStream):
-    def __init__(self, stream: httpcore.NetworkStream) -> None:
-        self._stream = stream
+    """A connection. A call without a deadline, as in greeting a SOCKS proxy, has that of connecting."""
+
+    def __init__(self, stream: httpcore.NetworkStream, connecting: float | None) -> None:
+        self._stream, self._connecting = stream, connecting
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
+        end = self._connecting if timeout is None else timeout
+        return self._stream.read(max_bytes, _left(end, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        end = self._connecting if timeout is None else timeout
         whole = memoryview(buffer)
         for begin in range(0, len(whole), _PIECE):
-            self._stream.write(bytes(whole[begin : begin + _PIECE]), _left(timeout, httpcore.WriteTimeout))
+            self._stream.write(bytes(whole[begin : begin + _PIECE]), _left(end, httpcore.WriteTimeout))
 
     def close(self) -> None:
         self._stream.close()
@@ -66,7 +70,7 @@ class _Stream(httpcore.NetworkStream):
         self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
     ) -> Any:
         left = _left(timeout, httpcore.ConnectTimeout)
-        return _Stream(self._stream.start_tls(ssl_context, server_hostname, left))
+        return _Stream(self._stream.start_tls(ssl_context, server_hostname, left), self._connecting)
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)

@@ -1,6 +1,7 @@
 // The controls around the search box: they show the state and change it.
 
 import { byId, make } from "./dom.js";
+import { isName } from "./filters.js";
 import { CHOICES_OF_K } from "./state.js";
 import { SYSTEMS, canAnswer } from "./systems.js";
 
@@ -67,7 +68,7 @@ export function fillSorts(state, hits) {
 }
 
 const isSortable = (name, value) =>
-  /^[^\W\d][\w.-]*$/u.test(name) &&
+  isName(name) &&
   (typeof value === "number" || typeof value === "bigint" || (typeof value === "string" && value.length <= SORTED_LENGTH));
 
 export function openFilter(open) {

@@ -242,7 +242,7 @@ const isPlain = (value) => ["number", "bigint", "boolean"].includes(typeof value
 /** Whether a card shows a field: its value is short enough to be a choice. */
 function isShown(field, value) {
   if (!isName(field) || field === "title") return false;
-  return isPlain(value) || (typeof value === "string" && value !== "" && value.length <= 32 && !/["\\\n]/.test(value));
+  return isPlain(value) || (typeof value === "string" && value !== "" && value.length <= 32 && !/["\\\n\r]/.test(value));
 }
 
 /** Whether the server compares a number digit by digit; it rounds those of more than 64 bits. */

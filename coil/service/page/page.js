@@ -144,7 +144,11 @@ function viewOf(answer, tokens, facts) {
       jump = atBest;
       change({ ...ofHits(), doc, docBy: answer.by }, { overlay: true });
     },
-    narrow: (written) => change({ ...ofHits(), filter: narrower((shown?.state ?? state).filter, written) }),
+    narrow: (written) => {
+      // A search that is running may have a filter that its hits will show; an invalid query has none.
+      const kept = isBusy() ? {} : ofHits();
+      change({ ...kept, filter: narrower({ ...state, ...kept }.filter, written) });
+    },
   };
 }
 
@@ -185,6 +189,8 @@ function busy(is) {
   results.setAttribute("aria-busy", String(is));
 }
 
+const isBusy = () => results.getAttribute("aria-busy") === "true";
+
 async function knowIndex(name) {
   if (!factsOf.has(name)) {
     const asked = api.describeIndex(name);
@@ -207,10 +213,10 @@ function show() {
 }
 
 /** Sorting by a field ignores how well a hit matches, which looks like a mistake unless it is said. */
-const sortNote = (view) => {
-  if (!view.sorted) return [];
+const sortNote = (views) => {
+  if (!views[0].sorted) return [];
   const field = state.sort.replace(/^-/, "");
-  const best = view.answer.sorted_best;
+  const best = views.map((view) => view.answer.sorted_best).find(Boolean);
   const said = best
     ? `Sorted only the best ${best.toLocaleString("en")} hits by ${field}; more documents match. To narrow them down, add a filter, or put + before a word that must be in the text.`
     : `Sorted by ${field}, not by score. To keep only documents with a word, put + before it.`;
@@ -233,11 +239,11 @@ function draw() {
   if (answer.stats) strip.replaceChildren(...costStrip(answer.stats, answer.hits.length, beside ? null : view.own, facts));
   document.body.classList.toggle("wide", Boolean(beside) && !token?.compared);
   const wordy = views.find(({ by }) => readsWords(by)) ?? view;
-  if (token?.compared) results.replaceChildren(acrossHits(token, wordy, () => change({ token: null })));
-  else if (beside) results.replaceChildren(sideBySide(view, beside));
-  else if (facts?.documents === 0) results.replaceChildren(emptyIndex(facts));
-  else if (!answer.hits.length) results.replaceChildren(nothingFound(state, answer, change));
-  else results.replaceChildren(...sortNote(view), make("ol", { class: "hits" }, answer.hits.map((hit) => hitCard(hit, view))));
+  if (facts?.documents === 0) results.replaceChildren(emptyIndex(facts));
+  else if (!views.some((one) => one.answer.hits.length)) results.replaceChildren(nothingFound(state, answer, change));
+  else if (token?.compared) results.replaceChildren(acrossHits(token, wordy, () => change({ token: null })));
+  else if (beside) results.replaceChildren(...sortNote(views), sideBySide(view, beside));
+  else results.replaceChildren(...sortNote(views), make("ol", { class: "hits" }, answer.hits.map((hit) => hitCard(hit, view))));
   showFacets(token?.compared || beside ? [] : answer.hits, view.narrow);
   fillSorts(state, views.flatMap((one) => one.answer.hits));
   byId("after").hidden = Boolean(token?.compared) || !views.some((one) => one.answer.hits.length);
