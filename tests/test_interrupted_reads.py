@@ -146,7 +146,7 @@ READING = (
 def test_a_signal_handler_may_read_wherever_it_interrupts(
     request: pytest.FixtureRequest, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coil.storage.connections._STEPS", 10)
+    monkeypatch.setattr("coil.storage.connections.Watch.steps", 10)
     index, seen = request.getfixturevalue(kind), set[tuple[str, int]]()
 
     def handler(name: str, line: int) -> None:
@@ -176,10 +176,12 @@ def test_a_handler_that_interrupts_the_filter_of_a_handler_gets_an_error(one: In
         documents: DocumentReader = snapshot.stored[0].documents
 
         def filter_within(depth: int) -> list[int]:
-            with documents._watched("ordinal", "1", (), None) as rows:
+            def take(rows: Iterator[tuple[int]]) -> list[int]:
                 if depth:
                     filter_within(depth - 1)
                 return [ordinal for (ordinal,) in rows]
+
+            return documents._watched(take, "ordinal", "1", (), None)
 
         assert len(filter_within(1)) == 12
         with pytest.raises(ProcessProblem, match="signal handler"):
