@@ -359,3 +359,55 @@ assert import_native().instruction_sets() == seen[0], seen
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="needs signals of the system")
 def test_a_signal_handler_may_search_while_the_first_search_loads_its_modules() -> None:
     assert _run(FIRST_SEARCH).stderr == ""
+
+
+FORKED_WITHIN = """
+import os, sys
+from pathlib import Path
+from coil.errors import IndexLocked
+from coil.shards.opening import create_shards, open_sharded
+from coil.shards.places import find_place
+from tests.hash_encoder import HashEncoder
+place = find_place(Path(sys.argv[1]) / "many")
+create_shards(place, 2, encoder=HashEncoder())
+index, told = open_sharded(place, HashEncoder()), []
+def documents():
+    yield {"id": "1", "text": "bank"}
+    if not (child := os.fork()):
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    try:
+        with place.claim():
+            pass
+    except IndexLocked as error:
+        told.append(error)
+    yield {"id": "2", "text": "river"}
+assert index.update(documents()) == 2
+assert told
+with place.claim():
+    pass
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_process_forked_within_a_change_releases_its_own_locks_only(tmp_path: Path) -> None:
+    assert _run(FORKED_WITHIN, tmp_path).stderr == ""
+
+
+HELD_BY_A_CHILD = """
+import os, sys, time
+from pathlib import Path
+from coil.storage.lock import file_lock
+path = Path(sys.argv[1]) / "a.lock"
+with file_lock(path, "it is used") as lock, lock.held():
+    child = os.fork()
+    if not child:
+        time.sleep(60)
+with file_lock(path, "it is used"):
+    os.kill(child, 9)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_lock_is_released_while_a_process_forked_meanwhile_lives(tmp_path: Path) -> None:
+    assert _run(HELD_BY_A_CHILD, tmp_path).stderr == ""
