@@ -108,18 +108,22 @@ class Index(IndexReader):
         check_number("commit_every", commit_every, 1 << 62)
         check_callbacks(committed=committed, encoded=encoded, left_out=left_out, go_on=go_on)
         placed = GivenDocuments(documents, name_columns(id_column, text_column, title_column))
-        listener = Listener(committed, encoded, left_out or warn_of_empty, go_on)
+        empty: list[str] = []
+        listener = Listener(committed, encoded, empty.extend, go_on)
         self._check_whole()
         encoder = self.encoder
         with writer_lock(self.folder) as lock, self._writer(lock, encoder) as writer:
             before = self._next_ordinal()
             try:
-                return writer.add(placed, on_duplicate, listener, commit_every, placed.are_files)
+                added = writer.add(placed, on_duplicate, listener, commit_every, placed.are_files)
             except CoilError as error:
                 if kept := self._next_ordinal() - before:
                     were = "was" if kept == 1 else "were"
                     error.reason += f"; the first {how_many(kept, 'document')} {were} added"
                 raise
+        if empty:  # it may change the index, so the change is over
+            (left_out or warn_of_empty)(empty)
+        return added
 
     def put(self, numbered: Numbered, left_out: LeftOut | None = None, go_on: GoOn | None = None) -> int:
         """Add documents to a shard with ordinals of the whole index, replacing those with the same ids.
