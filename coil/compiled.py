@@ -37,8 +37,8 @@ class Calls:
 
     def __init__(self) -> None:
         self._inside: set[int] = set()  # threads
-        self._only: int | None = None  # the thread that forks or ends the process
-        self._forking = threading.Lock()
+        self._only: list[int] = []  # the thread that forks or ends the process
+        self._forking = threading.RLock()
         self._is_broken = False
 
     @contextmanager
@@ -48,16 +48,19 @@ class Calls:
         is_outermost = me not in self._inside
         try:
             self._inside.add(me)  # before the check: `_await_others` sees this thread, or it waits below
-            if is_outermost and (self._only not in (None, me) or self._is_broken):
+            if is_outermost and (self._must_wait(me) or self._is_broken):
                 self._wait(me)
             yield
         finally:  # an interruption may arrive at any step
             if is_outermost:
                 self._inside.discard(me)
 
+    def _must_wait(self, me: int) -> bool:
+        return self._only not in ([], [me])
+
     def _wait(self, me: int) -> None:
         until = time.monotonic() + PATIENCE
-        while self._only not in (None, me):
+        while self._must_wait(me):
             self._inside.discard(me)
             if time.monotonic() > until:
                 raise ProcessProblem("the process is exiting", "use indexes before the process exits")
@@ -70,7 +73,8 @@ class Calls:
             )
 
     def _await_others(self) -> None:
-        self._only = me = get_ident()
+        me = get_ident()
+        self._only[:] = [me]
         until = time.monotonic() + PATIENCE
         while self._inside - {me} and time.monotonic() < until:
             time.sleep(_STEP)
@@ -81,19 +85,24 @@ class Calls:
 
     def pause(self) -> None:
         """Wait for calls before a fork."""
-        self._forking.acquire()
         self._await_others()
-
-    def resume(self) -> None:
-        """Allow calls again after a fork."""
-        self._only = None
-        self._forking.release()
 
     def renew(self) -> None:
         """Reset the state in the forked process, which has only one thread."""
         self._is_broken = self._is_broken or bool(self._inside - {get_ident()})
         self._inside.clear()
-        self.resume()
+
+    def watch_forks(self) -> None:
+        """Wait for calls before every fork, and allow them again after it.
+
+        Python discards what a signal handler raises in these steps, and with it the rest of the step. So
+        those that must not be missed are single calls of compiled code, which no signal handler interrupts.
+        The last ones registered are the first before a fork.
+        """
+        begin, allow, end = self._forking.acquire, self._only.clear, self._forking.release
+        os.register_at_fork(before=self.pause, after_in_parent=allow, after_in_child=self.renew)
+        os.register_at_fork(before=begin, after_in_parent=end, after_in_child=allow)
+        os.register_at_fork(after_in_child=end)
 
 
 _calls = Calls()
@@ -131,8 +140,4 @@ def import_undisturbed(name: str) -> ModuleType:
 
 atexit.register(_calls.end)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_calls.pause,
-        after_in_parent=_calls.resume,
-        after_in_child=_calls.renew,
-    )
+    _calls.watch_forks()

@@ -66,13 +66,13 @@ class cached(Generic[T]):  # noqa: N801  it is used like a property
 
 
 def _free_locks() -> None:
-    """Reset all locks.
+    """Reset all locks, except those of the only thread that is left: it releases them itself.
 
     `locked` and `release` are not enough: a thread that has just acquired a lock, but has not returned to
     Python yet, holds a lock that does not report it.
     """
     for found in list(_LOCKS):
-        if (lock := found()) is not None:
+        if (lock := found()) is not None and not is_mine(lock):
             cast("Any", lock)._at_fork_reinit()  # as threading does with its own locks; it is untyped
 
 

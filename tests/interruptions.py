@@ -23,7 +23,8 @@ from coil.storage.stored_segment import StoredSegment
 
 def use(path: Path) -> None:
     """The steps of a writer and of its readers."""
-    with writer_lock(path) as folder:
+    with writer_lock(path) as lock, lock.held():
+        folder = lock.folder
         [entry] = read_manifest(folder).segments
         folder.digest(entry.documents_file)
         StoredSegment(folder, entry).release()

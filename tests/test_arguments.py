@@ -265,12 +265,11 @@ def test_nested_names_are_unique(index: Index, value: object) -> None:
 
 @pytest.mark.parametrize(("count", "words"), [(1, "1 document was"), (2, "2 documents were")])
 def test_an_error_says_how_many_documents_were_added(tmp_path: Path, count: int, words: str) -> None:
-    documents = [*DOCUMENTS[:count], {"id": "empty", "text": ""}]
     with (
         create(tmp_path / "a.coil", encoder=HashEncoder()) as made,
         pytest.raises(IndexLocked, match=f"the first {words} added"),
     ):
-        made.add(documents, left_out=lambda _: made.compact())
+        made.add(DOCUMENTS[:count], committed=lambda _: made.compact())
 
 
 def test_a_small_memory_limit_is_named_in_bytes() -> None:

@@ -190,9 +190,9 @@ def test_many_values_are_read_with_few_statements(many: Index, monkeypatch: pyte
     statements: list[str] = []
     watched = DocumentReader._watched
 
-    def noted(self: DocumentReader, columns: str, where: str, *rest: Any) -> Any:
+    def noted(self: DocumentReader, take: Any, columns: str, where: str, *rest: Any) -> Any:
         statements.append(where)
-        return watched(self, columns, where, *rest)
+        return watched(self, take, columns, where, *rest)
 
     monkeypatch.setattr(DocumentReader, "_watched", noted)
     with many.held() as snapshot:

@@ -19,7 +19,8 @@ from coil.errors import DamagedManifest, DamagedSegment, IndexProblem, OutputErr
 from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
 from coil.lists.precision import Precision
-from coil.storage import connections, manifest, writer
+from coil.storage import manifest, writer
+from coil.storage.connections import Watch
 from tests.hash_encoder import HashEncoder
 from tests.mutations import change_manifest, cover_up
 
@@ -319,7 +320,7 @@ def test_a_table_without_an_end_is_not_read_for_ever(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer")
 def test_a_filter_can_be_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "_STEPS", 10)
+    monkeypatch.setattr(Watch, "steps", 10)
     path = make(tmp_path / "a.coil", 2_000)
 
     def interrupt(*_: object) -> None:

@@ -303,6 +303,20 @@ def test_inspect_lists_the_fields_for_filters(tmp_path: Path, capsys: Output) ->
             assert run(["search", out, "river", "--filter", f"{field['name']} exists"]) == 0
 
 
+def test_inspect_lists_fields_as_filters_find_them(tmp_path: Path, capsys: Output) -> None:
+    out = tmp_path / "a.coil"
+    with create(out) as made:
+        made.add(
+            [
+                {"id": "1", "text": "river", "a.b": 1, "a": {"b": 2}},
+                {"id": "2", "text": "river", "a": {"b": 3, "c.d": 4}},
+            ]
+        )
+    assert run(["inspect", str(out), "--json"]) == 0
+    [field] = json.loads(capsys.readouterr().out)["fields"]
+    assert (field["name"], field["documents"], field["example"]) == ("a.b", 2, 1)
+
+
 def test_the_fields_of_a_large_index_are_those_of_a_sample(
     tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:

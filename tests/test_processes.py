@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -248,12 +249,13 @@ def _fork_begins() -> threading.Thread:
     """A thread that waits for the calls under way, as a fork does, and lets others begin again."""
 
     def fork() -> None:
-        _calls.pause()
-        _calls.resume()
+        with _calls._forking:
+            _calls.pause()
+            _calls._only.clear()
 
     forking = threading.Thread(target=fork)
     forking.start()
-    while _calls._only is None and forking.is_alive():
+    while not _calls._only and forking.is_alive():
         time.sleep(0.001)
     return forking
 
@@ -293,6 +295,119 @@ def test_a_fork_in_the_middle_of_a_call_that_does_not_end_is_told(monkeypatch: p
     calls, end_call = _call_under_way()
     calls.pause()
     calls.renew()  # what the child does
+    calls._only.clear()
     with pytest.raises(ProcessProblem, match="was forked during a call"), calls.guarded():
         pass
     end_call()
+
+
+INTERRUPTED = """
+import os, sys, threading
+from coil.compiled import compiled_code
+class Stop(Exception): pass
+def step(frame, event, _):
+    code = frame.f_code
+    if event == "call" and code.co_filename.endswith("compiled.py") and code.co_name not in before:
+        raise Stop  # as a signal handler, at the first step of what runs after a fork
+def call():
+    with compiled_code():
+        called.append(True)
+before = ("pause", "_await_others")
+sys.unraisablehook = lambda found: None
+for _ in range(2):
+    called = []
+    sys.setprofile(step)
+    child = os.fork()
+    sys.setprofile(None)
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(5)
+    if not child:
+        os._exit(0 if called else 3)
+    assert os.waitpid(child, 0)[1] == 0
+    assert called
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_fork_that_a_signal_interrupts_blocks_no_call_and_no_other_fork() -> None:
+    assert _run(INTERRUPTED).stderr == ""
+
+
+FIRST_SEARCH = """
+import importlib.util, signal, sys
+from coil.scores.native import import_native
+class Finder:  # a signal arrives while the module is executed, whose handler searches
+    def find_spec(self, name, path=None, target=None):
+        if name != "coil._native":
+            return None
+        sys.meta_path.remove(self)
+        found = importlib.util.find_spec(name)
+        execute = found.loader.exec_module
+        def interrupted(module):
+            signal.raise_signal(signal.SIGUSR1)
+            execute(module)
+        found.loader.exec_module = interrupted
+        return found
+signal.signal(signal.SIGUSR1, lambda *_: seen.append(import_native().instruction_sets()))
+seen = []
+sys.meta_path.insert(0, Finder())
+assert import_native().instruction_sets() == seen[0], seen
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="needs signals of the system")
+def test_a_signal_handler_may_search_while_the_first_search_loads_its_modules() -> None:
+    assert _run(FIRST_SEARCH).stderr == ""
+
+
+FORKED_WITHIN = """
+import os, sys
+from pathlib import Path
+from coil.errors import IndexLocked
+from coil.shards.opening import create_shards, open_sharded
+from coil.shards.places import find_place
+from tests.hash_encoder import HashEncoder
+place = find_place(Path(sys.argv[1]) / "many")
+create_shards(place, 2, encoder=HashEncoder())
+index, told = open_sharded(place, HashEncoder()), []
+def documents():
+    yield {"id": "1", "text": "bank"}
+    if not (child := os.fork()):
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    try:
+        with place.claim():
+            pass
+    except IndexLocked as error:
+        told.append(error)
+    yield {"id": "2", "text": "river"}
+assert index.update(documents()) == 2
+assert told
+with place.claim():
+    pass
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_process_forked_within_a_change_releases_its_own_locks_only(tmp_path: Path) -> None:
+    assert _run(FORKED_WITHIN, tmp_path).stderr == ""
+
+
+HELD_BY_A_CHILD = """
+import os, sys, time
+from pathlib import Path
+from coil.storage.lock import file_lock
+path = Path(sys.argv[1]) / "a.lock"
+with file_lock(path, "it is used") as lock, lock.held():
+    child = os.fork()
+    if not child:
+        time.sleep(60)
+with file_lock(path, "it is used"):
+    os.kill(child, 9)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_lock_is_released_while_a_process_forked_meanwhile_lives(tmp_path: Path) -> None:
+    assert _run(HELD_BY_A_CHILD, tmp_path).stderr == ""

@@ -127,8 +127,7 @@ def test_a_fork_during_a_change_can_make_changes(many: LocalShards) -> None:
     """The thread that makes the change does not exist in the new process."""
     status: list[int] = []
 
-    def documents() -> Iterator[dict[str, str]]:
-        yield NEW[0]
+    def fork() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
@@ -139,11 +138,15 @@ def test_a_fork_during_a_change_can_make_changes(many: LocalShards) -> None:
             except BaseException:
                 os._exit(1)
         status.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    def documents() -> Iterator[dict[str, str]]:
+        yield NEW[0]
+        forking = threading.Thread(target=fork)
+        forking.start()
+        forking.join()
         yield NEW[2]
 
-    writer = threading.Thread(target=many.update, args=[documents()])
-    writer.start()
-    writer.join()
+    many.update(documents())
     assert status == [0]
 
 

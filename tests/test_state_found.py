@@ -137,7 +137,7 @@ def test_interruptions_leave_no_file_open(tmp_path: Path) -> None:
 
 def test_the_lock_does_not_live_on_in_a_child(tmp_path: Path) -> None:
     create(tmp_path / "a.coil", encoder=HashEncoder()).close()
-    with writer_lock(tmp_path / "a.coil"):
+    with writer_lock(tmp_path / "a.coil") as lock, lock.held():
         with pytest.raises(IndexLocked, match="this process"), writer_lock(tmp_path / "a.coil"):
             pass
         child = os.fork()

@@ -105,7 +105,7 @@ def build_sharded(
     least, most = asked.actors or (1, None)
     workers = Workers(least, most, asked.gpus)
     empty: list[str] = []
-    with joined(asked.address) as ray, place.claim():
+    with joined(asked.address) as ray, place.claim() as claim, claim.held():
         manifest, state = start_build(
             place, asked.shards, model, precision, long, on_duplicate, asked.resume, documents.columns,
             gpus=asked.gpus,

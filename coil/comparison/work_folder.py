@@ -125,7 +125,7 @@ class WorkFolder:
                 f"{self.path} cannot be created: {error.strerror}", "choose another --work folder"
             ) from error
         try:
-            with writer_lock(self.path, new=True):
+            with writer_lock(self.path, new=True) as lock, lock.held():
                 yield
         except IndexLocked as error:
             raise OutputError(

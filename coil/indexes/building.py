@@ -45,7 +45,7 @@ def check_build(
 def _check_stopped(folder: Path) -> None:
     """Reject a build that another process is still working on: it must not be removed, nor resumed."""
     try:
-        with writer_lock(folder):
+        with writer_lock(folder) as lock, lock.held():
             pass
     except IndexLocked as error:
         error.remedy = (

@@ -9,6 +9,7 @@ from typing import Any
 from coil.errors import InputError
 from coil.storage.filters import parse_filter
 from coil.storage.snapshot import Snapshot, living_documents
+from coil.texts.values import field_of
 
 PER_SEGMENT = 2_000  # documents
 SEGMENT_BYTES = 16 << 20  # of their texts and fields; larger documents are left out
@@ -44,7 +45,7 @@ def sample_fields(snapshot: Snapshot) -> FieldSample:
     for ordinals in _ordinals(snapshot):
         for document in snapshot.fetch(ordinals):
             sampled += 1
-            for name, value in _values(document.fields):
+            for name, value in _found(document.fields):
                 counts[name] = counts.get(name, 0) + 1
                 examples.setdefault(name, value)
     names = sorted(counts, key=lambda name: (-counts[name], name))
@@ -70,14 +71,22 @@ def _ordinals(snapshot: Snapshot) -> Iterator[list[int]]:
         yield from snapshot.blocks(taken)
 
 
-def _values(fields: Mapping[str, Any], above: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
-    """The names and values of fields, also of those inside others; empty ones are skipped."""
+def _found(fields: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The names and values of fields that filters find, also of those inside others; empty ones are
+    skipped."""
+    for name in dict.fromkeys(_names(fields)):
+        value = field_of(fields, name)
+        if value not in (None, "", []) and not isinstance(value, dict):
+            yield name, value
+
+
+def _names(fields: Mapping[str, Any], above: str = "", depth: int = 1) -> Iterator[str]:
+    """The names of fields, with dots for those inside others."""
     for name, value in fields.items():
-        if isinstance(value, dict):
-            if depth < _DEEPEST:
-                yield from _values(value, f"{above}{name}.", depth + 1)
-        elif value not in (None, "", []):
-            yield above + name, value
+        if not isinstance(value, dict):
+            yield above + name
+        elif depth < _DEEPEST:
+            yield from _names(value, f"{above}{name}.", depth + 1)
 
 
 def _cut(value: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from coil.errors import CoilError, InputError, OptionMismatch, OutputError, ReplacedIndex, how_many
 from coil.indexes.model import IndexModel
@@ -18,7 +18,7 @@ from coil.lists.segment import MOST_ROWS
 from coil.storage.disk import Folder
 from coil.storage.holder import Holder, newer_state
 from coil.storage.intake import Consumed, OnDuplicate
-from coil.storage.lock import LOCK_FILE, writer_lock
+from coil.storage.lock import LOCK_FILE, WriterLock, writer_lock
 from coil.storage.manifest import MANIFEST_FILE, SEGMENTS_FOLDER, is_segment_file, read_manifest
 from coil.storage.memory import MOST_THREADS, MemoryPlan, default_budget, plan_memory, resident_bytes
 from coil.storage.numbered import Numbered
@@ -30,6 +30,7 @@ from coil.tokens.tokenizer import GoOn
 from coil.vectors.encoder import Encoder
 from coil.vectors.parallel import MOST_ENCODING, usable_cores
 
+T = TypeVar("T")
 Encoded = Callable[[int, int], object]
 LeftOut = Callable[[list[str]], object]
 
@@ -107,17 +108,22 @@ class Index(IndexReader):
         check_number("commit_every", commit_every, 1 << 62)
         check_callbacks(committed=committed, encoded=encoded, left_out=left_out, go_on=go_on)
         placed = GivenDocuments(documents, name_columns(id_column, text_column, title_column))
-        listener = Listener(committed, encoded, left_out or warn_of_empty, go_on)
+        empty: list[str] = []
+        listener = Listener(committed, encoded, empty.extend, go_on)
         self._check_whole()
-        with self._writer(self.encoder) as writer:
+        encoder = self.encoder
+        with writer_lock(self.folder) as lock, self._writer(lock, encoder) as writer:
             before = self._next_ordinal()
             try:
-                return writer.add(placed, on_duplicate, listener, commit_every, placed.are_files)
+                added = writer.add(placed, on_duplicate, listener, commit_every, placed.are_files)
             except CoilError as error:
                 if kept := self._next_ordinal() - before:
                     were = "was" if kept == 1 else "were"
                     error.reason += f"; the first {how_many(kept, 'document')} {were} added"
                 raise
+        if empty:  # it may change the index, so the change is over
+            (left_out or warn_of_empty)(empty)
+        return added
 
     def put(self, numbered: Numbered, left_out: LeftOut | None = None, go_on: GoOn | None = None) -> int:
         """Add documents to a shard with ordinals of the whole index, replacing those with the same ids.
@@ -125,7 +131,8 @@ class Index(IndexReader):
         Returns how many. A second attempt adds only what the first did not.
         """
         listener = Listener(None, None, left_out or warn_of_empty, go_on)
-        with self._writer(self.encoder) as writer:
+        encoder = self.encoder
+        with writer_lock(self.folder) as lock, self._writer(lock, encoder) as writer:
             return writer.put(numbered, listener)
 
     def _check_whole(self) -> None:
@@ -152,7 +159,8 @@ class Index(IndexReader):
         """Add a whole corpus, or the rest of it after an interrupted build. Returns the number added."""
         placed = GivenDocuments(documents)
         self._check_whole()
-        with self._writer(self.encoder) as writer:
+        encoder = self.encoder
+        with writer_lock(self.folder) as lock, self._writer(lock, encoder) as writer:
             state = self.build_state()
             return writer.build(
                 placed,
@@ -191,7 +199,7 @@ class Index(IndexReader):
         any."""
         check_callbacks(missing=missing)
         wanted = check_ids(doc_ids)
-        with self._writer() as writer:
+        with writer_lock(self.folder) as lock, self._writer(lock) as writer:
             deleted, not_there = writer.delete(wanted)
         if not_there and missing is not None:
             missing(not_there)
@@ -199,7 +207,7 @@ class Index(IndexReader):
 
     def compact(self) -> int:
         """Rewrite the index without deleted documents. Returns the number of segments."""
-        with self._writer() as writer:
+        with writer_lock(self.folder) as lock, self._writer(lock) as writer:
             return writer.compact()
 
     def discard_if_empty(self) -> bool:
@@ -208,7 +216,8 @@ class Index(IndexReader):
             mine, index_id = current.identity, current.manifest.index_id
         self.close()
         try:
-            with writer_lock(self.folder) as folder:
+            with writer_lock(self.folder) as lock, lock.held():
+                folder = lock.folder
                 found = read_manifest(folder)  # others may have added documents in the meantime
                 if folder.identity != mine or found.index_id != index_id or found.n_documents:
                     return False
@@ -228,34 +237,34 @@ class Index(IndexReader):
             return False
         return True
 
-    @contextmanager
-    def following(self) -> Iterator[tuple[IndexWriter, Holder]]:
-        """A writer for the changes found by a watch, and the holder of the state that it changes."""
+    def following(self, follow: Callable[[IndexWriter, Holder], T]) -> T:
+        """Make the changes found by a watch: `follow` gets a writer, and the holder of what it changes."""
         self._check_whole()
-        with self._writer(self.encoder) as writer:
-            yield writer, self._holder
+        encoder = self.encoder
+        with writer_lock(self.folder) as lock, self._writer(lock, encoder) as writer:
+            return follow(writer, self._holder)
 
     @contextmanager
     def taking(self) -> Iterator[IndexWriter]:
         """A writer for segments that were built elsewhere; it needs no model."""
-        with self._writer() as writer:
+        with writer_lock(self.folder) as lock, self._writer(lock) as writer:
             yield writer
 
     @contextmanager
-    def _writer(self, encoder: Encoder | None = None) -> Iterator[IndexWriter]:
+    def _writer(self, lock: WriterLock, encoder: Encoder | None = None) -> Iterator[IndexWriter]:
         """`encoder`: for incoming documents; deleting and merging need no model."""
         plan = self._plan
         if plan is None:
             plan = _plan(encoder, self._memory, int(self._settings["config"]["n_t"]))
         if encoder is not None:  # a plan made before the model is in memory would allow too much
             self._plan = plan
-        with writer_lock(self.folder) as folder:
-            self._catch_up(folder)
+        with lock.held():
+            self._catch_up(lock.folder)
             settings = self._settings
             with self._holder.held() as current:
                 context = current.context
             precision, long = settings["precision"], settings["long"]
-            yield IndexWriter(folder, self._holder, encoder, precision, long, plan, context)
+            yield IndexWriter(lock.folder, self._holder, encoder, precision, long, plan, context)
 
     def _catch_up(self, folder: Folder) -> None:
         """Pick up what others have committed before writing anything."""

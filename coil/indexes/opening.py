@@ -66,9 +66,9 @@ def create(
     build = None
     if build_with is not None:
         build = Consumed(on_duplicate=build_with, columns=columns).to_json()
-    with writer_lock(folder, new=True) as opened:
+    with writer_lock(folder, new=True) as lock, lock.held():
         check_free(folder)
-        publish(opened, Manifest(uuid.uuid4().hex, settings, build=build), None)
+        publish(lock.folder, Manifest(uuid.uuid4().hex, settings, build=build), None)
     return Index(folder, encoder, memory)
 
 

@@ -84,11 +84,14 @@ class Watch:
         can_sweep = any(self._is_known(source, now) for source in self._strays)
         if not (changes.ready or changes.gone or self._is_first or can_sweep):
             return Round(is_due=changes.in_motion)
-        with self._index.following() as (writer, holder):
+
+        def follow(writer: IndexWriter, holder: Holder) -> Round:
             if self._is_first:
                 self._begin(writer, holder)
                 self._is_first = False
             return self._follow(writer, holder, now, changes, encoded)
+
+        return self._index.following(follow)
 
     def total_bytes(self) -> int:
         """The size of all files at the last check."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coil.compiled import compiled_code, importing
+from coil.compiled import compiled_code, import_undisturbed
 from coil.errors import DamagedSegment, TooLittleMemory
 from coil.lists.segment import Segment
 from coil.scores.prepared import PreparedQuery
@@ -31,8 +30,7 @@ class KernelSegment:
 
 def import_native() -> Any:
     """The extension module."""
-    with importing():
-        return importlib.import_module("coil._native")
+    return import_undisturbed("coil._native")
 
 
 def load_native() -> Any | None:

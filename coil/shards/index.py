@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from coil.errors import how_many
 from coil.explanations.explanation import Explanation
@@ -30,6 +30,7 @@ from coil.vectors.encoder import Encoder
 if TYPE_CHECKING:
     from typing import Self
 
+T = TypeVar("T")
 _STATES = 4  # whose statistics are cached
 
 
@@ -168,8 +169,7 @@ class ShardedIndex:
         are searchable when this returns; see `Index.update`."""
         check_callbacks(left_out=left_out, go_on=go_on)
         given = GivenDocuments(documents, name_columns(id_column, text_column, title_column))
-        with self._alone():
-            found = self._changes.update(given, go_on)
+        found = self._change(lambda: self._changes.update(given, go_on))
         if found.empty:
             (left_out or warn_of_empty)(list(found.empty))
         return found.added
@@ -180,12 +180,11 @@ class ShardedIndex:
         """Delete documents; returns how many of the ids were there, `missing` is called with the others."""
         check_callbacks(missing=missing)
         wanted = check_ids(doc_ids)
-        with self._alone():
-            found = self._changes.delete(wanted)
+        found = self._change(lambda: self._changes.delete(wanted))
         if found.missing and missing is not None:
             missing(list(found.missing))
         return found.deleted
 
-    def _alone(self) -> AbstractContextManager[None]:
-        """Entered while a change is made."""
-        return nullcontext()
+    def _change(self, change: Callable[[], T]) -> T:
+        """Make a change."""
+        return change()

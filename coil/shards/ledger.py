@@ -7,7 +7,7 @@ have: a ledger that replaces it asks them for their states.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any
@@ -116,7 +116,8 @@ class Ledger:
         """Add documents, replacing those with the same ids; they are searchable when this returns. `go_on`
         is called between changes, and by shards close by within them; what it raises ends the call."""
         added, empty = 0, dict[str, None]()
-        with one_change(self._changing):
+        check_change(self._changing)
+        with self._changing:
             if self._looks:  # report an unreachable shard before another one is changed
                 self._look()
             for some in together(documents):
@@ -163,7 +164,8 @@ class Ledger:
 
     def delete(self, doc_ids: Sequence[str]) -> Deleted:
         """Delete documents."""
-        with one_change(self._changing):
+        check_change(self._changing)
+        with self._changing:
             self._check()
             wanted = list(dict.fromkeys(clean(doc_id) for doc_id in doc_ids))
             parts: dict[int, list[str]] = {}
@@ -204,16 +206,16 @@ class Ledger:
         return sum(state.documents for state in self._states.values())
 
 
-@contextmanager
-def one_change(lock: RLock) -> Iterator[None]:
-    """Wait for the changes of other threads. A change that this thread is making cannot be waited for."""
+def check_change(lock: RLock) -> None:
+    """Refuse a change within a change that this thread is making: it cannot be waited for.
+
+    The lock itself is acquired with a plain `with`, which no exception of a signal handler can leave locked.
+    """
     if is_mine(lock):
         raise IndexLocked(
             "the index is being changed by this thread",
             "make this change after the other one; you can search in the meantime",
         )
-    with lock:
-        yield
 
 
 def together(documents: Iterable[Document]) -> Iterator[list[Document]]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TypeVar
 from weakref import ref
 
 from coil.forks import make_lock
 from coil.shards.calls import LocalCalls
 from coil.shards.collection import Vector
 from coil.shards.index import ShardedIndex
-from coil.shards.ledger import Ledger, one_change
+from coil.shards.ledger import Ledger, check_change
+from coil.shards.places import Claim
 from coil.shards.reader import ShardedReader
 from coil.shards.whole import WholeManifest
 from coil.vectors.encoder import Encoder
 
+T = TypeVar("T")
 _TRIES = 100
 
 
@@ -35,7 +38,7 @@ class LocalShards(ShardedIndex):
         manifest: WholeManifest,
         calls: LocalCalls,
         encoder: Encoder,
-        claim: Callable[[], AbstractContextManager[None]],
+        claim: Callable[[], Claim],
         check_whole: Callable[[], object],
         reopen: Callable[[], LocalShards],
     ) -> None:
@@ -102,12 +105,12 @@ class LocalShards(ShardedIndex):
         if not self._is_pinned():
             super().close()
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        with one_change(self._changing):
+    def _change(self, change: Callable[[], T]) -> T:
+        check_change(self._changing)
+        with self._changing:
             self.refresh()  # report a missing folder as such
-            with self._claim():
-                yield
+            with self._claim() as claim, claim.held():
+                return change()
 
     def refresh(self) -> None:
         """See what others have committed; an error says why it cannot be read. See `Index.refresh`."""

@@ -12,8 +12,8 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Hashable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,12 +31,29 @@ from coil.errors import (
 from coil.indexes.opening import check_path
 from coil.shards.whole import LARGEST, WHOLE_FILE, WholeManifest
 from coil.storage.disk import make_folders
-from coil.storage.lock import file_lock
+from coil.storage.lock import Lock, file_lock
 from coil.storage.manifest import MANIFEST_FILE, SEGMENTS_FOLDER, Manifest, is_segment_file
 
 _TRIES = 20  # while a writer merges files away faster than they can be copied
 _BLOCK = 1 << 20
 BUILD_LOCK = "build.lock"
+
+
+class NoLock:
+    """Takes the place of a lock."""
+
+    def __enter__(self) -> NoLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def held(self) -> AbstractContextManager[None]:
+        """Nothing to do."""
+        return nullcontext()
+
+
+Claim = Lock | NoLock
 
 
 class Place(Protocol):
@@ -73,8 +90,8 @@ class Place(Protocol):
         """Publish what was written to the folder of a shard."""
         ...
 
-    def claim(self, building: bool = True) -> Any:
-        """Hold the place for a build or a change, as a context; a second one gets an IndexLocked."""
+    def claim(self, building: bool = True) -> Claim:
+        """Hold the place for a build or a change; a second one gets an IndexLocked."""
         ...
 
 
@@ -169,14 +186,12 @@ class FolderPlace:
     def push(self, shard: str) -> None:
         """Nothing to do: everybody sees the same folder."""
 
-    @contextmanager
-    def claim(self, building: bool = True) -> Iterator[None]:
+    def claim(self, building: bool = True) -> Claim:
         """Lock the folder. The system releases the lock when its holder dies."""
         if building:
             make_folders(self._folder)
         what = f"{self.where} is being {'built' if building else 'changed'}"
-        with file_lock(self._folder / BUILD_LOCK, what):
-            yield
+        return file_lock(self._folder / BUILD_LOCK, what)
 
 
 class StoredPlace:
@@ -290,10 +305,9 @@ class StoredPlace:
         except OSError as error:
             raise _unwritable(f"{self.where}/{shard}", error) from error
 
-    @contextmanager
-    def claim(self, building: bool = True) -> Iterator[None]:
+    def claim(self, building: bool = True) -> Claim:
         """Object storage has no locks: the manifest of the whole says who builds, and when last."""
-        yield
+        return NoLock()
 
     # ---- inside
 

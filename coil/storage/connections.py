@@ -9,12 +9,9 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 from coil.errors import ProcessProblem
 from coil.forks import is_mine, make_lock
-
-_STEPS = 20_000  # of SQLite's virtual machine between two checks of the deadline
 
 
 class Watch:
@@ -23,6 +20,8 @@ class Watch:
     An exception from a signal handler arrives at the first step of what SQLite calls, which would discard it.
     So that is a generator, which continues inside its `try`.
     """
+
+    steps = 20_000  # of SQLite's virtual machine between two checks of the deadline
 
     def __init__(self, deadline: float | None, most_steps: int) -> None:
         self._deadline, self._left = deadline, most_steps
@@ -43,7 +42,7 @@ class Watch:
         try:
             while True:
                 yield self.is_late or self.is_endless
-                self._left -= _STEPS
+                self._left -= self.steps
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -57,7 +56,7 @@ class Connection:
     def __init__(self, opened: sqlite3.Connection) -> None:
         self._opened = opened
         self.lock = make_lock()
-        self._is_watched = False
+        self.is_watched = False  # whether the statement that it executes is watched
 
     @property
     def is_mine(self) -> bool:
@@ -67,20 +66,9 @@ class Connection:
     @property
     def opened(self) -> sqlite3.Connection:
         """The connection, for the thread that holds the lock."""
-        if self._is_watched:
+        if self.is_watched:
             raise ProcessProblem(
                 "a signal handler has interrupted a filter of another signal handler",
                 "do not search in signal handlers that interrupt one another",
             )
         return self._opened
-
-    @contextmanager
-    def watched(self, checks: Iterator[bool]) -> Iterator[None]:
-        """Watch the statements of the thread that uses it."""
-        try:
-            self._is_watched = True
-            self._opened.set_progress_handler(checks.__next__, _STEPS)
-            yield
-        finally:
-            self._is_watched = False
-            self._opened.set_progress_handler(None, 0)

@@ -15,11 +15,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
+from io import FileIO
 from pathlib import Path
+from typing import TypeVar
 
 from coil.errors import IndexProblem, MissingIndex, OutputError
 from coil.interruptions import let_through
 
+F = TypeVar("F", bound=FileIO)
 MORE_FILES = "the limit on open files (`ulimit -n`)"
 _BLOCK = 1 << 20
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
@@ -65,6 +68,12 @@ class Handle:
         numbers: list[int] = self.__dict__.get("_numbers", [])  # none if `__init__` was interrupted
         for _ in map(os.close, map(numbers.pop, (-1,) * len(numbers))):
             pass
+
+    def become(self, kind: type[F]) -> F:
+        """A file that owns the descriptor from now on."""
+        files: list[F] = []
+        files.extend(map(kind, map(self._numbers.pop, (-1,)), ("r+",)))
+        return files[0]
 
     __del__ = close
 

@@ -11,10 +11,10 @@ import sqlite3
 import weakref
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from coil.storage.document_file import AT_ONCE, BATCH_BYTES, SCHEMA, StoredDocum
 from coil.storage.filters import Filter, path_of
 from coil.texts.values import Document, field_of
 
+T = TypeVar("T")
 _LEAST_BYTES = 8  # minimum size of a document
 _SCANNED = 10_000  # documents whose fields are scanned with one statement
 _LARGE = 1 << 16  # characters of all fields of a document; larger ones are read individually
@@ -189,17 +190,19 @@ class DocumentReader:
         where = f"json_type(fields, {path}) IS NOT NULL"
         known = self._known_fields.get(name)
         if known is None:
-            with self._watched("1", f"{where} LIMIT 1", values, deadline) as rows:
-                known = any(True for _ in rows)
+            known = bool(self._watched(list, "1", f"{where} LIMIT 1", values, deadline))
             if len(self._known_fields) < MOST_KNOWN:
                 self._known_fields[name] = known
         if alive is None or not known:
             return known
-        with self._watched("ordinal", where, values, deadline) as rows:
+
+        def is_any_alive(rows: Iterator[Any]) -> bool:
             while some := [ordinal for (ordinal,) in islice(rows, AT_ONCE)]:
                 if is_among(np.array(some, dtype=np.int64), alive).any():
                     return True
-        return False
+            return False
+
+        return self._watched(is_any_alive, "ordinal", where, values, deadline)
 
     def field_values(
         self, name: str, ordinals: Sequence[int], deadline: float | None = None, word: str | None = None
@@ -216,8 +219,7 @@ class DocumentReader:
             extracted = small
             if size > _LARGE:
                 value = f"json_extract(fields, {path})"
-                with self._watched(value, "ordinal = ?", [*values, ordinal], deadline) as rows:
-                    [(extracted,)] = list(rows)
+                [(extracted,)] = self._watched(list, value, "ordinal = ?", [*values, ordinal], deadline)
             if kind == "integer" and isinstance(extracted, float):  # SQLite's integers have 64 bits
                 yield ordinal, field_of(self.fetch([ordinal])[ordinal].fields, name)
             else:
@@ -258,48 +260,65 @@ class DocumentReader:
             f"WHERE {where} ORDER BY ordinal LIMIT -1 OFFSET 0)"
         )
         kept, words = ("type IS NOT NULL", []) if word is None else (_MAY_CONTAIN, [word, word])
-        found: list[_FieldRow] = []
-        left = BATCH_BYTES
-        with self._watched(columns, kept, [*values, *values, *given, *words], deadline, source) as rows:
+
+        def take(rows: Iterator[_FieldRow]) -> tuple[list[_FieldRow], bool]:
+            found: list[_FieldRow] = []
+            left = BATCH_BYTES
             for row in rows:
                 found.append(row)
                 left -= min(row[3], _LARGE)
                 if left <= 0:
                     return found, False
-        return found, True
+            return found, True
+
+        return self._watched(take, columns, kept, [*values, *values, *given, *words], deadline, source)
 
     def _scan(
         self, where: str, parameters: Sequence[Any], deadline: float | None, source: str = "documents"
     ) -> NDArray[np.int64]:
         """The ordinals of all documents that meet a condition, ascending."""
-        found = array("q", [-1])
-        with self._watched("ordinal", f"{where} ORDER BY ordinal", parameters, deadline, source) as rows:
+
+        def take(rows: Iterator[Any]) -> NDArray[np.int64]:
+            found = array("q", [-1])
             for (ordinal,) in rows:
                 if ordinal <= found[-1]:
                     raise self._damaged("its documents are not in order")
                 found.append(ordinal)
-        return np.frombuffer(found, dtype=np.int64)[1:]
+            return np.frombuffer(found, dtype=np.int64)[1:]
 
-    @contextmanager
+        return self._watched(take, "ordinal", f"{where} ORDER BY ordinal", parameters, deadline, source)
+
     def _watched(
         self,
+        take: Callable[[Iterator[Any]], T],
         columns: str,
         where: str,
         parameters: Sequence[Any],
         deadline: float | None,
         source: str = "documents",
-    ) -> Iterator[Iterator[Any]]:
-        """The rows of a statement that reads all documents; it is interrupted at the deadline."""
+    ) -> T:
+        """What `take` makes of the rows of a statement that reads all documents; it is interrupted at the
+        deadline.
+
+        An exception of a signal handler may keep a suspended generator, so none is needed to release the
+        connection: see `Lock`.
+        """
         connection = self._lookups if self._filters.is_mine else self._filters
-        with self._call(connection) as opened:
+        with self._guarded(), connection.lock:
+            opened = connection.opened
             size = len(where) + len(source)
             watch = Watch(deadline, (self._most_documents + 1_000) * (200 + 10 * size))
             checks = watch.checks()
             if next(checks):
                 raise watch.interruption or _late()
             try:
-                with connection.watched(checks):
-                    yield opened.execute(f"SELECT {columns} FROM {source} WHERE {where}", parameters)
+                try:
+                    connection.is_watched = True
+                    opened.set_progress_handler(checks.__next__, watch.steps)
+                    return take(opened.execute(f"SELECT {columns} FROM {source} WHERE {where}", parameters))
+                finally:  # no call comes before the second of these steps, so neither is missed
+                    connection.is_watched = False
+                    opened.set_progress_handler(None, 0)
             except sqlite3.OperationalError as error:
                 if watch.interruption is not None:
                     raise watch.interruption from None
@@ -329,9 +348,9 @@ class DocumentReader:
         return lengths, truncated
 
     def _read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        with self._call(self._lookups) as opened:
+        with self._guarded(), self._lookups.lock:
             try:
-                return opened.execute(sql, parameters).fetchall()
+                return self._lookups.opened.execute(sql, parameters).fetchall()
             except sqlite3.OperationalError as error:  # such as a text that is not UTF-8
                 raise self._damaged(str(error)) from error
 
@@ -355,14 +374,14 @@ class DocumentReader:
         return bool(value) if kind in ("true", "false") else value
 
     @contextmanager
-    def _call(self, connection: Connection) -> Iterator[sqlite3.Connection]:
+    def _guarded(self) -> Iterator[None]:
         """Guards the use of a connection: the call begins first, then the connection's lock is acquired.
 
         A call waits for a fork, and a fork for the calls in progress. If a thread that waits for a fork
         already held the lock, a call that needs it would wait for that thread, and the fork for that call.
         """
-        with self._damage_told(), compiled_code(), connection.lock:
-            yield connection.opened
+        with self._damage_told(), compiled_code():
+            yield
 
     @contextmanager
     def _damage_told(self) -> Iterator[None]:

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
 from coil.errors import IndexLocked, OutputError
@@ -23,14 +24,45 @@ LOCK_FILE = "writer.lock"
 _HOLDER = re.compile(rb"(process [0-9\n]+)?")  # the rest of a longer line may follow
 
 
-@contextmanager
-def writer_lock(path: Path, new: bool = False) -> Iterator[Folder]:
+class Lock(FileIO):
+    """A locked file, to be used as `with lock, lock.held():`.
+
+    Ctrl-C may arrive at the first step of any Python function, even of `__exit__`, and whoever keeps the
+    exception keeps the locals of that function. So no Python code is needed to release the lock: the
+    `__exit__` of this object is that of a file, compiled, and closes it. `held` does what can be missed.
+    """
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Release the lock at the end, even if a process forked meanwhile still has the file open."""
+        owner = os.getpid()
+        try:
+            yield
+        finally:
+            if os.getpid() == owner and not self.closed:
+                _unlock(self.fileno())
+
+
+class WriterLock(Lock):
+    """The lock of an index. All writes go through its folder, which is the locked one, whatever happens to
+    its path meanwhile."""
+
+    folder: Folder
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Also close the folder at the end."""
+        with self.folder, super().held():
+            yield
+
+
+def writer_lock(path: Path, new: bool = False) -> WriterLock:
     """Lock the index at a path for writing; a second writer gets a clear error instead of waiting.
 
-    Unless it is `new`, it must exist: nothing is left behind in a folder that is not an index. All writes go
-    through the folder that this yields, which is the locked one, whatever happens to its path meanwhile.
+    Unless it is `new`, it must exist: nothing is left behind in a folder that is not an index.
     """
-    with Folder.open(path) as folder:
+    folder = Folder.open(path)
+    try:
         if not new:
             check_manifest(folder)
         for name in (LOCK_FILE, SEGMENTS_FOLDER):
@@ -40,46 +72,50 @@ def writer_lock(path: Path, new: bool = False) -> Iterator[Folder]:
                     "replace it with its target, or link to the whole index instead",
                 )
         try:
-            file = folder.open_to_lock(LOCK_FILE)
+            handle = folder.open_to_lock(LOCK_FILE)
         except OSError as error:
             let_through(error)
-            raise OutputError(
-                f"{path / LOCK_FILE} cannot be written: {error.strerror}",
-                remedy_for(error, "check the permissions of the folder"),
-            ) from error
-        owner = os.getpid()
-        with file as handle:
+            raise _unwritable(path / LOCK_FILE, error) from error
+        lock = handle.become(WriterLock)
+        try:
+            lock.folder = folder
+            if not _try_lock(lock.fileno()):
+                raise _locked(path, lock.fileno())
             try:
-                if not _try_lock(handle):
-                    raise _locked(path, handle)
-                try:
-                    _tell_holder(handle)
-                except OSError as error:  # a full disk: the line only informs others who holds the lock
-                    let_through(error)
-                yield folder
-            finally:
-                if os.getpid() == owner:  # a process forked meanwhile also has the handle
-                    _unlock(handle)
+                _tell_holder(lock.fileno())
+            except OSError as error:  # a full disk: the line only informs others who holds the lock
+                let_through(error)
+            return lock
+        except BaseException:
+            lock.close()
+            raise
+    except BaseException:
+        folder.close()
+        raise
 
 
-@contextmanager
-def file_lock(path: Path, what: str) -> Iterator[None]:
+def file_lock(path: Path, what: str) -> Lock:
     """Lock a file that serves only as a lock; `what` says what another process that holds it is doing."""
     try:
-        file = Handle(path, os.O_RDWR | os.O_CREAT)
+        handle = Handle(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         let_through(error)
-        raise OutputError(
-            f"{path} cannot be written: {error.strerror}",
-            remedy_for(error, "check the permissions of the folder"),
-        ) from error
-    with file as handle:
-        if not _try_lock(handle):
+        raise _unwritable(path, error) from error
+    lock = handle.become(Lock)
+    try:
+        if not _try_lock(lock.fileno()):
             raise IndexLocked(f"{what} by another process", "wait until it has finished")
-        try:
-            yield
-        finally:
-            _unlock(handle)
+        return lock
+    except BaseException:
+        lock.close()
+        raise
+
+
+def _unwritable(path: Path, error: OSError) -> OutputError:
+    return OutputError(
+        f"{path} cannot be written: {error.strerror}",
+        remedy_for(error, "check the permissions of the folder"),
+    )
 
 
 def _locked(path: Path, handle: int) -> IndexLocked:
