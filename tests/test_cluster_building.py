@@ -152,6 +152,7 @@ def test_a_driver_that_is_killed_resumes(
         assert first.poll() is None, first.stderr.read() if first.stderr else ""
         assert time.monotonic() < until
         time.sleep(0.02)
+    first.send_signal(signal.SIGSTOP)  # or it might finish meanwhile
     resume = ["index", str(corpus), "--out", str(out), "--ray", cluster.address, "--resume"]
     assert run(resume) == 1
     assert "is being built by another process" in capsys.readouterr().err
