@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from coil.indexes.cpu_time import machine_seconds
+
 _TICKS = os.sysconf("SC_CLK_TCK")  # per second
-_COUNTED = slice(1, 9)  # of the first line of /proc/stat; what a host takes from its guest is the last
-_IDLE = slice(3, 5)  # of those; waiting for the disk is the second
 
 
 class CpuTime(NamedTuple):
@@ -32,5 +32,5 @@ class CpuTime(NamedTuple):
         while found:
             ours |= found
             found = {pid for pid, parent in parents.items() if parent in found}
-        ticks = [int(field) for field in Path("/proc/stat").read_text().split()[_COUNTED]]
-        return cls(sum(seconds[pid] for pid in ours), (sum(ticks) - sum(ticks[_IDLE])) / _TICKS)
+        busy, _ = machine_seconds()
+        return cls(sum(seconds[pid] for pid in ours), busy)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,12 +22,7 @@ class CpuTime(NamedTuple):
     @classmethod
     def now(cls) -> CpuTime:
         """As of now."""
-        ours, busy, idle = time.process_time(), 0.0, 0.0
-        with suppress(OSError, ValueError, AttributeError):
-            ticks = [int(field) for field in _STAT.read_text().split()[_COUNTED]]
-            per_second = os.sysconf("SC_CLK_TCK")
-            idle = sum(ticks[_IDLE]) / per_second
-            busy = sum(ticks) / per_second - idle
+        ours, (busy, idle) = time.process_time(), machine_seconds()
         return cls(time.monotonic(), ours, busy - ours, idle)
 
     def until(self, end: CpuTime) -> CpuTime:
@@ -45,3 +39,13 @@ class CpuTime(NamedTuple):
         taken = max(0.0, self.others - self.idle)
         used, possible = self.ours / self.clock, (self.ours + taken) / self.clock
         return self.clock * min(1.0, used / min(possible, max(used, cores)))
+
+
+def machine_seconds() -> tuple[float, float]:
+    """The seconds that the cores of this machine were busy and idle so far; 0 where that is unknown."""
+    try:
+        ticks = [int(field) for field in _STAT.read_text().split()[_COUNTED]]
+        idle, per_second = sum(ticks[_IDLE]), os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, AttributeError):
+        return 0.0, 0.0
+    return (sum(ticks) - idle) / per_second, idle / per_second
