@@ -75,9 +75,7 @@ class Answer:
     query_vectors: TokenVectors | None = field(default=None, repr=False, compare=False)  # to explain the hits
     own_score: float | None = None
     unknown_fields: tuple[str, ...] = ()  # without hits: fields of the filter that no document has
-    sorted_best: int | None = (
-        None  # if more hits exist than were sorted by a field: how many of the best were
-    )
+    sorted_best: int | None = None  # how many of the best hits were sorted by a field, if not all
     text_bytes: int = 0  # of the texts and fields that were loaded with the hits, if there was a limit
     is_large: bool = False  # whether they were not loaded, because they exceed a limit
 
