@@ -35,6 +35,8 @@ def record(compared: Path, config: Path, results: Path = RESULTS) -> Path:
     """Write the result file."""
     figures = json.loads((compared / FIGURES).read_text(encoding="utf-8"))
     written = config.read_text(encoding="utf-8").splitlines()
+    if "collections" not in figures:  # of a single collection
+        figures = {"collections": {figures["collection"]["name"]: figures}}
     value = {"commit": commit(), "config": written, **figures}
     return write_result("", value, results / f"compare-{config.stem.replace('_', '-')}.json")
 

@@ -19,7 +19,7 @@ from coil.texts.judgements import read_judgements
 from coil.texts.runs import read_run
 from experiments.record import record
 from tests.comparison_data import QRELS, TEXTS, write_beir
-from tools.comparison_tables import table_of
+from tools.comparison_tables import table_of, table_of_one
 
 pytest.importorskip("bm25s")
 pytest.importorskip("matplotlib")
@@ -314,3 +314,21 @@ def test_an_interruption_keeps_what_is_done(tmp_path, number, status):
     assert answered(out) == len(QRELS)
     assert (out / "report.html").exists()
     assert not list((out / "work").glob("*/*.unfinished"))
+
+
+def test_figures_of_one_collection_are_recorded(tmp_path):
+    write_beir(tmp_path / "a")
+    systems = [part for name in ("bm25s", "bm25s:k1=2.0") for part in ("--system", name)]
+    assert coil(["compare", str(tmp_path / "a"), *systems, "--out", str(tmp_path / "o")]) == 0
+    (tmp_path / "one.toml").write_text('title = "one"\n')
+    kept = record(tmp_path / "o", tmp_path / "one.toml", tmp_path / "results")
+    found = json.loads(kept.read_text())["collections"]["a"]
+    assert found == json.loads((tmp_path / "o" / "results.json").read_text())
+    table = table_of_one(found).splitlines()
+    assert table[0] == "| system | nDCG@10 | RR@10 | R@100 | R@1000 | index | training |"
+    for row, system in zip(table[2:4], found["systems"], strict=True):
+        cells = [cell.strip().rstrip("†") for cell in row.split("|")]
+        assert cells[1] == system["label"]
+        assert [float(cell) for cell in cells[2:6]] == pytest.approx(
+            list(system["measures"].values()), abs=6e-4
+        )

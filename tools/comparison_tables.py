@@ -13,6 +13,23 @@ def compare_untrained() -> str:
     return table_of(result("experiments/results/compare-untrained.json")["collections"])
 
 
+def compare_cpu() -> str:
+    """Every system of the paper, trained in-domain."""
+    [found] = result("experiments/results/compare-cpu.json")["collections"].values()
+    return table_of_one(found)
+
+
+def table_of_one(found: dict[str, Any]) -> str:
+    """All measures on one collection, the size of the index and the time of the training."""
+    measures = found["measures"]
+    head = ["system", *measures, "index", "training"]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for system in found["systems"]:
+        cells = [_cell(system, measure) for measure in measures]
+        lines.append("| " + " | ".join([system["label"], *cells, *_costs(system)]) + " |")
+    return "\n".join([*lines, "", f"{found['collection']['name']}, {_explain_mark(found)}"])
+
+
 def table_of(found: dict[str, Any], measure: str = "nDCG@10") -> str:
     """One measure on every collection, and the size of the index on the first."""
     first = next(iter(found.values()))
@@ -23,11 +40,7 @@ def table_of(found: dict[str, Any], measure: str = "nDCG@10") -> str:
     head = ["system", *found, "mean", "index", "training"]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     lines += ["| " + " | ".join([label, *cells]) + " |" for label, cells in rows.items()]
-    note = (
-        f"{measure}, {str(first['made']['at'])[:10]}. {MARK}: differs from {first['against']} by a paired "
-        "t-test and by a randomisation test, p < .05 after Holm's correction. Index size on "
-        f"{first['collection']['name']}."
-    )
+    note = f"{measure}, {_explain_mark(first)} Index size on {first['collection']['name']}."
     return "\n".join([*lines, "", note])
 
 
@@ -36,11 +49,23 @@ def _cells(label: str, found: dict[str, Any], measure: str) -> list[str]:
     cells, values = [], []
     for of_one in found.values():
         system = next(one for one in of_one["systems"] if one["label"] == label)
-        against = system["against"].get(measure)
-        is_sure = against and max(against["t_test_holm"], against["randomisation_holm"]) < 0.05
         values.append(system["measures"][measure])
-        cells.append(f"{show(values[-1])}{MARK if is_sure else ''}")
+        cells.append(_cell(system, measure))
     return [*cells, show(sum(values) / len(values))]
+
+
+def _cell(system: dict[str, Any], measure: str) -> str:
+    against = system["against"].get(measure)
+    is_sure = against and max(against["t_test_holm"], against["randomisation_holm"]) < 0.05
+    return f"{show(system['measures'][measure])}{MARK if is_sure else ''}"
+
+
+def _explain_mark(found: dict[str, Any]) -> str:
+    """The date and the meaning of the mark."""
+    return (
+        f"{str(found['made']['at'])[:10]}. {MARK}: differs from {found['against']} by a paired "
+        "t-test and by a randomisation test, p < .05 after Holm's correction."
+    )
 
 
 def _costs(system: dict[str, Any]) -> list[str]:
