@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from coil.errors import OptionMismatch, how_many
+from coil.texts.writing import check_output
 from coil.vectors.encoder import Encoder
 
 
@@ -89,6 +90,7 @@ def command(
         raise click.UsageError("Missing option '--out'.")
     if run is not None and model is not None:
         raise OptionMismatch("--run and --model are mutually exclusive", "use only one of them")
+    check_output(out, [*pairs, run, corpus])
     mining = mine.Mining(depth, number, skip, per_source, seed)
     if run is not None:
         written = mine.mine_run(pairs, out, run, mining, corpus)

@@ -18,6 +18,7 @@ from coil.progress import ProgressBar
 from coil.texts.corpora import read_documents
 from coil.texts.queries import read_queries
 from coil.texts.runs import read_run, write_run
+from coil.texts.writing import check_output
 from coil.tokens.profile import By
 from coil.vectors.onnx_encoder import OnnxEncoder
 
@@ -96,6 +97,7 @@ def command(
             if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
                 option = name.replace("_", "-")
                 raise click.UsageError(f"--{option} requires --corpus; an index has its own setting.")
+    check_output(out, [*corpus, queries])
     documents = read_documents(
         *corpus, id_column=id_column, text_column=text_column, title_column=title_column
     )  # before the long work, so that a wrong path is reported immediately

@@ -25,6 +25,7 @@ from coil.texts.asking import Condition
 from coil.texts.markup import skip_front_matter
 from coil.texts.queries import read_queries
 from coil.texts.runs import write_run
+from coil.texts.writing import check_output
 from coil.tokens.profile import By
 
 _AT_ONCE = 64
@@ -172,6 +173,8 @@ def command(
         if stats:
             click.echo(json.dumps(asdict(answer.stats)) if as_json else _told(answer.stats), err=True)
         return
+    assert run is not None
+    check_output(run, [queries])
     asked = list(read_queries(queries))
     cost = SearchStats()
     with ProgressBar("searching", "queries", len(asked)) as bar:
@@ -187,7 +190,6 @@ def command(
                     yield of_query.query_id, [(hit.doc_id, hit.score) for hit in answer.hits]
                 bar.update(len(block))
 
-        assert run is not None
         lines = write_run(run, rows())
     click.echo(f"wrote {how_many(lines, 'hit')} for {how_many(len(asked), 'query')} to {run}", err=True)
     if stats:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TextIO, TypeVar
 
 from coil.errors import OutputError
 
 T = TypeVar("T")
+
+
+def check_output(path: str | Path, inputs: Iterable[str | Path | None]) -> None:
+    """Refuse to replace a file that the same command reads."""
+    for source in inputs:
+        try:
+            same = source is not None and os.path.isfile(source) and os.path.samefile(path, source)
+        except (OSError, ValueError):  # one of them is not there, or is no path
+            continue
+        if same:
+            raise OutputError(f"{path} is both the input and the output", "write to another file")
 
 
 def write_whole(path: str | Path, write: Callable[[TextIO], T], example: str) -> T:
