@@ -173,7 +173,11 @@ def test_a_timeout_is_that_of_the_whole_answer(
 ) -> None:
     """A change whose answer did not come may have been made."""
     told = r"did not respond within 0\.5 seconds"
-    told += "; it is unknown whether the change was made" if changes else r"\n  try: ask for less"
+    told += (
+        r"; it is unknown whether the change was made\n  try: connect with a longer timeout; if no other"
+        if changes
+        else r"\n  try: ask for less"
+    )
 
     async def run(url: str) -> None:
         async with coil.connect_async(url, timeout=0.5) as index:

@@ -40,7 +40,7 @@ from coil.texts.questions import (
 from coil.texts.values import MOST_ID_BYTES, Document, clean, id_size
 from coil.tokens.profile import By, check_by
 
-UPLOAD_BYTES = 4 << 20  # approximate size of a request with documents
+UPLOAD_BYTES = 512 << 10  # approximate size of a request with documents: seconds of encoding, not a minute
 QUESTION_BYTES = 256 << 10  # approximate size of one with queries or ids: a quarter of the server's limit
 NDJSON = "application/x-ndjson"
 BATCH = 200  # queries per request
@@ -209,7 +209,7 @@ def _understood() -> Iterator[None]:
         yield
     except CoilError:
         raise
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RemoteProblem("the server's response has an unexpected form", ANOTHER) from error
 
 
@@ -262,7 +262,7 @@ def error_of(status: int, content: bytes) -> CoilError:
     try:
         value = json.loads(content)
         code, detail, remedy = value["code"], value["detail"], value.get("remedy") or ""
-        if not isinstance(detail, str) or not isinstance(remedy, str):
+        if not all(isinstance(part, str) for part in (code, detail, remedy)):
             raise TypeError
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return RemoteProblem(f"the server answered with status {status}", ANOTHER)

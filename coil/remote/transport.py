@@ -243,8 +243,14 @@ def _failed(link: Link, client: Any, ask: Ask, error: Exception) -> RemoteProble
     if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout):
         what = f"{link.address} did not respond within {client.timeout.read:g} seconds"
         if ask.changes:
-            return RemoteProblem(f"{what}; it is unknown whether the change was made", _UNKNOWN)
+            remedy = f"connect with a longer timeout; {_UNKNOWN}"
+            return RemoteProblem(f"{what}; it is unknown whether the change was made", remedy)
         return RemoteProblem(what, "ask for less, or connect with a longer timeout")
+    if isinstance(error, httpx.DecodingError):
+        what = "the server's response cannot be decompressed"
+        if ask.changes:
+            what += "; it is unknown whether the change was made"
+        return RemoteProblem(what, ANOTHER)
     return RemoteProblem(f"{link.address} cannot be reached: {error or type(error).__name__}", _REMEDY)
 
 
