@@ -337,9 +337,13 @@ def test_every_id_can_be_reached_by_its_path(tmp_path: Path) -> None:
         ids = ["n\nl", "end\n", "\n", "\ufffd", "a/b?c#d", " "]
         lines = "\n".join(json.dumps({"id": doc_id, "text": "river"}) for doc_id in ids)
         assert server.client.post(f"{ONE}/documents", content=lines, headers=WRITE).json()["added"] == 6
-        wrong = server.client.delete(f"{ONE}/documents/%ff", headers=WRITE)
-        assert wrong.status_code == 400
-        assert wrong.json()["detail"] == "the path is not UTF-8"
+        for address in ("/%ff", "?doc_id=%ff"):  # not the document whose id is U+FFFD
+            for wrong in (
+                server.client.get(f"{ONE}/documents{address}"),
+                server.client.delete(f"{ONE}/documents{address}", headers=WRITE),
+            ):
+                assert wrong.status_code == 400
+                assert wrong.json()["detail"] == "the address is not UTF-8"
         for doc_id in ids:
             address = f"{ONE}/documents/{quote(doc_id, safe='')}"
             assert server.client.get(address).json()["doc_id"] == doc_id

@@ -137,9 +137,7 @@ class Gate:
                     "use the address that it printed at startup, or start it with --allow-host NAME",
                 )
         if not _is_utf8(scope):
-            return Problem(
-                400, "bad_http", "the path is not UTF-8", "encode the path as UTF-8, with %-escapes"
-            )
+            return Problem(400, "bad_http", "the address is not UTF-8", "encode it as UTF-8, with %-escapes")
         length = headers.get("content-length", "")
         if len(length) > _LENGTH_DIGITS:  # leading zeros: the parser refuses numbers that are so large
             detail = f"the Content-Length has {len(length):,} characters"
@@ -269,11 +267,11 @@ async def send_problem(problem: Problem, request_id: str, send: Send) -> None:
 
 
 def _is_utf8(scope: Scope) -> bool:
-    """Whether the path means what was sent: what is not UTF-8 has been replaced, and could be another id."""
-    if "\ufffd" not in scope["path"]:
-        return True
+    """Whether path and parameters mean what was sent: other bytes are replaced, and could be another id."""
     try:
-        unquote_to_bytes(scope.get("raw_path") or b"").decode()
+        if "\ufffd" in scope["path"]:
+            unquote_to_bytes(scope.get("raw_path") or b"").decode()
+        unquote_to_bytes(scope["query_string"]).decode()
     except UnicodeDecodeError:
         return False
     return True
