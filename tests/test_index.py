@@ -330,7 +330,7 @@ def test_documents_without_text_are_left_out_and_told(
     documents = [Document("river", "river bank"), *(Document(f"e{i}", text) for i, text in enumerate(BLANK))]
     index = create(tmp_path / "a.coil", encoder=HashEncoder())
     assert index.add(documents) == 1
-    assert caplog.messages == ["4 documents are empty and were skipped: 'e0', 'e1', 'e2', ..."]
+    assert caplog.messages == ["4 documents are empty and were not indexed: 'e0', 'e1', 'e2', ..."]
     assert len(index) == 1
     assert not index.has("e0")
     assert [hit.doc_id for hit in index.search("the a of", k=10)] == ["river"]  # nobody else has a sentence
@@ -352,7 +352,7 @@ def test_documents_without_text_are_left_out_and_told(
         index.add([Document("w", ""), Document("w", "loan"), Document("w", "")])
     assert index.add([Document("z", ""), Document("v", "")], on_duplicate="skip") == 0
     assert index.has("z")
-    assert caplog.messages[-1] == "1 document is empty and was skipped: 'v'"
+    assert caplog.messages[-1] == "1 document is empty and was not indexed: 'v'"
     index.close()
 
 

@@ -240,11 +240,11 @@ def test_empty_documents_are_counted(tmp_path: Path, capsys: Output) -> None:
     assert "2 documents without text would be skipped" in told.out
     assert told.err == ""
     assert run(["index", str(corpus), "--out", out]) == 0
-    assert "coil: 2 documents are empty and were skipped: 'b', 'c'" in capsys.readouterr().err
+    assert "coil: 2 documents are empty and were not indexed: 'b', 'c'" in capsys.readouterr().err
     corpus.write_text('{"id": "a", "text": ""}\n')
     assert run(["add", out, str(corpus), "--on-duplicate", "update"]) == 0
     told = capsys.readouterr()
-    assert "coil: 1 document is empty and was skipped: 'a'" in told.err
+    assert "coil: 1 document is empty and was not indexed: 'a'" in told.err
     assert "0 documents added; " in told.err
     assert told.err.rstrip().endswith("now has 0")
 

@@ -164,6 +164,9 @@ def test_only_an_unknown_document_is_an_unknown_id(server: Running, folder: Path
             remote.has("document")
     told = json.dumps({"status": 404, "code": "unknown_address", "detail": "no document here"}).encode()
     assert not isinstance(error_of(404, told), UnknownId)
+    for code in ([], {}, None, 1):  # of another kind of server
+        told = json.dumps({"code": code, "detail": "no", "remedy": "yes"}).encode()
+        assert error_of(404, told).reason == "the server answered with status 404"
 
 
 def test_every_code_of_an_error_is_documented() -> None:
@@ -390,7 +393,7 @@ def test_documents_are_counted_and_told_as_by_the_library(
         caplog.clear()
         assert here.update(documents) == there.update(documents) == 4
         mine, other = caplog.messages
-        assert mine == other == "2 documents are empty and were skipped: 'b', 'd'"
+        assert mine == other == "2 documents are empty and were not indexed: 'b', 'd'"
         told: list[list[str]] = []
         here.update(documents, told.append)
         there.update(documents, told.append)

@@ -92,9 +92,9 @@ class Index(IndexReader):
         `datasets.Dataset`. The column arguments name the id, text and title of rows and dicts, if they are
         not under the usual keys; several text columns are joined.
 
-        A document without text is skipped, because no word could ever find it. With on_duplicate "update", an
-        existing document with its id is removed. `left_out` is called with the ids of skipped documents;
-        without it, the logger `coil.index` warns of them.
+        A document without text is not indexed, because no word could ever find it. With on_duplicate
+        "update", an existing document with its id is removed. `left_out` is called with the ids of such
+        documents; without it, the logger `coil.index` warns of them.
 
         `committed` is called with the number of further documents that are safe on disk, at least every
         `commit_every` documents; `encoded` with the number of further encoded documents, and of the bytes
@@ -183,7 +183,10 @@ class Index(IndexReader):
         text_column: str | Sequence[str] | None = None,
         title_column: str | None = None,
     ) -> int:
-        """Add documents; a document whose id exists replaces the existing one."""
+        """Add documents; a document whose id exists replaces the existing one.
+
+        A document without text removes the existing one, and is not indexed.
+        """
         return self.add(
             documents,
             on_duplicate="update",
@@ -280,10 +283,13 @@ class Index(IndexReader):
 
 
 def tell_left_out(empty: Sequence[str]) -> str:
-    """A message that documents without text were skipped, with the first of their ids."""
+    """A message that documents without text are not in the index, with the first of their ids.
+
+    In an update, the earlier documents with these ids have been removed.
+    """
     verbs = "is empty and was" if len(empty) == 1 else "are empty and were"
     shown = ", ".join(repr(doc_id[:80]) for doc_id in empty[:3]) + (", ..." if len(empty) > 3 else "")
-    return f"{how_many(len(empty), 'document')} {verbs} skipped: {shown}"
+    return f"{how_many(len(empty), 'document')} {verbs} not indexed: {shown}"
 
 
 def warn_of_empty(empty: list[str]) -> None:

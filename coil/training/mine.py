@@ -240,7 +240,9 @@ def _write(
                 file.write(json.dumps(line) + "\n")
                 written += 1
         if not written:
-            raise InputError("no negatives were found", "use more pairs, or a larger --depth")
+            raise InputError(
+                "no negatives were found", "use more pairs, a larger --depth or a smaller --skip"
+            )
         os.replace(partial, out)
     except OSError as error:
         raise OutputError(
