@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from coil.cli.main import VERBS, cli
 from tools import api
 from tools.cluster_tables import cluster, scale
-from tools.comparison_tables import compare_untrained
+from tools.comparison_tables import compare_cpu, compare_untrained
 from tools.plot import plot
 from tools.quality_tables import (
     ROOT,
@@ -313,6 +313,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "authors": authors,
     "soak": soak,
     "compare_untrained": compare_untrained,
+    "compare_cpu": compare_cpu,
 }
 PLOTS: dict[str, Callable[[], str]] = {"docs/growth.svg": growth, "docs/lengths.svg": lengths}
 
