@@ -21,7 +21,7 @@ from coil.indexes.opening import create, open_index
 from coil.lists.rows import row_spans, row_texts
 from coil.storage.manifest import MANIFEST_FILE
 from coil.texts.corpora import read_documents
-from coil.texts.markup import Heading
+from coil.texts.markup import Heading, find_headings
 from coil.texts.values import Document
 from coil.tokens.contexts import MOST_TOKENS, ContextRule, Outline, RowText
 from coil.tokens.tokenizer import Tokenizer
@@ -38,6 +38,12 @@ GUIDE = f"# Guide\n\nintro\n\n## Rivers\n\n{FILLER}\n\n### Banks\n\nsteep\n\n## 
 def trail(document: Document, piece: str) -> list[tuple[str, str]]:
     start = document.text.index(piece)
     return [(part.where, part.text) for part in Outline(document).parts((start, start + len(piece)))]
+
+
+def test_a_text_of_nothing_but_headings_has_a_limited_number() -> None:
+    for markup, lines in (("markdown", "# h\n"), ("rst", "head\n====\n\n")):
+        found = find_headings(lines * 150_000, markup)  # type: ignore[arg-type]
+        assert (len(found), found[-1].start) == (100_000, len(lines) * 99_999)
 
 
 def test_headings_above_a_span_are_its_trail() -> None:

@@ -67,7 +67,7 @@ def check_kind(source: Source) -> None:
 
 
 def read_file(path: Path, doc_id: str, gauge: Gauge) -> Document:
-    """The document of one file; a file without text raises NotText."""
+    """The document of one file; a file that is damaged or has no text raises NotText."""
     data, where, kind = read_text(path, gauge), name_of(path), kind_of(path)
     title, fields = "", {}
     if kind == ".pdf":

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections import Counter
 from html.parser import HTMLParser
 
-_DROPPED = frozenset(("script", "style", "template", "noscript", "svg", "head", "iframe", "object"))
+_DROPPED = frozenset(("script", "style", "template", "noscript", "svg", "iframe", "object"))
+_OF_HEAD = frozenset(
+    "html head base basefont bgsound link meta noframes noscript script style template title".split()
+)
 _BLOCKS = frozenset(
     (
         "address article aside blockquote body caption center dd details dialog dir div dl dt fieldset "
@@ -20,18 +24,38 @@ _SPACES = re.compile(" +")
 _TAB = re.compile(r" ?\t[ \t]*")
 _CHARSET = re.compile(rb"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 _SNIFFED = 2048
+_NOT_OF_PAGES = frozenset(("idna", "punycode", "raw-unicode-escape", "unicode-escape", "utf-7"))
 _FENCE = "```"
+_RAW = ("script", "style", "textarea", "title")  # no tags and comments in their text
+_MARK = re.compile(rf"<(?:!--|({'|'.join(_RAW)})(?=[\s/>])|/?[a-z])", re.IGNORECASE)
+_RAW_ENDS = {name: re.compile(rf"</{name}[\s/>]", re.IGNORECASE) for name in _RAW}
+_TAG_STOP = re.compile(r">|=\s*[\"']")
+_COMMENT_END, _COMMENT_CLOSE = re.compile("-?>"), re.compile("--!?>")  # at once, or later
+# Browsers read these names as larger sets, which pages with such a name really use.
+_LARGER = {
+    "ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "tis-620": "cp874", "gb2312": "gb18030",
+    "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949",
+}  # fmt: skip
+_WEB_NAMES = {"x-sjis": "cp932", "x-gbk": "gb18030", "x-mac-roman": "mac-roman", "x-x-big5": "big5"}
 
 
 def html_charset(data: bytes) -> str | None:
-    """The character set that a page declares, None if it declares none or an unknown one."""
+    """The character set that a page declares, None if it declares none or one that no page has.
+
+    The declaration was found as ASCII, so a set that reads it differently, such as UTF-16, is a mistake.
+    Python's names include encodings that are not character sets, such as hex, and some that always fail.
+    """
     found = _CHARSET.search(data[:_SNIFFED])
     if found is None:
         return None
     try:
-        return codecs.lookup(found[1].decode("ascii")).name
+        written = found[1].decode("ascii").lower()
+        name = codecs.lookup(_WEB_NAMES.get(written, written)).name
+        name = _LARGER.get(name, name)
+        is_ascii = found[0].decode(name, errors="replace") == found[0].decode("ascii")
     except (LookupError, ValueError):
         return None
+    return name if is_ascii and name.replace("_", "-") not in _NOT_OF_PAGES else None
 
 
 def read_html(source: str) -> tuple[str, str]:
@@ -46,16 +70,41 @@ def read_html(source: str) -> tuple[str, str]:
 
 
 def _without_comments(source: str) -> str:
-    """A page without comments. The parser would search for the end of each unclosed one repeatedly."""
+    """A page without comments, scripts and styles, and without markup in titles and text areas.
+
+    The parser would search for the end of each unclosed comment repeatedly. In a script, a title or the value
+    of an attribute, `<!--` begins no comment.
+    """
     parts: list[str] = []
-    at = 0
-    while (start := source.find("<!--", at)) >= 0:
-        end = source.find("-->", start + 4)
-        if end < 0:  # never closed: only the opening marks are dropped
-            break
-        parts.append(source[at:start])
-        at = end + 3
+    at, last, is_open = 0, source.rfind(">"), False
+    while (mark := _MARK.search(source, at)) is not None and mark.start() < last:
+        parts.append(source[at : mark.start()])
+        if mark[0] == "<!--":
+            end = None if is_open else _COMMENT_END.match(source, mark.end())
+            end = end or (None if is_open else _COMMENT_CLOSE.search(source, mark.end()))
+            is_open = end is None  # never closed: only the opening marks are dropped, here and further on
+            at = mark.end() if end is None else end.end()
+            continue
+        at = _tag_end(source, mark.end(), last)
+        parts.append(source[mark.start() : at])
+        name = (mark[1] or "").lower()
+        if name and source[at - 2 : at] != "/>":
+            close = _RAW_ENDS[name].search(source, at)
+            content = source[at : len(source) if close is None else close.start()]
+            at += len(content)
+            if name in ("textarea", "title"):
+                parts.append(content.replace("<", "&lt;"))
     return "".join([*parts, source[at:].replace("<!--", "")])
+
+
+def _tag_end(source: str, at: int, last: int) -> int:
+    """The end of a tag, after its >; one in the quoted value of an attribute does not count."""
+    while (stop := _TAG_STOP.search(source, at)) is not None:
+        if stop[0] == ">":
+            return stop.end()
+        close = source.find(stop[0][-1], stop.end())
+        at = stop.end() if close < 0 else close + 1
+    return last + 1
 
 
 class _Page(HTMLParser):
@@ -67,7 +116,9 @@ class _Page(HTMLParser):
         self._paragraphs: list[str] = []
         self._inline: list[str] = []
         self._in_title = False
+        self._in_head = False
         self._dropping: list[str] = []  # open tags whose text is dropped
+        self._dropped = Counter[str]()  # how often each is open: a search in a deep list would take long
         self._pre = 0
         self._heading = 0
         self._bullet = ""
@@ -90,13 +141,16 @@ class _Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Handle an opening tag."""
-        if tag == "title" and "svg" not in self._dropping:
+        if not self._dropping:  # a tag of the body ends the head: the tags between them may be omitted
+            self._in_head = tag == "head" or (self._in_head and tag in _OF_HEAD)
+        if tag == "title" and not self._dropped["svg"]:
             self._in_title = not self._title
         elif tag == "body":
-            self._dropping.clear()  # a head that was never closed
+            self._drop_no_more()  # a tag in the head that was never closed
             self._end_paragraph()
         elif tag in _DROPPED:
             self._dropping.append(tag)
+            self._dropped[tag] += 1
         elif tag in _BLOCKS:
             self._end_paragraph()
             self._pre += tag == "pre"
@@ -111,9 +165,14 @@ class _Page(HTMLParser):
         """Handle a closing tag."""
         if tag == "title":
             self._in_title = False
-        elif tag in self._dropping:
-            while self._dropping.pop() != tag:
-                pass
+        elif tag == "head" and self._in_head:
+            self._drop_no_more()
+        elif self._dropped[tag]:
+            while True:
+                last = self._dropping.pop()
+                self._dropped[last] -= 1
+                if last == tag:
+                    break
         elif tag in _BLOCKS:
             self._end_paragraph()
             self._heading = 0
@@ -131,6 +190,11 @@ class _Page(HTMLParser):
         """Skip a section such as <![CDATA[ or <![if IE]>; the standard library fails on some of them."""
         end = self.rawdata.find(">", i)
         return end + 1 if end >= 0 else -1
+
+    def _drop_no_more(self) -> None:
+        self._in_head = False
+        self._dropping.clear()
+        self._dropped.clear()
 
     def _end_paragraph(self) -> None:
         joined, self._inline = "".join(self._inline), []

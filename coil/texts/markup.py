@@ -8,7 +8,9 @@ a text whose id ends in .md is Markdown; without such an id, a line that starts 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from coil.texts.decompression import COMPRESSIONS
@@ -24,6 +26,7 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _UNDERLINE = re.compile(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*\r?\n?")
 _FIELD = re.compile(r"([A-Za-z_][\w-]{0,99}):(?:[ \t]+(.*))?")
 _MOST_LINES = 200  # of front matter
+_MOST_HEADINGS = 100_000  # of a text; later ones are ordinary lines, so that they take little memory
 _LONGEST_HEADING = 300  # characters; a longer line is not a heading
 
 
@@ -51,11 +54,11 @@ def find_headings(text: str, markup: Markup | None) -> list[Heading]:
     """The headings of a text, in order."""
     if markup is None:
         return []
-    return _markdown_headings(text) if markup == "markdown" else _rst_headings(text)
+    headings = _markdown_headings(text) if markup == "markdown" else _rst_headings(text)
+    return list(islice(headings, _MOST_HEADINGS))
 
 
-def _markdown_headings(text: str) -> list[Heading]:
-    found: list[Heading] = []
+def _markdown_headings(text: str) -> Iterator[Heading]:
     fence = ""
     for line in _LINE.finditer(text, read_front_matter(text)[1]):
         marks = _FENCE.match(line[0])
@@ -65,13 +68,11 @@ def _markdown_headings(text: str) -> list[Heading]:
             elif marks[1].startswith(fence) and not line[0][marks.end() :].strip():
                 fence = ""
         elif not fence and len(line[0]) <= _LONGEST_HEADING and (heading := _ATX.fullmatch(line[0])):
-            found.append(Heading(line.start(), line.end(), len(heading[1]), heading[2]))
-    return found
+            yield Heading(line.start(), line.end(), len(heading[1]), heading[2])
 
 
-def _rst_headings(text: str) -> list[Heading]:
+def _rst_headings(text: str) -> Iterator[Heading]:
     """Lines underlined with punctuation of at least their length; levels follow the order of first use."""
-    found: list[Heading] = []
     styles: list[tuple[str, bool]] = []
     before = above = ""  # the last line, and the one above it
     start = start_above = 0
@@ -85,10 +86,9 @@ def _rst_headings(text: str) -> list[Heading]:
             if style not in styles:
                 styles.append(style)
             begin = start_above if has_over else start
-            found.append(Heading(begin, line.end(), styles.index(style) + 1, words))
+            yield Heading(begin, line.end(), styles.index(style) + 1, words)
         above, before = before, line[0]
         start_above, start = start, line.start()
-    return found
 
 
 def skip_front_matter(name: str, text: str, span: tuple[int, int]) -> tuple[int, int]:
