@@ -47,6 +47,12 @@ def _repeated() -> bytes:
     return _parquet({"id": [str(i) for i in range(1000)], "text": shared})
 
 
+def _wide() -> bytes:
+    """Many columns, each with pages that fit."""
+    texts = [[f"{column} {row} {'z' * 400}" for row in range(1000)] for column in range(60)]
+    return _parquet({"id": [str(i) for i in range(1000)], **{f"c{i}": of for i, of in enumerate(texts)}})
+
+
 def _list(value: object, length: int) -> bytes:
     arrow = pytest.importorskip("pyarrow")
     return _parquet({"id": ["1"], "text": ["a"], "v": arrow.array([[value] * length])})
@@ -97,6 +103,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         "'text': a page of 4,194,308 bytes exceeds the limit of 2,097,152",
     ),
     "list.parquet": (lambda: _list(7, 1 << 20), "a page of 1,048,576 values exceeds the limit of 524,288"),
+    "columns.parquet": (_wide, "the pages of its 61 columns take about 7"),
     "row.parquet": (lambda: _list(7, 100 * KB), "line 1: the row takes 10,240,000 bytes of memory"),
     "packed.parquet.gz": (lambda: gzip.compress(LONG, 1), "for a compressed .parquet file"),
 }
@@ -193,6 +200,14 @@ def test_damaged_parquet_and_zstandard_files_are_named(tmp_path: Path) -> None:
                 except InputError:  # anything else fails the test
                     refused += 1
     assert refused > 100
+
+
+def test_a_footer_of_nested_lists_is_damaged(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    footer = b"\x19" * 100_000
+    data = b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    with pytest.raises(InputError, match="cannot be read as parquet: lists are nested too deeply"):
+        list(read_documents(put(tmp_path / "a.parquet", data)))
 
 
 def test_the_limit_follows_the_budget(tmp_path: Path) -> None:

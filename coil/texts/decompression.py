@@ -38,9 +38,9 @@ def decompressed(file: BinaryIO, compression: str, where: str, largest_window: i
     if compression == ".gz":
         return cast(BinaryIO, gzip.GzipFile(fileobj=file))
     if compression == ".xz":
-        return cast(BinaryIO, io.BufferedReader(_XzReader(file, where, largest_window)))
+        return cast(BinaryIO, io.BufferedReader(_StreamReader(file, where, largest_window)))
     if compression == ".bz2":
-        return cast(BinaryIO, bz2.BZ2File(file))
+        return cast(BinaryIO, io.BufferedReader(_StreamReader(file, where, None)))
     if compression == ".zst":
         return cast(BinaryIO, io.BufferedReader(_ZstdReader(file, where, largest_window)))
     return file
@@ -53,14 +53,18 @@ def _window_error(where: str, needed: str, limit: int) -> InputError:
     )
 
 
-class _XzReader(io.RawIOBase):
-    """Like `lzma.LZMAFile`, with a limit on the decoder's memory."""
+class _StreamReader(io.RawIOBase):
+    """The streams of an xz or bzip2 file, one after another.
 
-    def __init__(self, file: BinaryIO, where: str, largest_window: int) -> None:
+    Unlike `lzma.LZMAFile` and `bz2.BZ2File`, it limits the decoder's memory, reads the padding of xz files
+    (format, section 2.2), and fails on anything else after a stream: that may be a damaged stream.
+    """
+
+    def __init__(self, file: BinaryIO, where: str, xz_window: int | None) -> None:
         super().__init__()
-        self._file, self._where = file, where
-        self._limit = largest_window + (1 << 20)  # the decoder's tables
-        self._stream = lzma.LZMADecompressor(memlimit=self._limit)
+        self._file, self._where, self._is_xz = file, where, xz_window is not None
+        self._limit = (xz_window or 0) + (1 << 20)  # the decoder's tables
+        self._stream = self._decoder(lzma.FORMAT_AUTO)
 
     def readable(self) -> bool:
         """Always."""
@@ -70,26 +74,42 @@ class _XzReader(io.RawIOBase):
         """Fill the buffer with data from at most one chunk of the file."""
         data = b""
         while not data:
-            chunk, begins = b"", self._stream.eof
-            if begins:
-                chunk = self._stream.unused_data or self._file.read(_CHUNK)
+            chunk = b""
+            if self._stream.eof:
+                chunk = self._next_stream()
                 if not chunk:
                     return 0
-                self._stream = lzma.LZMADecompressor(memlimit=self._limit)
+                self._stream = self._decoder(lzma.FORMAT_XZ)
             elif self._stream.needs_input:
                 chunk = self._file.read(_CHUNK)
                 if not chunk:
-                    raise EOFError("the xz data is truncated")
+                    raise EOFError("the compressed data is truncated")
             try:
                 data = self._stream.decompress(chunk, len(buffer))
             except lzma.LZMAError as error:
                 if "limit" in str(error):
                     raise _window_error(self._where, "a dictionary", self._limit) from error
-                if begins:  # like LZMAFile, ignore what follows the last stream
-                    return 0
                 raise
         buffer[: len(data)] = data
         return len(data)
+
+    def _decoder(self, xz_format: int) -> Any:
+        return lzma.LZMADecompressor(xz_format, self._limit) if self._is_xz else bz2.BZ2Decompressor()
+
+    def _next_stream(self) -> bytes:
+        """The first bytes after the end of a stream and its padding; empty at the end of the file."""
+        padding = 0
+        chunk: bytes = self._stream.unused_data or self._file.read(_CHUNK)
+        while self._is_xz and chunk:
+            stream = chunk.lstrip(b"\0")
+            padding += len(chunk) - len(stream)
+            chunk = stream
+            if stream:
+                break
+            chunk = self._file.read(_CHUNK)
+        if padding % 4:
+            raise OSError("the padding after an xz stream is not a multiple of four bytes")
+        return chunk
 
 
 class _ZstdReader(io.RawIOBase):

@@ -28,7 +28,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from coil.errors import BadLine, InputError, how_many
+from coil.errors import BadLine, InputError, NotText, how_many
 from coil.interruptions import let_through
 from coil.texts.decompression import COMPRESSIONS, decompressed
 from coil.texts.values import clean
@@ -136,7 +136,7 @@ def _standard_input() -> BinaryIO:
 
 @contextmanager
 def open_bytes(source: Source, gauge: Gauge | None = None) -> Iterator[BinaryIO]:
-    """The decompressed bytes of a source. Errors while reading them become InputErrors."""
+    """The decompressed bytes of a source. Errors while reading them become InputErrors; damage is NotText."""
     where, window = name_of(source), WINDOWS * (gauge.longest if gauge is not None else LONGEST)
     try:
         if str(source) == STANDARD_INPUT:
@@ -148,8 +148,9 @@ def open_bytes(source: Source, gauge: Gauge | None = None) -> Iterator[BinaryIO]
             ):
                 yield plain
     except EOFError as error:
-        raise InputError(
-            f"{where} is truncated: it ends in the middle of its compressed data",
+        raise NotText(
+            where,
+            "truncated: it ends in the middle of its compressed data",
             "download or copy the file again",
         ) from error
     except FileNotFoundError as error:
@@ -162,8 +163,9 @@ def open_bytes(source: Source, gauge: Gauge | None = None) -> Iterator[BinaryIO]
             raise InputError(
                 f"{where} cannot be read: {error.strerror}", "check the path and the disk"
             ) from error
-        raise InputError(
-            f"{where} is damaged, or not in the format of its extension: {error}",
+        raise NotText(
+            where,
+            f"damaged, or not in the format of its extension: {error}",
             "download or copy the file again, or rename it if it is not compressed",
         ) from error
 

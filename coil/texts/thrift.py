@@ -53,6 +53,8 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
 
 
 def _list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
+    if not depth:
+        raise ValueError("lists are nested too deeply")
     head, at = data[at], at + 1
     count = head >> 4
     if count == 15:
