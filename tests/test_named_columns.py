@@ -134,7 +134,7 @@ def test_an_interrupted_build_knows_its_columns(tmp_path: Path) -> None:
         OptionMismatch, match=r"started with --id-column url .* not --text-column q"
     ) as caught:
         open_build(tmp_path / "a.coil", resume=True, encoder=HashEncoder(), columns=Columns(texts=("q",)))
-    assert "with none" in caught.value.remedy
+    assert "or none of them" in caught.value.remedy
     for wrong in (Columns("a"), Columns(title="b")):
         assert Columns.from_json(wrong.to_json()) == wrong
 

@@ -11,13 +11,23 @@ and at least one of the texts, and every named column must occur in at least one
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from coil.errors import BadLine, InputError
 from coil.texts.opening import shorten
-from coil.texts.records import Keys, Record, SameName, check_columns, plain_value, take_id, take_texts
+from coil.texts.records import (
+    Keys,
+    Record,
+    SameName,
+    TooDeep,
+    check_columns,
+    plain_value,
+    take_id,
+    take_texts,
+)
 from coil.texts.values import MOST_ID_BYTES, Document, clean, id_size
 
 ID_KEYS = ("_id", "id", "doc_id", "docno", "pid")
@@ -187,8 +197,14 @@ def _check_id_size(doc_id: str, where: str, line: int) -> None:
 
 def _plain_fields(fields: dict[str, Any], where: str, line: int) -> dict[str, Any]:
     try:
-        return {clean(str(name)): plain_value(value) for name, value in fields.items()}
-    except RecursionError as error:
+        named = {clean(str(name)): plain_value(value) for name, value in fields.items()}
+        if len(named) < len(fields):
+            [(name, _)] = Counter(clean(str(name)) for name in fields).most_common(1)
+            raise SameName(f"the record has the field {name!r:.80} twice, under different keys")
+        return named
+    except TooDeep as error:
+        raise BadLine(where, line, str(error), "flatten them") from error
+    except RecursionError as error:  # of a value's own conversion to a string
         raise BadLine(where, line, "the fields are nested too deeply", "flatten them") from error
     except SameName as error:
         raise BadLine(where, line, str(error), "give each field a unique name") from error

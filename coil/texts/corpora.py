@@ -149,6 +149,10 @@ def read_documents(
         table = as_table(source)
         if table is not None:
             table.check(columns.named)
+        elif source == "":  # Path("") would be the current folder
+            raise InputError(
+                "the path of a corpus is empty", "check the variable or argument that it came from"
+            )
         else:
             _check(source)
         found.append(source if table is None else table)

@@ -10,7 +10,7 @@ from coil.errors import InputError
 from coil.texts.columns import USUAL, Columns, Unseen, check_document, make_document
 from coil.texts.corpora import Documents
 from coil.texts.tables import as_table
-from coil.texts.values import Document, clean
+from coil.texts.values import Document
 
 Texts = Iterable[Document | Mapping[str, Any]] | Any
 """Documents, dicts, or a table; `Any`, because a DataFrame is not an iterable of its rows."""
@@ -46,8 +46,6 @@ class GivenDocuments(Iterator[Document]):
                 self._unseen.check("the list of documents")
             raise
         self._number += 1
-        if self._reading is None:  # names from a file are already strings
-            self._check_names(found.fields if isinstance(found, Document) else found)
         if isinstance(found, Document):
             if self._columns.named and self._reading is None:
                 raise InputError(
@@ -62,21 +60,6 @@ class GivenDocuments(Iterator[Document]):
             )
         self._unseen.note(found)
         return make_document(dict(found), "documents", self._number, columns=self._columns)
-
-    def _check_names(self, fields: object) -> None:
-        """Refuse two field names that become the same string: one of the values would be lost."""
-        names: set[str] = set()
-        for name in fields if isinstance(fields, Mapping) else ():
-            try:
-                text = clean(name if isinstance(name, str) else str(name))
-            except ValueError:  # a number with thousands of digits; the error names the document
-                continue
-            if text in names:
-                raise InputError(
-                    f"document {self._number} has the field {text!r:.80} twice, under different keys",
-                    "give each field a unique name",
-                )
-            names.add(text)
 
     @property
     def mark(self) -> int:

@@ -4,7 +4,7 @@
 |---|---|
 | .jsonl, .ndjson, or `-` | one JSON object per line |
 | .tsv | `id<TAB>text` per line, where further tabs belong to the text; or one row, with a header |
-| .csv | one row, with a header |
+| .csv | one row, with a header; cells are separated by commas, or else by semicolons or tabs |
 | .parquet | one row |
 
 Each may be compressed with gz, xz, bz2 or zst. The first line of a .tsv is a header if its first column has a
@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +63,11 @@ class Keys:
 Reader = Callable[[Source, Keys, Gauge | None], Iterator[tuple[int, Record]]]
 
 MOST_DIGITS = 4300  # of a whole number: Python's JSON reader refuses more
+MOST_LEVELS = 100  # of lists and objects in a field: far fewer than any reader or writer of JSON can handle
 _LARGEST = 10**MOST_DIGITS
 _CSV_COST = 4
+_CSV_SEPARATORS = (",", ";", "\t")  # in order of preference; spreadsheets write semicolons in many countries
+_CSV_LINE = re.compile("[^\r]*\r\n?|[^\r]+")
 _MISSING = {("pandas", "NaTType"), ("pandas", "NAType")}
 _SHOWN_COLUMNS = 400  # characters
 _MARCO_DOCUMENTS, _MARCO_COLUMNS = "msmarco-docs", ["id", "url", "title", "body"]
@@ -142,12 +147,17 @@ class SameName(ValueError):
     """Two names become the same string: one of the values would be lost."""
 
 
-def plain_value(value: Any) -> Any:
+class TooDeep(ValueError):
+    """Lists and objects are nested too deeply."""
+
+
+def plain_value(value: Any, levels: int = MOST_LEVELS) -> Any:
     """Convert a value to one that JSON can represent.
 
     Dates and the like become strings; NaN, infinities and missing values of pandas become None. NumPy's
     numbers become Python's, and a NUL becomes U+FFFD. A whole number with more digits than Python's JSON
-    reader accepts is a ValueError, and two keys that become the same name are a SameName.
+    reader accepts is a ValueError, two keys that become the same name are a SameName, and more than `levels`
+    lists and objects in one another are a TooDeep.
     """
     if isinstance(value, np.generic):
         value = _item(value)
@@ -161,15 +171,17 @@ def plain_value(value: Any) -> Any:
         return value
     if (type(value).__module__.split(".")[0], type(value).__name__) in _MISSING:
         return None
+    if isinstance(value, np.ndarray):
+        value = list(value) if value.dtype.kind in "mM" else value.tolist()
+    if isinstance(value, dict | list | tuple) and levels == 0:
+        raise TooDeep(f"the fields are nested deeper than {MOST_LEVELS} levels")
     if isinstance(value, dict):
-        named = {_field_text(str(key)): plain_value(inner) for key, inner in value.items()}
+        named = {_field_text(str(key)): plain_value(inner, levels - 1) for key, inner in value.items()}
         if len(named) < len(value):
             raise SameName("an object in the fields has the same name twice, under different keys")
         return named
-    if isinstance(value, np.ndarray):
-        value = list(value) if value.dtype.kind in "mM" else value.tolist()
     if isinstance(value, list | tuple):
-        return [plain_value(inner) for inner in value]
+        return [plain_value(inner, levels - 1) for inner in value]
     if isinstance(value, bytes):
         return decode(value)
     return _field_text(str(value))
@@ -212,6 +224,13 @@ def _read_tsv(source: Source, keys: Keys, gauge: Gauge | None) -> Iterator[tuple
     for number, line in read_lines(source, gauge):
         if not line or line.isspace():
             continue
+        if first and "\r" in line.rstrip("\r\n"):
+            raise BadLine(
+                name_of(source),
+                number,
+                "its lines end with carriage returns alone",
+                "convert them to line feeds, such as with tr '\\r' '\\n'",
+            )
         if first or header is not None:
             check_values(line, "\t", longest, name_of(source), number)
             row = line.rstrip("\r\n").split("\t")
@@ -236,10 +255,17 @@ def _read_csv(source: Source, keys: Keys, gauge: Gauge | None) -> Iterator[tuple
     longest = (gauge.longest if gauge is not None else LONGEST) // _CSV_COST
     line = 1  # where the row begins: a quoted cell may span many lines
     size = 0  # of the row so far
+    blank = 0  # lines before the header
+    separator = ""
 
     def lines() -> Iterator[str]:
-        nonlocal size
-        for _, text in read_lines(source, gauge):
+        nonlocal blank, line, separator, size
+        for text in _csv_lines(source, gauge):
+            if not separator:
+                if text.isspace():
+                    blank += 1
+                    continue
+                line, separator = blank + 1, _separator_of(text)
             size += len(text)
             if size > longest:
                 raise BadLine(
@@ -248,13 +274,15 @@ def _read_csv(source: Source, keys: Keys, gauge: Gauge | None) -> Iterator[tuple
                     f"the row exceeds the limit of {longest:,} characters",
                     "close the open quote, split very long documents, or raise --memory",
                 )
-            check_values(text, ",", longest, name_of(source), line)
+            check_values(text, separator, longest, name_of(source), line)
             yield text
 
-    rows = csv.reader(lines(), strict=True)
+    texts = lines()
+    first = next(texts, "")  # the header, which shows the separator
+    rows = csv.reader(chain([first], texts), delimiter=separator or ",", strict=True)
     header: list[str] | None = None
     while True:
-        line, size = rows.line_num + 1, 0
+        line, size = blank + rows.line_num + 1, 0
         try:
             row = next(rows, None)
         except csv.Error as error:
@@ -274,11 +302,35 @@ def _read_csv(source: Source, keys: Keys, gauge: Gauge | None) -> Iterator[tuple
         else:
             yield (
                 line,
-                _name_cells(header, row, source, line, "quote cells that contain commas or line breaks"),
+                _name_cells(header, row, source, line, "quote cells that contain separators or line breaks"),
             )
 
 
+def _csv_lines(source: Source, gauge: Gauge | None) -> Iterator[str]:
+    """The lines of a table; if a carriage return alone ends its header, it ends the other lines as well.
+
+    Old programs for the Mac write such files. Within quotes, the csv module joins the lines again.
+    """
+    at_returns: bool | None = None
+    for _, text in read_lines(source, gauge):
+        if at_returns is None and not text.isspace():
+            header, found, _ = text.lstrip().rstrip("\r\n").partition("\r")
+            at_returns = bool(found) and header.count('"') % 2 == 0
+        if at_returns:
+            yield from (line[0] for line in _CSV_LINE.finditer(text))
+        else:
+            yield text
+
+
+def _separator_of(header: str) -> str:
+    """The separator of a table, found outside the quotes of its header; by default a comma."""
+    outside = "".join(header.split('"')[::2])
+    return next((mark for mark in _CSV_SEPARATORS if mark in outside), ",")
+
+
 def _check_header(header: Sequence[str], source: Source, line: int, keys: Keys) -> None:
+    if header.count("") > 1:
+        raise BadLine(name_of(source), line, "several columns have no name", "name them, or remove them")
     if len(set(header)) < len(header):
         shown = shorten(",".join(header))
         raise BadLine(name_of(source), line, f"two columns have the same name: {shown}", "rename one of them")
@@ -298,6 +350,8 @@ def check_columns(where: str, there: Sequence[str], named: Sequence[str]) -> Non
 def _name_cells(header: Sequence[str], row: Sequence[str], source: Source, line: int, remedy: str) -> Record:
     if len(row) != len(header):
         found = f"{how_many(len(row), 'cell')}, but the header has {len(header)}"
+        if len(header) == 1:
+            remedy = "make the names of the columns the first line of the file"
         raise BadLine(name_of(source), line, found, remedy)
     return dict(zip(header, row, strict=True))
 
