@@ -26,6 +26,23 @@ def test_an_output_is_compared_with_every_input(tmp_path: Path) -> None:
             check_output(data, [other, source])
 
 
+def test_a_file_in_a_folder_that_is_read_is_not_replaced(tmp_path: Path) -> None:
+    folder, link = tmp_path / "beir", tmp_path / "link"
+    (folder / "qrels").mkdir(parents=True)
+    link.symlink_to(folder)
+    for name in ("corpus.jsonl", "qrels/test.tsv", "first.trec"):
+        (folder / name).write_text("kept")
+    for name in ("corpus.jsonl", "qrels/test.tsv"):
+        for source in (folder, str(folder) + "/", link):
+            with pytest.raises(OutputError, match=f"test.tsv is in {source}|corpus.jsonl is in {source}"):
+                check_output(folder / name, [None, source])
+        with pytest.raises(OutputError, match="which this command reads"):
+            check_output(link / name, [folder])
+    check_output(folder / "new.tsv", [folder])  # not there, so not read
+    check_output(folder / "first.trec", [folder])  # a run is not read from a folder
+    check_output(folder / "corpus.jsonl", [folder / "qrels"])
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -34,6 +51,7 @@ def test_an_output_is_compared_with_every_input(tmp_path: Path) -> None:
         ["search", "a.coil", "--queries", "FILE", "--run", "FILE"],
         ["rerank", "--corpus", "c.jsonl", "--queries", "FILE", "--run", "r.trec", "--out", "FILE"],
         ["rerank", "--corpus", "FILE", "--queries", "q.tsv", "--run", "r.trec", "--out", "FILE"],
+        ["rerank", "--corpus", "c.jsonl", "--queries", "q.tsv", "--run", "FILE", "--out", "FILE"],
     ],
 )
 def test_no_command_overwrites_its_input(

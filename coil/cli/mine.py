@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from coil.errors import OptionMismatch, how_many
+from coil.errors import OptionMismatch, how_many, require
 from coil.texts.writing import check_output
 from coil.vectors.encoder import Encoder
 
@@ -80,6 +80,7 @@ def command(
       coil mine --pairs faq.jsonl --out second.jsonl --model trained/   (second round)
       coil mine --pairs faq.jsonl --collection faq/                     (to use another system, then --run)
     """
+    require("torch", "train")
     from coil.training import mine
 
     if collection is not None:

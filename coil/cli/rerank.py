@@ -97,7 +97,7 @@ def command(
             if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
                 option = name.replace("_", "-")
                 raise click.UsageError(f"--{option} requires --corpus; an index has its own setting.")
-    check_output(out, [*corpus, queries])
+    check_output(out, [*corpus, queries, run, index])
     documents = read_documents(
         *corpus, id_column=id_column, text_column=text_column, title_column=title_column
     )  # before the long work, so that a wrong path is reported immediately
@@ -156,8 +156,8 @@ def command(
     if missing:
         where = index if index is not None else " ".join(corpus)
         click.echo(
-            f"warning: {_count(missing, 'candidate', 'candidates')} not in {where} and skipped: "
-            f"{_some(missing)}; check that the run was made from the same documents",
+            f"warning: {_count(missing, 'candidate', 'candidates')} not in {where}, or without text, and "
+            f"skipped: {_some(missing)}; check that the run was made from the same documents",
             err=True,
         )
     click.echo(

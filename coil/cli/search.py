@@ -174,7 +174,7 @@ def command(
             click.echo(json.dumps(asdict(answer.stats)) if as_json else _told(answer.stats), err=True)
         return
     assert run is not None
-    check_output(run, [queries])
+    check_output(run, [queries, index])
     asked = list(read_queries(queries))
     cost = SearchStats()
     with ProgressBar("searching", "queries", len(asked)) as bar:

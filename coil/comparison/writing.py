@@ -22,7 +22,7 @@ from coil.comparison.tables import as_markdown, summary_markdown
 from coil.errors import OutputError
 from coil.texts.runs import write_run
 
-REPORT, TABLE, RESULTS = "report.html", "table.md", "results.json"
+REPORT, TABLE, RESULTS, PER_QUERY = "report.html", "table.md", "results.json", "per_query.jsonl"
 
 
 def write_outcome(outcome: Outcome, folder: Path) -> None:
@@ -32,7 +32,7 @@ def write_outcome(outcome: Outcome, folder: Path) -> None:
     _write(folder / TABLE, as_markdown(outcome))
     _write(folder / RESULTS, json.dumps(outcome.to_json(), indent=1, ensure_ascii=False) + "\n")
     lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in outcome.per_query())
-    _write(folder / "per_query.jsonl", "".join(lines))
+    _write(folder / PER_QUERY, "".join(lines))
     names = file_names([system.label for system in outcome.systems])
     for name, system in zip(names, outcome.systems, strict=True):
         rows = (

@@ -10,17 +10,30 @@ from typing import TextIO, TypeVar
 from coil.errors import OutputError
 
 T = TypeVar("T")
+_RUNS = (".trec", ".run")
 
 
 def check_output(path: str | Path, inputs: Iterable[str | Path | None]) -> None:
-    """Refuse to replace a file that the same command reads."""
+    """Refuse to replace a file that the same command reads, alone or as part of a folder."""
     for source in inputs:
         try:
             same = source is not None and os.path.isfile(source) and os.path.samefile(path, source)
+            inside = source is not None and _is_read_from(source, path)
         except (OSError, ValueError):  # one of them is not there, or is no path
             continue
         if same:
             raise OutputError(f"{path} is both the input and the output", "write to another file")
+        if inside:
+            raise OutputError(
+                f"{path} is in {source}, which this command reads", "write to a file outside that folder"
+            )
+
+
+def _is_read_from(folder: str | Path, path: str | Path) -> bool:
+    """Whether a path is an existing file in a folder; a run is not read from folders."""
+    if not (os.path.isdir(folder) and os.path.isfile(path)) or Path(path).suffix in _RUNS:
+        return False
+    return Path(os.path.realpath(folder)) in Path(os.path.realpath(path)).parents
 
 
 def write_whole(path: str | Path, write: Callable[[TextIO], T], example: str) -> T:
