@@ -30,7 +30,8 @@ CoilError                     what was found, what was expected, where; `remedy`
 ├── AnswerTooLarge            the texts of the hits exceed a limit
 ├── TooLittleMemory           the memory limit is too low, or the system has no memory or threads left
 ├── OutputError               the result cannot be written
-│   └── PartlyChanged         a change was made in only some shards of an index
+│   ├── PartlyChanged         a change was made in only some shards of an index
+│   └── Unconfirmed           a change was made, but the disk did not confirm it
 ├── RemoteProblem             a server cannot be reached, or did not process a request
 ├── ProcessProblem            the process is exiting, or was forked during a call
 ├── TrainingDiverged          the loss is not a finite number
@@ -45,6 +46,7 @@ import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 SET_ON_DUPLICATE = 'set on_duplicate to "update" or "skip"'
 
@@ -61,6 +63,17 @@ class CoilError(Exception):
 
     def __str__(self) -> str:
         return f"{self.reason}\n  try: {self.remedy}" if self.remedy else self.reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default, an exception is unpickled by calling its class with `args`, but some take others: then
+        # a pool of processes waits forever for the result of a worker that raised one.
+        return _restore, (type(self), self.args, dict(self.__dict__))
+
+
+def _restore(kind: type[CoilError], args: tuple[Any, ...], state: dict[str, Any]) -> CoilError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 def reason_of(error: BaseException) -> str:
@@ -212,6 +225,10 @@ class OutputError(CoilError):
 
 class PartlyChanged(OutputError):
     """A change to a sharded index was made in some of its shards and failed in another."""
+
+
+class Unconfirmed(OutputError):
+    """A change was made, but the disk did not confirm it: a power failure could undo it."""
 
 
 class RemoteProblem(CoilError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from coil.service.limits import ServiceOptions
 from coil.service.problems import Problem
 from coil.service.served import open_all
 from coil.service.service import Service
+from coil.storage.disk import Folder
 from tests.hash_encoder import HashEncoder
 from tests.raw_http import wait_until
 from tests.serving import TOKEN, Running, running
@@ -223,3 +225,23 @@ def test_an_index_that_cannot_answer_for_a_moment_becomes_ready(
             assert asyncio.run(service.check_ready()) == b'{"status": "ready"}'
             service.stop()
     assert [record.message for record in caplog.records].count("cannot answer") == 1
+
+
+def test_a_change_that_the_disk_does_not_confirm_is_told_as_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, sync = build(tmp_path / "notes.coil"), Folder.sync
+
+    def failing(self: Folder, subfolder: str = ".") -> None:
+        if subfolder == ".":  # after the manifest was replaced
+            raise OSError(errno.EIO, "Input/output error")
+        sync(self, subfolder)
+
+    with running([folder], ServiceOptions(token=TOKEN), HashEncoder()) as server:
+        wait_until(lambda: server.client.get("/ready").status_code == 200)
+        with monkeypatch.context() as broken:
+            broken.setattr(Folder, "sync", failing)
+            answer = upload(server)
+        assert (answer.status_code, answer.json()["code"]) == (507, "unconfirmed")
+        assert "the change was made" in answer.json()["detail"]
+        assert server.client.get(f"{ONE}/documents/d/399").json()["text"] == "x"

@@ -21,6 +21,7 @@ from coil.errors import (
     PartlyChanged,
     SearchTimeout,
     StateGone,
+    Unconfirmed,
 )
 from coil.texts.opening import count_separators, shorten
 from coil.texts.records import MOST_DIGITS
@@ -195,6 +196,9 @@ def problem_of(error: CoilError) -> Problem:
     if isinstance(error, PartlyChanged):
         detail = "the change was made only in part: some shards of the index cannot be written"
         return Problem(507, "cannot_write", detail, "see the server's log, then send the request again")
+    if isinstance(error, Unconfirmed):
+        detail = "the change was made, but the server's disk did not confirm it"
+        return Problem(507, "unconfirmed", detail, "see the server's log; sending it again is safe")
     if isinstance(error, OutputError) and _is_full(error):
         detail = "the index cannot be written: the server's disk is full"
         return Problem(507, "cannot_write", detail, "free some disk space there, then send the request again")

@@ -25,6 +25,7 @@ from coil.errors import (
     OutputError,
     PartlyChanged,
     ReplacedIndex,
+    Unconfirmed,
     UnfinishedBuild,
     reason_of,
 )
@@ -118,7 +119,7 @@ class ServedIndex:
                 raise busy("the index was replaced while it was being changed", seconds=1) from error
             if not isinstance(error, OutputError | IndexProblem):
                 raise
-            if isinstance(error, PartlyChanged):
+            if isinstance(error, PartlyChanged | Unconfirmed):
                 raise
             if self.trouble:  # the reason behind the error, and one that a client may know
                 raise unwritable(self.name, self.trouble) from error

@@ -28,6 +28,7 @@ from coil.errors import (
     OlderIndex,
     OutputError,
     ReplacedIndex,
+    Unconfirmed,
 )
 from coil.interruptions import let_through
 from coil.lists.segment import MOST_ROWS
@@ -169,9 +170,8 @@ class Manifest:
             "settings": self.settings,
             "build": self.build,
             "segments": [entry.to_json() for entry in self.segments],
+            **self.watched.to_json(),
         }
-        if self.watched.runs:
-            value["watched"] = self.watched.to_json()
         body = json.dumps(value).encode()
         first = json.dumps({"coil": FORMAT, "sha256": sha256(body).hexdigest()}).encode()
         return first + b"\n" + body + b"\n"
@@ -188,7 +188,7 @@ class Manifest:
             body = rest.removesuffix(b"\n")
             _check(begin["sha256"] == sha256(body).hexdigest(), "its digest does not match")
             value = json.loads(body)
-            _check_keys(value, _MANIFEST, "watched")
+            _check_keys(value, _MANIFEST, "watched", "watched_columns")
             segments = tuple(SegmentEntry.from_json(entry) for entry in value["segments"])
             build, index_id = value["build"], value["index_id"]
             _check(_INDEX_ID.fullmatch(index_id) is not None, "its index_id is not 32 hexadecimal digits")
@@ -203,7 +203,7 @@ class Manifest:
                 _count(value["next_segment"], _MOST_SEGMENTS),
                 build,
                 segments,
-                Watched.from_json(value.get("watched", {})),
+                Watched.from_json(value.get("watched", {}), value.get("watched_columns", {})),
                 begin["sha256"],
             )
         except (ValueError, KeyError, TypeError, RecursionError, binascii.Error, zlib.error) as error:
@@ -244,8 +244,8 @@ def _digest(value: Any) -> str:
     return digest
 
 
-def _check_keys(value: Any, keys: frozenset[str], optional: str = "") -> None:
-    _check(isinstance(value, dict) and value.keys() - {optional} == keys, "it has missing or unknown keys")
+def _check_keys(value: Any, keys: frozenset[str], *optional: str) -> None:
+    _check(isinstance(value, dict) and value.keys() - {*optional} == keys, "it has missing or unknown keys")
 
 
 def _facts(value: Any, also: str = "") -> FileFacts:
@@ -329,7 +329,7 @@ def publish(folder: Folder, manifest: Manifest, before: Manifest | None) -> Mani
         folder.sync()
     except OSError as error:
         let_through(error)
-        raise OutputError(
+        raise Unconfirmed(
             f"{folder.path} was changed, but the disk did not confirm it: {error.strerror or error}",
             "check the disk, then check whether the change is there; a power failure now could lose it",
         ) from error
