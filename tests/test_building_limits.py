@@ -92,6 +92,27 @@ def test_merging_stays_within_memory(tmp_path: Path) -> None:
     assert answers(roomy) == answers(tight)
 
 
+def test_a_segment_that_is_too_large_to_be_rewritten_is_refused(tmp_path: Path) -> None:
+    """Such as one that was built with more memory."""
+    index = create(tmp_path / "a.coil", encoder=HashEncoder())
+    index.add(some_documents(300))
+    [size] = segment_sizes(index)
+    plan = MemoryPlan(1 << 30, 1 << 30, 1 << 30, 10**6, rewritten=size // 2)
+    index._plan = plan
+    assert index.compact() == 1  # nothing is deleted
+    index.delete([some_documents(1)[0].doc_id])
+    before = answers(index)
+    with pytest.raises(
+        TooLittleMemory, match=r"rewriting a segment of .* the limit of 1024M leaves"
+    ) as caught:
+        index.compact()
+    assert "a larger memory limit" in caught.value.remedy
+    assert answers(index) == before
+    index._plan = replace(plan, rewritten=MemoryPlan.rewritten)
+    assert index.compact() == 1
+    assert answers(index) == before
+
+
 # A process of its own, because only that has a peak of its own.
 WITHIN_BUDGET = """
 import sys
@@ -120,6 +141,33 @@ index.delete(["1", "2"])
 index.compact()
 print(peak_bytes() / budget)
 """
+
+
+EMPTY_WITHIN_BUDGET = """
+import sys
+from coil.indexes.opening import create
+from coil.storage.memory import peak_bytes, resident_bytes
+from tests.hash_encoder import HashEncoder
+encoder = HashEncoder()
+index = create(sys.argv[1], encoder=encoder)
+index.add([{"id": "river", "text": "river bank"}])
+budget = resident_bytes() + (130 << 20)
+found = []
+with create(sys.argv[2], encoder=encoder, memory=budget) as index:
+    empty = ({"id": f"{i:04000}", "text": ""} for i in range(100_000))
+    index.add(empty, sys.argv[3], left_out=found.append)
+print(peak_bytes() / budget, found[0].total, len(found[0]))
+"""
+
+
+@pytest.mark.parametrize("mode", ["error", "update"])
+def test_documents_without_text_stay_within_the_budget(tmp_path: Path, mode: str) -> None:
+    command = [sys.executable, "-c", EMPTY_WITHIN_BUDGET, str(tmp_path / "a"), str(tmp_path / "b"), mode]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    peak, total, kept = done.stdout.split()
+    assert float(peak) <= 1
+    assert int(total) == 100_000
+    assert 3_000 < int(kept) < 5_000  # 16 MiB of 4,000 bytes each
 
 
 def _build_within_budget(folder: Path, *arguments: object) -> tuple[float, float, int, float]:

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coil.cli.main import run
-from coil.errors import DuplicateId, IndexLocked
+from coil.errors import DuplicateId, IndexLocked, OptionMismatch, TooLittleMemory
+from coil.indexes import index as index_module
 from coil.indexes.building import open_build
 from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
@@ -91,6 +92,24 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
+def test_ids_of_records_that_exceed_the_memory_end_the_watch(world: World) -> None:
+    """Ids get 8 times the longest line: 8,000 bytes, enough for 31 of them."""
+    records = [json.dumps({"id": f"{i:04}", "text": "river"}) + "\n" for i in range(90)]
+    files = [world.write("a.jsonl", "".join(records[:25])), world.write("b.jsonl", records[25])]
+    assert world.again(*files, longest=1_000) == Round(added=26)
+    world.write("b.jsonl", "".join(records[25:50]))
+    with pytest.raises(
+        TooLittleMemory, match=r"ids of all records.*b\.jsonl.*limit of 8,000 bytes"
+    ) as caught:
+        world.settle()
+    assert "raise --memory" in caught.value.remedy
+    assert len(world.texts()) == 26
+    world.write("b.jsonl", "".join(records[25:27]))
+    assert world.again(*files, longest=1_000) == Round(added=1)
+    world.write("a.jsonl", "".join(records[60:85]))  # the ids that the file had before do not count
+    assert world.settle() == Round(added=25, removed=25)
+
+
 def test_new_changed_renamed_and_deleted_files(world: World) -> None:
     world.write("river.md", "# The river\n\na bank by the river\n")
     world.write("deep/loan.txt", "a loan")
@@ -117,6 +136,12 @@ def test_all_chunks_of_a_file_are_replaced(world: World) -> None:
     assert chunks > 1
     assert world.index.inspect().rows == 1
     assert [hit.doc_id for hit in world.index.search("lends", by="bm25")] == []
+
+
+def test_a_large_process_without_a_limit_can_watch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "resident_bytes", lambda: 9 << 30)
+    world.write("long.txt", "the bank lends money to the river. " * 40)
+    assert world.settle() == Round(added=1)
 
 
 def test_only_what_has_changed_is_encoded(world: World) -> None:
@@ -486,6 +511,37 @@ def test_runs_are_few_where_nobody_else_writes(world: World) -> None:
         assert current.manifest.watched.n_runs == 1
 
 
+@pytest.mark.parametrize("is_built", [True, False])
+def test_the_columns_of_a_source_are_kept(tmp_path: Path, is_built: bool) -> None:
+    """A watch without column options must not read other ids and texts from the same files."""
+    world = World(tmp_path)
+    table = tmp_path / "faq.csv"
+    table.write_text("id,url,text,question\n1,u1,steep,river\n2,u2,otter,bank\n")
+    columns = name_columns("url", ["question"])
+    if is_built:
+        shutil.rmtree(world.out)
+        index, state = open_build(world.out, encoder=world.encoder, columns=columns)
+        given = read_documents(table, id_column="url", text_column="question")
+        index.build(given, state.on_duplicate, None, 10)
+        assert world.again(table) == Round()
+    else:
+        assert world.again(table, columns=columns) == Round(added=2)
+    table.write_text(table.read_text() + "3,u3,otter,stream\n")
+    assert world.again(table) == Round(added=1)  # the build state is gone: the index itself knows the columns
+    assert {document.doc_id: document.text for document in world.index} == {
+        "u1": "river", "u2": "bank", "u3": "stream",
+    }  # fmt: skip
+    with pytest.raises(OptionMismatch, match="was indexed with --id-column url --text-column question, not"):
+        world.again(table, columns=name_columns("id"))
+    assert world.again(table, columns=columns) == Round()
+    other = tmp_path / "other.csv"
+    other.write_text("id,text\na,otter\n")
+    assert world.again(other) == Round(added=1)  # another source has columns of its own
+    with pytest.raises(OptionMismatch, match="was indexed with no column options, not --id-column url"):
+        world.again(table, other, columns=columns)
+    assert world.again(table, other) == Round()
+
+
 @given(st.lists(st.sampled_from(["one", "two", None]), max_size=30), st.sets(st.integers(0, 29)))
 def test_runs_tell_whose_each_document_is(owners: list[str | None], dead: set[int]) -> None:
     watched = Watched()
@@ -495,7 +551,10 @@ def test_runs_tell_whose_each_document_is(owners: list[str | None], dead: set[in
     alive = np.array([o for o in range(1, len(owners) + 1) if o - 1 not in dead], dtype=np.int64)
     taken = alive[::3].tolist()
     expected = {o: "two" if o in taken else owners[o - 1] for o in alive.tolist()}
-    assigned = Watched.from_json(json.loads(json.dumps(watched.assigned(alive, {"two": taken}).to_json())))
+    named = watched.read_with({"one": name_columns("url"), "two": name_columns()})
+    written = json.loads(json.dumps(named.assigned(alive, {"two": taken}).to_json()))
+    assigned = Watched.from_json(written.get("watched", {}), written["watched_columns"])
+    assert assigned.columns == {"one": name_columns("url")}
     for name in ("one", "two"):
         assert assigned.came_from(name, alive).tolist() == [expected[o] == name for o in alive.tolist()]
     assert assigned.n_runs <= watched.n_runs + len(taken) + 1 or not len(alive)

@@ -15,6 +15,7 @@ from coil.indexes.index import tell_left_out
 from coil.indexes.opening import open_index
 from coil.storage.memory import default_budget, longest_line, parse_size
 from coil.texts.corpora import read_documents
+from coil.texts.values import EmptyDocuments
 
 
 @click.command("add")
@@ -50,11 +51,11 @@ def command(
     )
     documents.gauge.longest = longest_line(budget or default_budget())
     opened = open_index(index, memory=budget, model=model)
-    empty: list[str] = []
+    found: list[EmptyDocuments] = []
     with document_bar(documents.total_bytes, "adding") as encoded:
         added = opened.add(
-            documents, on_duplicate, encoded=encoded, commit_every=COMMIT_EVERY, left_out=empty.extend
+            documents, on_duplicate, encoded=encoded, commit_every=COMMIT_EVERY, left_out=found.append
         )
-    if empty:
+    for empty in found:
         click.echo(f"coil: {tell_left_out(empty)}", err=True)
     click.echo(f"{how_many(added, 'document')} added; {index} now has {len(opened):,}", err=True)

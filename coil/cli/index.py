@@ -17,6 +17,7 @@ from coil.indexes.index import tell_left_out
 from coil.progress import ProgressBar, tell_size, tell_time
 from coil.storage.memory import default_budget, longest_line, parse_size
 from coil.texts.corpora import Documents, read_documents
+from coil.texts.values import EmptyDocuments
 
 if TYPE_CHECKING:
     from coil.indexes.forecast import Forecast
@@ -87,7 +88,8 @@ def command(
 
     The first line of a .tsv is a header if it starts with an id column and also has a text column, such as
     id<TAB>text<TAB>year; other columns become fields. Without a header, a line is id<TAB>text, and everything
-    after the first tab is text. A .csv always has a header.
+    after the first tab is text. A .csv always has a header; its cells are separated by commas or, if the
+    header has none, by semicolons or tabs.
 
     The id is the first of _id, id, doc_id, docno and pid. The text consists of title, text, contents and
     body, where present. --id-column, --text-column and --title-column name other columns or JSON keys;
@@ -155,12 +157,13 @@ def command(
         click.echo(
             f"resuming after {how_many(before.documents, 'document')}, which are read again first", err=True
         )
-    empty: list[str] = []
+    found: list[EmptyDocuments] = []
     try:
         with document_bar(documents.total_bytes, "indexing", before.documents) as encoded:
-            added = index.build(documents, before.on_duplicate, encoded, COMMIT_EVERY, empty.extend)
+            added = index.build(documents, before.on_duplicate, encoded, COMMIT_EVERY, found.append)
         if not len(index):
-            what = f"only {how_many(len(empty), 'empty document')}" if empty else "no documents"
+            total = sum(empty.total for empty in found)
+            what = f"only {how_many(total, 'empty document')}" if total else "no documents"
             raise InputError(f"{' '.join(corpus)} contains {what}", "check the path and the format")
     except IndexLocked:
         raise  # another process is writing
@@ -179,7 +182,7 @@ def command(
                 "update or skip, or give each document its own id and continue with --resume"
             )
         raise
-    if empty:
+    for empty in found:
         click.echo(f"coil: {tell_left_out(empty)}", err=True)
     facts = index.inspect()
     cut = f", {facts.truncated_documents:,} truncated" if facts.truncated_documents else ""

@@ -20,6 +20,7 @@ from coil.indexes.settings import MOST_SHARDS
 from coil.progress import tell_time
 from coil.texts.corpora import Documents
 from coil.texts.opening import STANDARD_INPUT
+from coil.texts.values import EmptyDocuments
 
 
 class ActorRange(click.ParamType[tuple[int, int]]):
@@ -140,7 +141,7 @@ def build_sharded(
                 error.remedy = f"{error.remedy}; {kept}" if error.remedy else kept
             raise
     if empty:
-        click.echo(f"coil: {tell_left_out(empty)}", err=True)
+        click.echo(f"coil: {tell_left_out(EmptyDocuments(empty))}", err=True)
     sizes = [entry.documents for entry in manifest.shards]
     click.echo(
         f"{how_many(sum(sizes), 'document')} in {how_many(len(sizes), 'shard')} of {min(sizes):,} to "

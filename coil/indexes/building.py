@@ -106,6 +106,6 @@ def open_build(
     if columns.named and columns != state.columns:
         raise OptionMismatch(
             f"{folder} was started with {state.columns}, not {columns}",
-            "resume with the original column options, or with none of them",
+            "resume with the original column options or none of them, or remove it to start over",
         )
     return opened, state

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coil.errors import DuplicateId, InputError, MissingExtra, how_many, reason_of
-from coil.indexes.claims import Claims
+from coil.indexes.claims import Claims, size_of
 from coil.interruptions import let_through
 from coil.storage.holder import Holder
 from coil.storage.intake import OnDuplicate, size_in_memory
@@ -145,9 +145,13 @@ class ChangedDocuments:
             return [file.doc_id], list(read_part(file.path, file.doc_id, self._gauge))
         ids: dict[str, None] = {}
         counting = Gauge(self._gauge.longest)
+        size = 0
         for document in read_part(file.path, None, counting, self._columns):
             if document.doc_id in ids:
                 self._twice.append(document.doc_id)
+            else:
+                size += size_of(document.doc_id)
+                self._claims.check_room(file, size)
             ids[document.doc_id] = None
         return list(ids), read_part(file.path, None, self._gauge, self._columns)
 

@@ -20,19 +20,27 @@ from coil.storage.holder import Holder, newer_state
 from coil.storage.intake import Consumed, OnDuplicate
 from coil.storage.lock import LOCK_FILE, WriterLock, writer_lock
 from coil.storage.manifest import MANIFEST_FILE, SEGMENTS_FOLDER, is_segment_file, read_manifest
-from coil.storage.memory import MOST_THREADS, MemoryPlan, default_budget, plan_memory, resident_bytes
+from coil.storage.memory import (
+    MOST_THREADS,
+    WATCHED_SHARE,
+    MemoryPlan,
+    default_budget,
+    plan_memory,
+    resident_bytes,
+)
 from coil.storage.numbered import Numbered
 from coil.storage.writer import IndexWriter, Listener
 from coil.texts.columns import name_columns
 from coil.texts.given import GivenDocuments, Texts
 from coil.texts.questions import check_callbacks, check_device, check_ids, show
+from coil.texts.values import EmptyDocuments
 from coil.tokens.tokenizer import GoOn
 from coil.vectors.encoder import Encoder
 from coil.vectors.parallel import MOST_ENCODING, usable_cores
 
 T = TypeVar("T")
 Encoded = Callable[[int, int], object]
-LeftOut = Callable[[list[str]], object]
+LeftOut = Callable[[EmptyDocuments], object]
 
 _log = logging.getLogger("coil.index")
 
@@ -94,7 +102,8 @@ class Index(IndexReader):
 
         A document without text is not indexed, because no word could ever find it. With on_duplicate
         "update", an existing document with its id is removed. `left_out` is called with the ids of such
-        documents; without it, the logger `coil.index` warns of them.
+        documents; without it, the logger `coil.index` warns of them. Of ids that take more than 16 MiB, only
+        the first are kept: `total` of the list counts all.
 
         `committed` is called with the number of further documents that are safe on disk, at least every
         `commit_every` documents; `encoded` with the number of further encoded documents, and of the bytes
@@ -108,8 +117,8 @@ class Index(IndexReader):
         check_number("commit_every", commit_every, 1 << 62)
         check_callbacks(committed=committed, encoded=encoded, left_out=left_out, go_on=go_on)
         placed = GivenDocuments(documents, name_columns(id_column, text_column, title_column))
-        empty: list[str] = []
-        listener = Listener(committed, encoded, empty.extend, go_on)
+        found: list[EmptyDocuments] = []
+        listener = Listener(committed, encoded, found.append, go_on)
         self._check_whole()
         encoder = self.encoder
         with writer_lock(self.folder) as lock, self._writer(lock, encoder) as writer:
@@ -121,7 +130,7 @@ class Index(IndexReader):
                     were = "was" if kept == 1 else "were"
                     error.reason += f"; the first {how_many(kept, 'document')} {were} added"
                 raise
-        if empty:  # it may change the index, so the change is over
+        for empty in found:  # the callback may change the index, so the change is over
             (left_out or warn_of_empty)(empty)
         return added
 
@@ -244,7 +253,7 @@ class Index(IndexReader):
         """Make the changes found by a watch: `follow` gets a writer, and the holder of what it changes."""
         self._check_whole()
         encoder = self.encoder
-        with writer_lock(self.folder) as lock, self._writer(lock, encoder) as writer:
+        with writer_lock(self.folder) as lock, self._writer(lock, encoder, WATCHED_SHARE) as writer:
             return follow(writer, self._holder)
 
     @contextmanager
@@ -254,11 +263,14 @@ class Index(IndexReader):
             yield writer
 
     @contextmanager
-    def _writer(self, lock: WriterLock, encoder: Encoder | None = None) -> Iterator[IndexWriter]:
-        """`encoder`: for incoming documents; deleting and merging need no model."""
+    def _writer(
+        self, lock: WriterLock, encoder: Encoder | None = None, kept: float = 0.0
+    ) -> Iterator[IndexWriter]:
+        """`encoder`: for incoming documents; deleting and merging need no model. `kept`: the share of the
+        memory that is used for something else."""
         plan = self._plan
         if plan is None:
-            plan = _plan(encoder, self._memory, int(self._settings["config"]["n_t"]))
+            plan = _plan(encoder, self._memory, int(self._settings["config"]["n_t"]), kept)
         if encoder is not None:  # a plan made before the model is in memory would allow too much
             self._plan = plan
         with lock.held():
@@ -282,17 +294,17 @@ class Index(IndexReader):
                 self._holder.offer(newer)
 
 
-def tell_left_out(empty: Sequence[str]) -> str:
+def tell_left_out(empty: EmptyDocuments) -> str:
     """A message that documents without text are not in the index, with the first of their ids.
 
     In an update, the earlier documents with these ids have been removed.
     """
-    verbs = "is empty and was" if len(empty) == 1 else "are empty and were"
-    shown = ", ".join(repr(doc_id[:80]) for doc_id in empty[:3]) + (", ..." if len(empty) > 3 else "")
-    return f"{how_many(len(empty), 'document')} {verbs} not indexed: {shown}"
+    verbs = "is empty and was" if empty.total == 1 else "are empty and were"
+    shown = ", ".join(repr(doc_id[:80]) for doc_id in empty[:3]) + (", ..." if empty.total > 3 else "")
+    return f"{how_many(empty.total, 'document')} {verbs} not indexed: {shown}"
 
 
-def warn_of_empty(empty: list[str]) -> None:
+def warn_of_empty(empty: EmptyDocuments) -> None:
     """Log a warning for callers without `left_out`."""
     _log.warning("%s", tell_left_out(empty))
 
@@ -315,11 +327,13 @@ def check_memory(memory: object) -> None:
         check_number("memory", memory, 1 << 62)
 
 
-def _plan(encoder: Encoder | None, memory: int | None, n_t: int) -> MemoryPlan:
+def _plan(encoder: Encoder | None, memory: int | None, n_t: int, kept: float) -> MemoryPlan:
     if memory is None:  # no limit given: a large process is assumed to be intended
-        memory = max(default_budget(), resident_bytes() + (default_budget() // 2))
-    elif encoder is not None:  # the runtime's own memory grows with the first long text on each core
+        usual = default_budget()
+        plan = plan_memory(usual, min(resident_bytes(), usual // 2), n_t)
+        return replace(plan, rewritten=MemoryPlan.rewritten)
+    if encoder is not None:  # the runtime's own memory grows with the first long text on each core
         longest = "a " * encoder.config.profile.document_length
         for _ in encoder.encode_documents([longest] * min(usable_cores(), MOST_ENCODING)):
             pass
-    return plan_memory(memory, resident_bytes(), n_t)
+    return plan_memory(memory, resident_bytes(), n_t, kept)

@@ -36,7 +36,7 @@ from coil.storage.holder import Holder, newer_state
 from coil.storage.intake import Consumed
 from coil.storage.manifest import read_manifest
 from coil.storage.snapshot import Snapshot, living_documents
-from coil.storage.stored_segment import check_sizes, check_stored
+from coil.storage.stored_segment import check_stored
 from coil.texts.asking import Question, plain_question, read_question
 from coil.texts.questions import (
     check_count,
@@ -408,8 +408,8 @@ class IndexReader:
     def check_sizes(self) -> None:
         """Detect files that are missing or have the wrong size, without reading them."""
         with self._holder.held() as snapshot, Folder.open(self.folder) as folder:
-            for entry in snapshot.manifest.segments:
-                check_sizes(folder, entry)
+            for entry, stored in zip(snapshot.manifest.segments, snapshot.stored, strict=True):
+                stored.check_sizes(folder, entry)
 
     def disk_use(self) -> tuple[int, int]:
         """The number of segments, and their size in bytes."""

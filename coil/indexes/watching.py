@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from coil.errors import OptionMismatch
 from coil.indexes.changes import ChangedDocuments, ids_of, is_own, living
 from coil.indexes.claims import Claims
 from coil.indexes.index import Encoded, Index
@@ -57,16 +58,19 @@ class Watch:
         on_duplicate: OnDuplicate | None = None,
         longest: int = LONGEST,
     ) -> None:
-        """`on_duplicate`: what to do with a document from elsewhere that has the id of a file.
+        """`columns` apply to all sources; a source that was indexed before keeps its own if none are named.
+
+        `on_duplicate`: what to do with a document from elsewhere that has the id of a file.
 
         "update" replaces it, and "error" ends the round; otherwise it stays, with a warning unless it is
         "skip".
         """
-        self._index, self._columns, self._on_duplicate = index, columns, on_duplicate
+        self._index, self._named, self._on_duplicate = index, columns, on_duplicate
+        self._columns: dict[str, Columns] = {}  # of each source
         self.sources = list(dict.fromkeys(Path(os.path.abspath(source)) for source in sources))
         self._names = list(map(str, self.sources))
         self._longest = longest
-        self._claims = Claims()
+        self._claims = Claims(longest)
         self._before: Look | None = None
         self._strays: dict[Path, set[str]] = {}  # ids of a source that have not been found in a file yet
         self._roots: dict[Path, tuple[int, int]] = {}
@@ -114,12 +118,22 @@ class Watch:
     def _begin(self, writer: IndexWriter, holder: Holder) -> None:
         """Take over what a build of the same sources has added, and look up the stored ids of each source."""
         state = self._index.build_state()
-        if state is not None and set(state.sources) == set(self._names):
+        if state is not None and set(state.sources) != set(self._names):
+            state = None
+        with holder.held() as current:
+            watched = current.manifest.watched
+        built = None if state is None else state.columns
+        for name in self._names:
+            before = watched.columns.get(name, USUAL) if name in watched.runs else built
+            self._columns[name] = self._choose(name, before)
+        if state is not None:
             with holder.held() as current:
                 ordinals = living(current)
                 added = np.array([state.added(ordinal) for ordinal in ordinals.tolist()], dtype=bool)
                 free = ordinals[added & ~is_own(current, self._names, ordinals)]
-            writer.settle([], {self._names[0]: free.tolist()}, build=None)
+            writer.settle([], {self._names[0]: free.tolist()}, self._columns, build=None)
+        elif watched.read_with(self._columns) != watched:
+            writer.settle([], {}, self._columns)
         with holder.held() as current:
             for source in self.sources:
                 self._strays[source] = set(ids_of(current, str(source)))
@@ -130,6 +144,17 @@ class Watch:
                     if kind_of(path) not in KINDS:
                         skipped.count_other(path)
         skipped.warn()
+
+    def _choose(self, name: str, before: Columns | None) -> Columns:
+        """The columns of a source that was indexed with those of `before`, if it was."""
+        if before is None or not self._named.named:
+            return before or self._named
+        if before != self._named:
+            raise OptionMismatch(
+                f"{name} was indexed with {before}, not {self._named}",
+                "omit the column options, or build another index with these",
+            )
+        return before
 
     def _follow(
         self, writer: IndexWriter, holder: Holder, now: Look, changes: Changes, encoded: Encoded | None
@@ -148,8 +173,9 @@ class Watch:
             if not ready:
                 continue
             documents = ChangedDocuments(
-                ready, self._claims, holder, self._names, self._columns, self._on_duplicate, gauge, skipped
-            )
+                ready, self._claims, holder, self._names, self._columns[str(source)], self._on_duplicate,
+                gauge, skipped,
+            )  # fmt: skip
             listener = Listener(encoded=encoded, refused=documents.refuse)
             writer.follow(documents, str(source), listener)
             documents.warn()

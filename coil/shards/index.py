@@ -22,7 +22,7 @@ from coil.storage.facts import IndexFacts
 from coil.texts.columns import name_columns
 from coil.texts.given import GivenDocuments, Texts
 from coil.texts.questions import check_callbacks, check_ids
-from coil.texts.values import Document
+from coil.texts.values import Document, EmptyDocuments
 from coil.tokens.profile import By
 from coil.tokens.tokenizer import GoOn
 from coil.vectors.encoder import Encoder
@@ -171,7 +171,7 @@ class ShardedIndex:
         given = GivenDocuments(documents, name_columns(id_column, text_column, title_column))
         found = self._change(lambda: self._changes.update(given, go_on))
         if found.empty:
-            (left_out or warn_of_empty)(list(found.empty))
+            (left_out or warn_of_empty)(EmptyDocuments(found.empty))
         return found.added
 
     add = update

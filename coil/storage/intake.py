@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, get_args
 
 from coil.errors import SET_ON_DUPLICATE, ChangedCorpus, DuplicateId, InputError, how_many
 from coil.texts.columns import USUAL, Columns
-from coil.texts.values import Document
+from coil.texts.values import Document, EmptyDocuments, EmptyTally
 
 OnDuplicate = Literal["error", "update", "skip"]
 Span = tuple[int, int]
@@ -135,7 +135,7 @@ class Arrival:
     spans: list[Span]  # characters of each row; none: the document is empty and will be skipped
     digest: bytes  # of this document and all before it
     position: int  # bytes of the corpus read so far
-    size: int  # bytes of its text and fields in memory
+    size: int  # bytes of its id, text and fields in memory
 
 
 class SourcePositions:
@@ -222,7 +222,7 @@ class Intake:
         self.number = 0
         self.n_empty = 0
         self.digest = NOTHING_READ
-        self._empty: dict[str, None] = {}  # ids of documents without text, which arrive without spans
+        self._empty = EmptyTally()  # of documents without text, which arrive without spans
 
     def __iter__(self) -> Iterator[Arrival]:
         for batch in self._batches():
@@ -290,10 +290,7 @@ class Intake:
                     raise DuplicateId(document.doc_id, first, self.here(document), SET_ON_DUPLICATE)
                 if not document.is_empty:
                     self._under_way[document.doc_id] = first_of[document.doc_id] = self._kept
-            if document.is_empty:
-                self._empty[document.doc_id] = None
-            else:  # the last document of an id counts
-                self._empty.pop(document.doc_id, None)
+            self._empty.see(document)
             try:
                 spans = [] if document.is_empty else self._cut(document, self.here)
             except InputError as error:
@@ -325,9 +322,9 @@ class Intake:
             )
 
     @property
-    def empty(self) -> list[str]:
+    def empty(self) -> EmptyDocuments:
         """Ids whose last document has no text, each once."""
-        return list(self._empty)
+        return self._empty.found
 
     @property
     def _kept(self) -> int:
@@ -377,10 +374,11 @@ class Intake:
 
 
 def size_in_memory(document: Document) -> int:
-    """The bytes of a document's text and fields. One emoji makes all characters of its string take four."""
-    size, left = 0, [document.text, document.fields]
+    """The bytes of a document, id included. One emoji makes all characters of its string take four."""
+    size = 0
+    left: list[Any] = [document.doc_id, document.text, document.fields]
     while left:
-        value: Any = left.pop()
+        value = left.pop()
         size += sys.getsizeof(value)
         if isinstance(value, dict):
             left += [*value, *value.values()]

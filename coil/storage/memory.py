@@ -21,6 +21,7 @@ WINDOW_CHARACTERS = 4_000_000
 FINISHING = 3.2
 MERGING = 6.5
 LONGEST_LINE_SHARE = 1 / 32
+WATCHED_SHARE = 1 / 4  # of a watch: the ids in the files
 READING_SHARE = 1 / 8  # four such lines: a long one as bytes or characters, its text, its other values
 
 _MOST = 1 << 60
@@ -35,6 +36,7 @@ class MemoryPlan:
     collected: int  # vectors and texts, before a segment is made of them
     merged: int  # segment files merged at a time
     window_characters: int  # characters of text encoded at a time
+    rewritten: int = _MOST  # largest segment file that is rewritten, alone
 
 
 def parse_size(text: str) -> int:
@@ -68,14 +70,15 @@ def longest_line(budget: int) -> int:
     return int(budget * LONGEST_LINE_SHARE)
 
 
-def plan_memory(budget: int, resident: int, n_t: int) -> MemoryPlan:
-    """Divide a budget; `resident` is what the process already uses, mainly for its model."""
-    free = budget - resident - SLACK
+def plan_memory(budget: int, resident: int, n_t: int, kept: float = 0.0) -> MemoryPlan:
+    """Divide a budget; `resident` is what the process already uses, mainly for its model, and `kept` the
+    share that something else will use."""
+    free = all_free = int(budget * (1 - kept)) - resident - SLACK
     if free < LEAST_FREE:
         raise TooLittleMemory(
             f"the memory limit of {show_size(budget)} is too low: the program and its model need "
             f"{show_size(resident)}",
-            f"raise --memory to at least {show_size(resident + SLACK + LEAST_FREE)}",
+            f"raise --memory to at least {show_size(int((resident + SLACK + LEAST_FREE) / (1 - kept)))}",
         )
     free -= int(budget * READING_SHARE)
     # A token takes its vector, and in the tokenizer some 170 bytes; few texts have more than one for two
@@ -84,7 +87,8 @@ def plan_memory(budget: int, resident: int, n_t: int) -> MemoryPlan:
     characters = min(WINDOW_CHARACTERS, int(free * WINDOW_SHARE / a_character))
     rest = free - int(characters * a_character)
     collected = int(rest / (1 + FINISHING))  # one segment is being finished while the next is collected
-    return MemoryPlan(budget, collected, int((rest - collected) / MERGING), characters)
+    merged = int((rest - collected) / MERGING)
+    return MemoryPlan(budget, collected, merged, characters, int(all_free / MERGING))
 
 
 def resident_bytes() -> int:

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coil.arrays import distinct
+from coil.errors import TooLittleMemory
 from coil.lists.building import merge_segments
 from coil.lists.segment import MOST_ROWS, Segment
 from coil.storage.document_file import StoredDocument
 from coil.storage.manifest import SegmentEntry
+from coil.storage.memory import MERGING, MemoryPlan, show_size
 from coil.storage.publishing import Publisher
 from coil.storage.snapshot import Snapshot
 from coil.storage.stored_segment import StoredSegment, check_bytes, write_stored_segment
@@ -48,7 +50,7 @@ def merge_tail(publisher: Publisher, most_bytes: int) -> None:
             merge_run(publisher, current, len(entries) - count, len(entries))
 
 
-def compact_segments(publisher: Publisher, most_bytes: int) -> int:
+def compact_segments(publisher: Publisher, plan: MemoryPlan) -> int:
     """Rewrite segments without deleted rows, each as full as memory allows; return their number."""
     begin = 0
     while True:
@@ -60,9 +62,16 @@ def compact_segments(publisher: Publisher, most_bytes: int) -> int:
             while end < len(entries):
                 alive = entries[end].alive
                 living = entries[end].rows if alive is None else int(alive.sum())
-                if end > begin and (rows + living > MOST_ROWS or size + sizes[end] > most_bytes):
+                if end > begin and (rows + living > MOST_ROWS or size + sizes[end] > plan.merged):
                     break
                 end, rows, size = end + 1, rows + living, size + sizes[end]
+            if size > plan.rewritten and entries[begin].alive is not None:
+                raise TooLittleMemory(
+                    f"rewriting a segment of {show_size(size)} takes about {show_size(int(MERGING * size))} "
+                    f"of memory; the limit of {show_size(plan.budget)} leaves "
+                    f"{show_size(int(MERGING * plan.rewritten))}",
+                    "open the index with a larger memory limit; what was compacted so far is kept",
+                )
             begin += merge_run(publisher, current, begin, end)
 
 

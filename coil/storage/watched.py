@@ -7,13 +7,14 @@ elsewhere, and a watch leaves them alone. Ordinals are never used again, so a ru
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coil.arrays import is_among
+from coil.texts.columns import Columns
 
 Run = tuple[int, int]  # the first ordinal, and the one after the last
 
@@ -22,9 +23,10 @@ _LARGEST = 2**62
 
 @dataclass(frozen=True)
 class Watched:
-    """The runs of each source, by its absolute path."""
+    """The runs of each source, by its absolute path, and the columns named for it, if there are any."""
 
     runs: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
+    columns: Mapping[str, Columns] = field(default_factory=dict)
 
     @property
     def n_runs(self) -> int:
@@ -46,7 +48,12 @@ class Watched:
         runs = self.runs.get(source, ())
         if runs and runs[-1][1] == first:
             first, runs = runs[-1][0], runs[:-1]
-        return Watched({**self.runs, source: (*runs, (first, end))})
+        return replace(self, runs={**self.runs, source: (*runs, (first, end))})
+
+    def read_with(self, columns: Mapping[str, Columns]) -> Watched:
+        """A copy with the columns of some sources; those without named columns are not listed."""
+        both = {**self.columns, **columns}
+        return replace(self, columns={source: of for source, of in sorted(both.items()) if of.named})
 
     def assigned(self, living: NDArray[np.int64], taken: Mapping[str, Sequence[int]]) -> Watched:
         """A copy with documents that a source takes over, in as few runs as the living documents allow."""
@@ -62,16 +69,20 @@ class Watched:
             if owners[begin] >= 0:
                 run = int(living[begin]), int(living[end - 1]) + 1
                 runs.setdefault(sources[int(owners[begin])], []).append(run)
-        return Watched({source: tuple(of_source) for source, of_source in sorted(runs.items())})
+        in_order = {source: tuple(of_source) for source, of_source in sorted(runs.items())}
+        return replace(self, runs=in_order)
 
     def to_json(self) -> dict[str, Any]:
-        """As stored in the manifest."""
-        return {source: [list(run) for run in runs] for source, runs in self.runs.items()}
+        """As stored in the manifest; what is empty is left out."""
+        runs = {source: [list(run) for run in runs] for source, runs in self.runs.items()}
+        columns = {source: of.to_json() for source, of in self.columns.items()}
+        value = {"watched": runs, "watched_columns": columns}
+        return {name: of_name for name, of_name in value.items() if of_name}
 
     @classmethod
-    def from_json(cls, value: Any) -> Watched:
-        """Parse it from the manifest; raises ValueError or TypeError if malformed."""
-        if not isinstance(value, dict):
+    def from_json(cls, value: Any, columns: Any) -> Watched:
+        """Parse both from the manifest; raises ValueError or TypeError if malformed."""
+        if not isinstance(value, dict) or not isinstance(columns, dict):
             raise ValueError("the watched sources are not an object")
         found: dict[str, tuple[Run, ...]] = {}
         for source, written in value.items():
@@ -83,4 +94,4 @@ class Watched:
             if not ordered or flat != sorted(flat):
                 raise ValueError("the ranges of a watched source are not in order")
             found[source] = runs
-        return cls(found)
+        return cls(found, {source: Columns.from_json(of_source) for source, of_source in columns.items()})

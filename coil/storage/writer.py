@@ -7,6 +7,7 @@ own, and the next documents of a file are read by another. Order and ordinals do
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -36,7 +37,8 @@ from coil.storage.overlap import Background, read_ahead
 from coil.storage.publishing import Publisher
 from coil.storage.snapshot import Snapshot, living_documents
 from coil.storage.stored_segment import write_stored_segment
-from coil.texts.values import Document
+from coil.texts.columns import Columns
+from coil.texts.values import Document, EmptyDocuments
 from coil.tokens.contexts import ContextRule
 from coil.tokens.tokenizer import GoOn
 from coil.vectors.encoder import Encoder
@@ -47,6 +49,7 @@ WINDOW_SECONDS = 1.0  # target for a window: progress is shown and commits happe
 COMMIT_SECONDS = 5.0  # of work that a killed build loses at most, however long the documents are
 _ROW_BYTES = 800  # the Python objects around a row's vectors
 _DOCUMENT_BYTES = 500
+_ID_BYTES = 100  # in lists and sets, without its characters
 
 _log = logging.getLogger("coil.index")
 
@@ -57,7 +60,7 @@ class Listener:
 
     committed: Callable[[int], object] | None = None  # so many more documents are safe on disk
     encoded: Callable[[int, int], object] | None = None  # so many more are encoded; bytes of the corpus read
-    left_out: Callable[[list[str]], object] | None = None  # these, if any, were empty
+    left_out: Callable[[EmptyDocuments], object] | None = None  # these, if any, were empty
     go_on: GoOn | None = None  # called before each part, even within a document
     refused: Refused | None = None  # a document with too many rows was skipped; otherwise an error
 
@@ -191,8 +194,16 @@ class IndexWriter:
         before = Consumed(starts=((1, self._next_ordinal()),), on_duplicate="update")
         return self._take_in(documents, before, listener, commit_every, True, source=source)
 
-    def settle(self, gone: Sequence[str], taken: Mapping[str, Sequence[int]], **others: Any) -> int:
+    def settle(
+        self,
+        gone: Sequence[str],
+        taken: Mapping[str, Sequence[int]],
+        columns: Mapping[str, Columns] | None = None,
+        **others: Any,
+    ) -> int:
         """Delete documents of watched files, and record ordinals that a watched source takes over, together.
+
+        `columns` are those of the sources, if they have changed.
 
         Returns how many documents existed.
         """
@@ -200,7 +211,7 @@ class IndexWriter:
             there = list(current.places_of(gone))
             entries = self._publisher.without(current, there)
             living = np.concatenate([np.zeros(0, np.int64), *map(living_documents, current.segments)])
-            watched = current.manifest.watched.assigned(living, taken)
+            watched = current.manifest.watched.assigned(living, taken).read_with(columns or {})
             if there or others or watched != current.manifest.watched:
                 self._publisher.publish(current, entries, watched=watched, **others)
         return len(there)
@@ -239,7 +250,7 @@ class IndexWriter:
 
         Returns the number of segments.
         """
-        return compact_segments(self._publisher, self._plan.merged)
+        return compact_segments(self._publisher, self._plan)
 
     # ---- adding
 
@@ -292,7 +303,7 @@ class IndexWriter:
                         late = often and time.monotonic() - begun > COMMIT_SECONDS
                         if full or late or len(pending.documents) >= commit_every:
                             added += acknowledge()
-                            if pending.documents:
+                            if pending.documents or pending.emptied:
                                 background.start(partial(commit, pending))
                                 pending = self._fresh()
                             begun = time.monotonic()
@@ -384,7 +395,9 @@ class IndexWriter:
         if earlier is not None:
             pending.replaced.append(earlier)
         if not rows:
-            pending.emptied.append(document.doc_id)
+            if before.on_duplicate == "update":  # otherwise the index has no document with this id
+                pending.emptied.append(document.doc_id)
+                pending.other_bytes += sys.getsizeof(document.doc_id) + _ID_BYTES
             return
         pending.ordinal_of[document.doc_id] = ordinal
         pending.documents.append((ordinal, document, sum(vectors.dropped for _, vectors in rows)))

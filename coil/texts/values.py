@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 MOST_ID_BYTES = 16 << 10  # of an id in UTF-8: even with every byte as %xx, it fits into a URL
+MOST_EMPTY = 16 << 20  # bytes of the ids of documents without text; further ids are only counted
+_ID_BYTES = 100  # in a dictionary, without its characters
 _INVISIBLE = frozenset(("Cc", "Cf", "Zl", "Zp", "Zs"))
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -34,6 +38,42 @@ class Document:
         even the first one. So it is never indexed.
         """
         return all(unicodedata.category(char) in _INVISIBLE for char in self.text)
+
+
+class EmptyDocuments(list[str]):
+    """Ids of documents without text. Of very many, only the first are in the list; `total` counts all."""
+
+    def __init__(self, ids: Iterable[str] = (), more: int = 0) -> None:
+        super().__init__(ids)
+        self.total = len(self) + more
+
+
+class EmptyTally:
+    """Collects the documents without text among many. Of documents with the same id, the last counts."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, None] = {}
+        self._room = MOST_EMPTY
+        self._more = 0
+
+    def see(self, document: Document) -> None:
+        """Count a document."""
+        doc_id, is_known = document.doc_id, document.doc_id in self._ids
+        size = sys.getsizeof(doc_id) + _ID_BYTES
+        if not document.is_empty:
+            if is_known:
+                del self._ids[doc_id]
+                self._room += size
+        elif is_known or size <= self._room:
+            self._room -= 0 if is_known else size
+            self._ids[doc_id] = None
+        else:
+            self._more += 1
+
+    @property
+    def found(self) -> EmptyDocuments:
+        """Those without text."""
+        return EmptyDocuments(self._ids, self._more)
 
 
 @dataclass(frozen=True)
