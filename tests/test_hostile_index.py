@@ -157,6 +157,23 @@ def test_documents_with_another_schema_are_refused(tmp_path: Path, sql: str) -> 
         reopen(tampered(tmp_path / "a.coil", sql))
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        '{"year": NaN}',
+        '{"year": -Infinity}',
+        '{"tags": [1, [Infinity]]}',
+        '{"a": "\\ud800"}',
+        '{"\\udfff": 1}',
+    ],
+)
+def test_fields_that_a_filter_could_not_read_are_found(tmp_path: Path, fields: str) -> None:
+    """Python's parser accepts more than SQLite's."""
+    path = tampered(tmp_path / "a.coil", f"UPDATE documents SET fields = '{fields}' WHERE ordinal = 1")
+    with reopen(path) as index, pytest.raises(DamagedSegment, match="the fields of a document"):
+        index.verify()
+
+
 @pytest.mark.parametrize("change", ["text = x'fffe00'", "dropped = 'x'", "fields = x'7b7d'", "dropped = 0.5"])
 def test_values_of_other_types_are_found(tmp_path: Path, change: str) -> None:
     path = tampered(tmp_path / "a.coil", f"UPDATE documents SET {change} WHERE ordinal > 1")

@@ -208,6 +208,21 @@ def test_csv(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "content",
+    [
+        "id;text;price\na;x, y;1,5\n",
+        "\n\nid\ttext\tprice\r\na\tx, y\t1,5\r\n",
+        'id;"text";"price"\na;"x, y";1,5\n',
+        'id,"text",price\na,"x, y","1,5"\n',
+        '"id";"text";"price, in €"\na;x, y;1,5\n',
+    ],
+)
+def test_a_csv_without_commas_in_its_header_has_other_separators(tmp_path, content):
+    (found,) = read_documents(put(tmp_path / "c.csv", content))
+    assert (found.doc_id, found.text, list(found.fields.values())) == ("a", "x, y", ["1,5"])
+
+
+@pytest.mark.parametrize(
     ("content", "line", "reason"),
     [
         ('id,text\na,"never closed\nand so on\n', 2, "invalid CSV"),
@@ -215,6 +230,7 @@ def test_csv(tmp_path):
         ('id,text\na,"two\nlines"\nc\n', 4, "1 cell,"),
         ("id,id,text\n1,2,3\n", 1, "two columns have the same name"),
         ("a,b\n1,2\n", 2, "no id"),
+        ("\n \n\nid;text\na;b;c\n", 5, "3 cells"),
     ],
 )
 def test_broken_csv(tmp_path, content, line, reason):
@@ -538,3 +554,11 @@ def test_an_empty_row_group_has_no_rows(tmp_path: Path, dictionary: bool) -> Non
     parquet.write_table(full.slice(0, 0), tmp_path / "none.parquet", use_dictionary=dictionary)
     assert [document.doc_id for document in read_documents(tmp_path / "a.parquet")] == ["a", "b"]
     assert list(read_documents(tmp_path / "none.parquet")) == []
+
+
+def test_an_empty_path_is_not_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path / "secret.txt", "river")
+    with pytest.raises(InputError, match="the path of a corpus is empty"):
+        read_documents("")
+    assert len(list(read_documents("."))) == 1

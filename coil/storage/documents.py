@@ -34,7 +34,6 @@ _LEAST_BYTES = 8  # minimum size of a document
 _SCANNED = 10_000  # documents whose fields are scanned with one statement
 _LARGE = 1 << 16  # characters of all fields of a document; larger ones are read individually
 MOST_KNOWN = 10_000  # cached field names, whether or not they exist
-_DECODER = json.JSONDecoder()
 # SQLite 3.43 knows the size of a value without reading it. Opening the values as blobs would, too, but Python
 # keeps an object for every blob until the connection is closed.
 _BYTES = "octet_length({})" if sqlite3.sqlite_version_info >= (3, 43) else "length(CAST({} AS BLOB))"
@@ -54,6 +53,14 @@ _MAY_CONTAIN = """CASE type
     WHEN 'integer' THEN typeof(value) != 'integer' OR instr(value, ?) > 0
     ELSE type IS NOT NULL END"""
 _TYPES = (int, str, str, str, int)  # of a StoredDocument: a column of SQLite may contain any type
+
+
+def _refuse(constant: str) -> Any:
+    """Refuse NaN and infinities, which Python's parser accepts and SQLite's does not."""
+    raise ValueError(f"{constant} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 class DocumentReader:
@@ -340,7 +347,7 @@ class DocumentReader:
         lengths = np.zeros(len(ordinals), dtype=np.int64)
         truncated = np.zeros(len(ordinals), dtype=bool)
         for place, (_, _, text, fields, dropped) in enumerate(self.stored(ordinals)):
-            self._fields(fields)
+            self._check_surrogates(fields, self._fields(fields))
             lengths[place], truncated[place] = len(text), dropped > 0
         [(count,)] = self._read("SELECT count(*) FROM documents")
         if count != len(ordinals):
@@ -353,6 +360,14 @@ class DocumentReader:
                 return self._lookups.opened.execute(sql, parameters).fetchall()
             except sqlite3.OperationalError as error:  # such as a text that is not UTF-8
                 raise self._damaged(str(error)) from error
+
+    def _check_surrogates(self, written: str, fields: dict[str, Any]) -> None:
+        """Refuse lone surrogates, which Python's parser accepts and SQLite's does not."""
+        if "\\u" in written:
+            try:
+                json.dumps(fields, ensure_ascii=False).encode()
+            except UnicodeEncodeError as error:
+                raise self._damaged("the fields of a document contain a lone surrogate") from error
 
     def _fields(self, written: str) -> dict[str, Any]:
         """Parse what `stored` wrote. It has no surrounding whitespace, so json's faster decoder suffices."""

@@ -36,7 +36,7 @@ from coil.storage.documents import MOST_KNOWN
 from coil.storage.filters import parse_filter
 from coil.storage.holds import Holds
 from coil.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
-from coil.storage.stored_segment import StoredSegment, check_sizes
+from coil.storage.stored_segment import StoredSegment
 from coil.texts.questions import check_id
 from coil.texts.values import Document, clean
 from coil.tokens.contexts import ContextRule
@@ -110,7 +110,7 @@ class Snapshot:
             try:
                 for entry in manifest.segments:
                     if (shared := known.get(entry.name)) is not None:
-                        check_sizes(folder, entry)
+                        shared.check_sizes(folder, entry)
                         opened.append(shared.retain())
                     else:
                         opened.append(StoredSegment(folder, entry))
@@ -150,9 +150,9 @@ class Snapshot:
             del stored
 
     def check_files(self) -> None:
-        """Detect a file that was truncated, at most once a second."""
+        """Detect a file that was truncated: once a second, and always if one had a wrong size before."""
         now = time.monotonic()
-        if now > self._checked + _CHECK_SECONDS:
+        if now > self._checked + _CHECK_SECONDS or any(of.is_suspect for of in self._stored):
             for of in self._stored:
                 of.check_length()
             self._checked = now  # not set on errors: the next reader gets them as well

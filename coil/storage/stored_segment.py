@@ -40,6 +40,8 @@ class StoredSegment:
 
     def __init__(self, folder: Folder, entry: SegmentEntry) -> None:
         self.name = entry.name
+        self.is_suspect = False
+        """Whether a file had a wrong size: from then on, all snapshots check before each read."""
         self._holds = Holds()
         check_sizes(folder, entry)
         self._map = _map(folder, entry)
@@ -67,7 +69,16 @@ class StoredSegment:
     def check_length(self) -> None:
         """Detect a truncated mapped file before access to the missing part kills the process."""
         if self._map.size() < len(self.mapped):
+            self.is_suspect = True
             raise DamagedSegment(f"{self._where} was truncated while it was open", REMEDY)
+
+    def check_sizes(self, folder: Folder, entry: SegmentEntry) -> None:
+        """Check the sizes of the files that are now in the folder; see `check_sizes`."""
+        try:
+            check_sizes(folder, entry)
+        except DamagedSegment:
+            self.is_suspect = True
+            raise
 
     @property
     def form(self) -> tuple[int, int, str]:
@@ -88,7 +99,8 @@ def check_sizes(folder: Folder, entry: SegmentEntry) -> None:
     """Check that both files exist and have the length that was written.
 
     Access to the missing part of a truncated mapped file would kill the process: the system allows no
-    exception there. So sizes are checked at every opening and refresh, and once a second while reading.
+    exception there. So sizes are checked at every opening and refresh, and once a second while reading, or
+    before every read once one of them was wrong.
     """
     for name, facts in ((entry.lists_file, entry.lists), (entry.documents_file, entry.texts)):
         try:
