@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Literal, TypeVar
 
-from coil.errors import InputError
+from coil.errors import InputError, ModelError
 from coil.lists.segment import MOST_ROWS
 from coil.texts.values import Document
 from coil.tokens.chunks import chunk_spans
@@ -72,12 +73,26 @@ def encode_spans(
 
     vectors = _encode_in_parts(encoder, pieces(), go_on) if go_on else encoder.encode_documents(pieces())
     for first in vectors:
-        while not waiting[0][1]:
+        while waiting and not waiting[0][1]:
             yield waiting.popleft()[0], []
+        if not waiting:
+            raise _miscounted("more")
         owner, spans = waiting.popleft()
-        yield owner, [read(spans[0], first), *(read(span, next(vectors)) for span in spans[1:])]
+        rows = [read(span, of_row) for span, of_row in zip(spans, chain([first], vectors), strict=False)]
+        if len(rows) < len(spans):
+            raise _miscounted("fewer")
+        yield owner, rows
     while waiting:
-        yield waiting.popleft()[0], []
+        owner, spans = waiting.popleft()
+        if spans:
+            raise _miscounted("fewer")
+        yield owner, []
+
+
+def _miscounted(how: str) -> ModelError:
+    return ModelError(
+        f"the encoder returned {how} results than it was given texts", "return one for each text"
+    )
 
 
 def _encode_in_parts(encoder: Encoder, texts: Iterable[str], go_on: GoOn) -> Iterator[TokenVectors]:
