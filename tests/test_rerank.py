@@ -235,7 +235,7 @@ def test_mistakes_in_python_are_named(small: Index) -> None:
         small.rerank_many(["river", "bank"], [["a"]])
     with pytest.raises(InputError, match="'q' has candidates but no text"):
         rerank(HashEncoder(), {}, {"q": ["a"]}, [])
-    twice = [Document("a", "river"), Document("x", ""), Document("a", "bank")]
+    twice = [Document("a", "river"), Document("x", "steep"), Document("a", "bank")]
     with pytest.raises(DuplicateId, match="document 1 and document 3"):
         rerank(HashEncoder(), {"q": "river"}, {"q": ["a"]}, twice)
     assert rerank(HashEncoder(), {"q": "river"}, {"q": ["x"]}, twice).rows["q"][0][0] == "x", (
@@ -267,6 +267,18 @@ def test_only_candidates_are_encoded_and_each_once() -> None:
     assert len(seen) == sum(heard) == 44
     assert sum(scored) == 200
     assert found.missing == ()
+
+
+@pytest.mark.parametrize("by", ["coil", "bm25", "dense", "hybrid"])
+def test_candidates_without_text_are_skipped_and_count_for_nothing(by: By) -> None:
+    """As in an index: such a document would have a sentence vector, and statistics would count it."""
+    documents = [Document("a", "river bank"), Document("b", "bank")]
+    empty = [Document("none", ""), Document("space", " \n"), Document("invisible", "\u200b\ufeff")]
+    asked = {"q": "river bank"}, {"q": ["none", "a", "space", "b", "invisible"]}
+    found = rerank(HashEncoder(), *asked, [empty[0], *documents, *empty[1:]], by=by)
+    assert found.rows == rerank(HashEncoder(), *asked, documents, by=by).rows
+    assert [doc_id for doc_id, _ in found.rows["q"]] == ["a", "b"]
+    assert found.missing == ("none", "space", "invisible")
 
 
 # ---- the verb

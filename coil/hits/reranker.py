@@ -52,7 +52,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Reranked:
-    """The candidates of each query with their scores, best first, and the candidates that were not found."""
+    """The candidates of each query with their scores, best first, and those without text or unknown."""
 
     rows: dict[str, list[tuple[str, float]]]
     missing: tuple[str, ...]
@@ -232,7 +232,7 @@ def _counter(encoder: Encoder, long: Long, counts: Tally | None) -> Callable[[Do
     """A function that counts the words of a document as an index does, so that scores are the same."""
 
     def count(document: Document) -> None:
-        if counts is not None and document.text.strip():
+        if counts is not None:
             spans = row_spans(encoder, document, long, USUAL_CONTEXT)
             rows = [row.text for row in row_texts(encoder, document, spans, USUAL_CONTEXT)]
             for keyed in encoder.keys.of_texts(rows, encoder.config.profile.document_length):
@@ -298,11 +298,15 @@ def _blocks(
 def _chosen(
     documents: Iterable[Document], wanted: Mapping[str, object], count: Callable[[Document], object]
 ) -> Iterator[Document]:
-    """Count all documents and yield those that are candidates; a duplicate id among these is an error."""
+    """Count all documents and yield those that are candidates; a duplicate id among these is an error.
+
+    Documents without text are left out of both, as they are left out of an index.
+    """
     reading = documents if isinstance(documents, Documents) else None
     marks: dict[str, int] = {}
     for number, document in enumerate(documents, start=1):
-        count(document)
+        if not document.is_empty:
+            count(document)
         if document.doc_id not in wanted:
             continue
         mark = reading.mark if reading is not None else number
@@ -312,4 +316,5 @@ def _chosen(
                 raise DuplicateId(document.doc_id, reading.place_of(first, document.doc_id), reading.place)
             raise DuplicateId(document.doc_id, f"document {first}", f"document {number}")
         marks[document.doc_id] = mark
-        yield document
+        if not document.is_empty:
+            yield document
