@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -155,3 +157,16 @@ def test_no_job_outlives_a_caller_whose_time_is_up() -> None:
         threading.Thread(target=interrupt).start()
         background.result()
     assert done == ["job"]
+
+
+def test_another_ctrl_c_does_not_interrupt_the_end_of_the_process() -> None:
+    """Libraries that are stopped midway while Python shuts down may abort the process."""
+    code = (
+        "import atexit, os, signal\n"
+        "from coil.cli import main\n"
+        "main.run = lambda arguments: 130\n"
+        "atexit.register(lambda: (os.kill(os.getpid(), signal.SIGINT), print('ended')))\n"
+        "main.main([])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "ended\n", "")

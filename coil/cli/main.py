@@ -81,7 +81,10 @@ def main(arguments: list[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, _terminate)
     sys.unraisablehook = _interrupt_again
     _allow_many_files()
-    sys.exit(run(arguments))
+    status = run(arguments)
+    # The command has ended and said so. Another Ctrl-C while Python shuts down would only abort libraries.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(status)
 
 
 def _allow_many_files() -> None:
@@ -189,6 +192,16 @@ def run(arguments: list[str] | None = None) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         click.echo(f"coil: {where}{error.strerror or error}", err=True)
+        return 1
+    except MemoryError:
+        click.echo(
+            "coil: out of memory\n  try: free some memory, or raise the limit of this process", err=True
+        )
+        return 1
+    except ImportError as error:  # a missing extra is a CoilError
+        reason = (str(error).strip().splitlines() or ["unknown reason"])[-1]
+        told = f"coil: {error.name or 'a library'} cannot be loaded: {reason}"
+        click.echo(f"{told}\n  try: reinstall it, or free some memory", err=True)
         return 1
 
 
