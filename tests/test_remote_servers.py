@@ -19,15 +19,15 @@ import coil
 from coil.errors import InputError, RemoteProblem
 from coil.remote.deadlines import keep_deadlines
 
-_LISTED = {"indexes": [{"name": "a", "documents": 1, "default": True}]}
+LISTED = {"indexes": [{"name": "a", "documents": 1, "default": True}]}
 _ANSWERS = {
-    "indexes": _LISTED,
+    "indexes": LISTED,
     "search": {"query": "river", "hits": []},
     "documents": {"added": 1, "empty": [], "deleted": 1, "missing": [], "documents": 1},
 }
 
 
-def _whole(value: object) -> bytes:
+def whole(value: object) -> bytes:
     body = value if isinstance(value, bytes) else json.dumps(value).encode()
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
 
@@ -40,10 +40,10 @@ def _closing(every: int) -> Iterator[tuple[str, list[str]]]:
     def answer(address: str, connection: socket.socket) -> bool:
         asked.append(address)
         if len(asked) % every:
-            connection.sendall(_whole(_ANSWERS.get(address, {})))
+            connection.sendall(whole(_ANSWERS.get(address, {})))
         return len(asked) % every != 0
 
-    with _serving(answer) as url:
+    with serving(answer) as url:
         yield url, asked
 
 
@@ -53,19 +53,19 @@ def answering(note: Callable[[str, socket.socket], object]) -> Iterator[str]:
 
     def answer(address: str, connection: socket.socket) -> bool:
         note(address, connection)
-        connection.sendall(_whole(_ANSWERS.get(address, {})))
+        connection.sendall(whole(_ANSWERS.get(address, {})))
         return True
 
-    with _serving(answer) as url:
+    with serving(answer) as url:
         yield url
 
 
 @contextmanager
-def _serving(answer_one: Callable[[str, socket.socket], bool]) -> Iterator[str]:
+def serving(answer_one: Callable[[str, socket.socket], bool]) -> Iterator[str]:
     """A server that answers as it is told: with the last part of an address; False closes the connection."""
 
     def answer(connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as file:
+        with connection, connection.makefile("rb") as file, suppress(OSError):  # when the client has left
             while line := file.readline():
                 length = 0
                 while (header := file.readline().strip()) != b"":
@@ -73,10 +73,7 @@ def _serving(answer_one: Callable[[str, socket.socket], bool]) -> Iterator[str]:
                     length = int(value) if name.lower() == b"content-length" else length
                 file.read(length)
                 address = line.split()[1].decode().partition("?")[0]
-                try:
-                    if not answer_one(address.rpartition("/")[2], connection):
-                        return
-                except OSError:  # the client has left
+                if not answer_one(address.rpartition("/")[2], connection):
                     return
 
     def accept() -> None:
@@ -128,7 +125,7 @@ def test_a_change_is_not_sent_again() -> None:
 def _trickle(address: str, connection: socket.socket) -> bool:
     """One byte at a time, each within the timeout, of an answer that takes far longer."""
     if address == "indexes":
-        connection.sendall(_whole(_LISTED))
+        connection.sendall(whole(LISTED))
         return True
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
     for _ in range(100):
@@ -142,7 +139,7 @@ def _drips(begin: bytes, drop: bytes) -> Callable[[str, socket.socket], bool]:
 
     def answer(address: str, connection: socket.socket) -> bool:
         if address == "indexes":
-            connection.sendall(_whole(_LISTED))
+            connection.sendall(whole(LISTED))
             return True
         connection.sendall(begin)
         for _ in range(100):
@@ -160,7 +157,7 @@ _CHUNK_SIZE = _drips(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;x=
 
 def _silence(address: str, connection: socket.socket) -> bool:
     if address == "indexes":
-        connection.sendall(_whole(_LISTED))
+        connection.sendall(whole(LISTED))
         return True
     time.sleep(5)
     return False
@@ -187,7 +184,7 @@ def test_a_timeout_is_that_of_the_whole_answer(
         with coil.connect(url, timeout=0.5) as index:
             index.delete(["x"]) if changes else index.search("river")
 
-    with _serving(answer) as url:
+    with serving(answer) as url:
         for go in (ask, lambda url: asyncio.run(run(url))):
             began = time.monotonic()
             with pytest.raises(RemoteProblem, match=told):
@@ -196,7 +193,7 @@ def test_a_timeout_is_that_of_the_whole_answer(
 
 
 def test_a_proxy_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    with _serving(_HEAD) as proxy:
+    with serving(_HEAD) as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy)
         with coil.connect("http://notes.example", timeout=0.5) as index:
             began = time.monotonic()
@@ -209,7 +206,7 @@ def test_a_server_that_reads_slowly_is_not_waited_for() -> None:
     def accept() -> None:
         connection = listening.accept()[0]
         connection.recv(1 << 16)
-        connection.sendall(_whole(_LISTED))
+        connection.sendall(whole(LISTED))
         with suppress(OSError):
             for _ in range(100):
                 connection.recv(50_000)
@@ -234,14 +231,14 @@ _ODD = [[], [1, 2], "text", 5, None, b"[" * 100_000, b"1" * 10_000, b"\xff{}", b
 @pytest.mark.parametrize("value", [*_ODD, {"indexes": [5]}, {"indexes": [{"name": "a"}]}, {}])
 def test_another_server_is_told_when_connecting(value: object) -> None:
     def answer(_: str, connection: socket.socket) -> bool:
-        connection.sendall(_whole(value))
+        connection.sendall(whole(value))
         return True
 
     async def run(url: str) -> None:
         async with coil.connect_async(url):
             raise AssertionError("there is none")
 
-    with _serving(answer) as url:
+    with serving(answer) as url:
         for go in (coil.connect, lambda url: asyncio.run(run(url))):
             with pytest.raises(
                 RemoteProblem, match=r"the server's response.*\n  try: check that it is `coil serve`"
@@ -255,26 +252,37 @@ _ASKED: dict[str, Callable[[Any], Any]] = {
     "explain": lambda index: index.explain("river", "a"),
     "suggest": lambda index: index.suggest("river"),
     "document": lambda index: index.document("a"),
+    "update": lambda index: index.update([{"id": "a", "text": "river"}]),
     "delete": lambda index: index.delete(["a"]),
 }
 
 
 @pytest.mark.parametrize(
     "value",
-    [{}, {"hits": None}, {"hits": [{}]}, {"answers": []}, {"suggestions": [5]}, {"deleted": None}, [], "x"],
+    [
+        {},
+        {"hits": None},
+        {"hits": [{}]},
+        {"answers": []},
+        {"suggestions": [5]},
+        {"deleted": None},
+        {"added": None},
+        [],
+        "x",
+    ],
     ids=repr,
 )
 @pytest.mark.parametrize("what", _ASKED)
 def test_an_answer_of_another_form_is_a_problem_of_the_server(what: str, value: object) -> None:
     def answer(address: str, connection: socket.socket) -> bool:
-        connection.sendall(_whole(_LISTED if address == "indexes" else value))
+        connection.sendall(whole(LISTED if address == "indexes" else value))
         return True
 
     async def run(url: str) -> None:
         async with coil.connect_async(url) as index:
             await _ASKED[what](index)
 
-    with _serving(answer) as url:
+    with serving(answer) as url:
         with coil.connect(url) as index, pytest.raises(RemoteProblem, match="the server's response"):
             _ASKED[what](index)
         with pytest.raises(RemoteProblem, match="the server's response"):
@@ -307,3 +315,36 @@ def test_a_call_without_a_deadline_has_that_of_connecting() -> None:
         with pytest.raises(httpcore.WriteTimeout):
             stream.write(b"x")
         stream.close()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"doc_id": 7}, {"text": None}, {"fields": [["year", 7]]}, {"rank": 1.5}, {"score": "7"},
+        {"score": True}, {"share": "7"}, {"chunk": ["0", 5]}, {"duplicates": [7]},
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_hit_with_values_of_other_types_is_a_problem_of_the_server(odd: dict[str, object]) -> None:
+    hit = {
+        "rank": 1,
+        "doc_id": "a",
+        "score": 2,
+        "share": None,
+        "chunk": [0, 5],
+        "text": "river",
+        "fields": {},
+    }
+
+    def search(**changed: object) -> list[coil.Hit]:
+        def answer(address: str, connection: socket.socket) -> bool:
+            value = LISTED if address == "indexes" else {"hits": [hit | changed]}
+            connection.sendall(whole(value))
+            return True
+
+        with serving(answer) as url, coil.connect(url) as index:
+            return list(index.search("river"))
+
+    assert [(found.doc_id, found.score, found.text) for found in search()] == [("a", 2.0, "river")]
+    with pytest.raises(RemoteProblem, match="the server's response"):
+        search(**odd)

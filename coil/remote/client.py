@@ -16,6 +16,7 @@ from coil.remote.messages import (
     Messages,
     Upload,
     choose_index,
+    read_added,
     read_deleted,
     read_document,
     read_explanation,
@@ -192,7 +193,8 @@ class RemoteIndex:
         `id_column`, `text_column` and `title_column` are those of `Index.update`."""
         upload = Upload(documents, left_out, **columns)
         for ask in self._say.update(upload):
-            send_all(self._link, ask)
+            for answer in send_all(self._link, ask):
+                read_added(answer)
         return upload.finish()
 
     add = update
@@ -262,7 +264,8 @@ class AsyncRemoteIndex:
         """Add documents, or replace those with the same ids."""
         upload = Upload(documents, left_out, **columns)
         for ask in self._say.update(upload):
-            await send_all_async(self._link, ask)
+            for answer in await send_all_async(self._link, ask):
+                read_added(answer)
         return upload.finish()
 
     add = update

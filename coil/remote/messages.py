@@ -37,7 +37,7 @@ from coil.texts.questions import (
     check_query,
     show,
 )
-from coil.texts.values import MOST_ID_BYTES, Document, clean, id_size
+from coil.texts.values import MOST_ID_BYTES, Document, EmptyTally, clean, id_size
 from coil.tokens.profile import By, check_by
 
 UPLOAD_BYTES = 512 << 10  # approximate size of a request with documents: seconds of encoding, not a minute
@@ -151,22 +151,20 @@ class Upload:
         self._documents = GivenDocuments(documents, name_columns(id_column, text_column, title_column))
         self._left_out = left_out or warn_of_empty
         self._added = 0
-        self._empty: dict[str, None] = {}
+        self._empty = EmptyTally()
 
     def __iter__(self) -> Iterator[bytes]:
         for document in self._documents:
-            self._empty.pop(document.doc_id, None)  # of several documents with the same id, the last counts
-            if document.is_empty:
-                self._empty[document.doc_id] = None
-            else:
+            self._empty.see(document)
+            if not document.is_empty:
                 self._added += 1
             # In exact form; in a record, the server would look for id and text among the fields.
             yield json.dumps(asdict(document), ensure_ascii=False).encode() + b"\n"
 
     def finish(self) -> int:
         """Report documents without text after all have been sent; returns the number of documents added."""
-        if self._empty:
-            self._left_out(list(self._empty))
+        if self._empty.found:
+            self._left_out(self._empty.found)
         return self._added
 
 
@@ -248,7 +246,13 @@ def read_explanation(answer: Mapping[str, Any]) -> Explanation:
 @_understood()
 def read_document(answer: Mapping[str, Any]) -> Document:
     """The document of a response."""
-    return Document(answer["doc_id"], answer["text"], dict(answer["fields"]))
+    return _document(answer)
+
+
+@_understood()
+def read_added(answer: Mapping[str, Any]) -> int:
+    """The number of added documents."""
+    return int(answer["added"])
 
 
 @_understood()
@@ -257,17 +261,22 @@ def read_deleted(answer: Mapping[str, Any]) -> int:
     return int(answer["deleted"])
 
 
-def error_of(status: int, content: bytes) -> CoilError:
-    """The exception for an error response of the server."""
+def error_of(status: int, content: bytes | bytearray, changes: bool = False) -> CoilError:
+    """The exception for an error response of the server, to a request that changes the index or does not."""
     try:
         value = json.loads(content)
         code, detail, remedy = value["code"], value["detail"], value.get("remedy") or ""
         if not all(isinstance(part, str) for part in (code, detail, remedy)):
             raise TypeError
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return RemoteProblem(f"the server answered with status {status}", ANOTHER)
+        return unreadable(f"the server answered with status {status}", changes)
     kind = _CODES.get(code) or _KINDS.get(status, RemoteProblem)
     return kind(detail, remedy)
+
+
+def unreadable(what: str, changes: bool) -> RemoteProblem:
+    """The exception for a response that does not say what was done."""
+    return RemoteProblem(f"{what}; it is unknown whether the change was made" if changes else what, ANOTHER)
 
 
 def split_address(url: str, index: str | None) -> tuple[str, str | None]:
@@ -362,7 +371,20 @@ def _hits_of(answer: Mapping[str, Any], query: str, k: int) -> Hits:
 
 
 def _hit(value: Mapping[str, Any]) -> Hit:
-    start, end = value["chunk"]
-    document = Document(value["doc_id"], value["text"], dict(value["fields"]))
-    duplicates = tuple(value.get("duplicates") or ())
-    return read_hit(value["rank"], value["score"], (start, end), value["share"], duplicates, document)
+    start, end = (_typed(place, int) for place in value["chunk"])
+    duplicates = tuple(_typed(doc_id, str) for doc_id in value.get("duplicates") or ())
+    rank, score = _typed(value["rank"], int), float(_typed(value["score"], int | float))
+    share = None if value["share"] is None else float(_typed(value["share"], int | float))
+    return read_hit(rank, score, (start, end), share, duplicates, _document(value))
+
+
+def _document(value: Mapping[str, Any]) -> Document:
+    fields = _typed(value["fields"], dict)
+    return Document(_typed(value["doc_id"], str), _typed(value["text"], str), fields)
+
+
+def _typed(value: Any, kind: Any) -> Any:
+    """The value, or TypeError if it is of another type."""
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise TypeError
+    return value

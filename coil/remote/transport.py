@@ -7,12 +7,13 @@ import ipaddress
 import json
 import os
 import time
+from contextlib import aclosing, closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from coil.errors import InputError, RemoteProblem, require
 from coil.forks import make_lock
-from coil.remote.messages import ANOTHER, Ask, TooLarge, TooMany, error_of
+from coil.remote.messages import Ask, TooLarge, TooMany, error_of, unreadable
 from coil.texts.questions import check_number, show
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 # `coil serve` closes idle connections after 5 seconds; a request that is sent at that moment would be lost.
 KEPT_SECONDS = 2.0
 MOST_SECONDS = 1e6  # maximum timeout, which every system supports
+MOST_BYTES = 512 << 20  # of a response, decompressed
+_ENCODINGS = ("gzip", "deflate")  # at most 66 MB per piece of 64 KB; others could exceed any memory at once
 _REMEDY = "check the address, and that `coil serve` is running there"
 _UNKNOWN = "if no other client writes, it is safe to send it again"
 
@@ -41,7 +44,9 @@ class Link:
         self, kind: Literal["Client", "AsyncClient"], address: str, token: str | None, timeout: float
     ) -> None:
         httpx = http_library()
-        headers = {} if token is None else {"Authorization": b"Bearer " + _token_bytes(token)}
+        headers = {"Accept-Encoding": ", ".join(_ENCODINGS).encode()}
+        if token is not None:
+            headers["Authorization"] = b"Bearer " + _token_bytes(token)
         most = check_number("timeout", timeout, "write seconds, such as timeout=60", 0.001, MOST_SECONDS)
         try:
             url = httpx.URL(address)
@@ -95,6 +100,7 @@ def _make_client(kind: str, url: httpx.URL, headers: dict[str, bytes], timeout: 
         if _is_this_machine(url.host):  # a proxy cannot reach this machine's loopback address
             transport = {"Client": "HTTPTransport", "AsyncClient": "AsyncHTTPTransport"}[kind]
             given = {"transport": getattr(httpx, transport)(**given)}
+        given["event_hooks"] = {"response": [_HOOKS[kind]]}
         client = getattr(httpx, kind)(base_url=url, headers=headers, timeout=timeout, **given)
     except (ImportError, ValueError, OSError, httpx.InvalidURL) as error:
         raise RemoteProblem(
@@ -106,6 +112,18 @@ def _make_client(kind: str, url: httpx.URL, headers: dict[str, bytes], timeout: 
 
         keep_deadlines(client)
     return client
+
+
+def _stay(answer: httpx.Response) -> None:
+    """Forget where a redirect leads: httpx would parse it, and fail, although it is not followed."""
+    answer.headers.pop("Location", None)
+
+
+async def _stay_async(answer: httpx.Response) -> None:
+    _stay(answer)
+
+
+_HOOKS: dict[str, Any] = {"Client": _stay, "AsyncClient": _stay_async}
 
 
 def _is_this_machine(host: str) -> bool:
@@ -134,13 +152,13 @@ def send(link: Link, ask: Ask) -> dict[str, Any]:
     end = _end(client)
     try:
         try:
-            return _read(_exchange(client, ask, end))
+            return _exchange(client, ask, end)
         except _closed() as error:
             if link.is_closed:
                 raise _closed_link() from error
             if ask.changes:
                 raise _open_end(link, error) from error
-            return _read(_exchange(client, ask, end))
+            return _exchange(client, ask, end)
     except http_library().HTTPError as error:
         raise _failed(link, client, ask, error) from error
     except RuntimeError as error:  # from httpx, if another thread has closed the client
@@ -155,13 +173,13 @@ async def send_async(link: Link, ask: Ask) -> dict[str, Any]:
     end = _end(client)
     try:
         try:
-            return _read(await _exchange_async(client, ask, end))
+            return await _exchange_async(client, ask, end)
         except _closed() as error:
             if link.is_closed:
                 raise _closed_link() from error
             if ask.changes:
                 raise _open_end(link, error) from error
-            return _read(await _exchange_async(client, ask, end))
+            return await _exchange_async(client, ask, end)
     except http_library().HTTPError as error:
         raise _failed(link, client, ask, error) from error
     except RuntimeError as error:  # from httpx, if another thread has closed the client
@@ -190,20 +208,35 @@ async def send_all_async(link: Link, ask: Ask) -> list[dict[str, Any]]:
     return [answer for half in ask.halves() for answer in await send_all_async(link, half)]
 
 
-def _exchange(client: httpx.Client, ask: Ask, end: float) -> httpx.Response:
+def _exchange(client: httpx.Client, ask: Ask, end: float) -> dict[str, Any]:
     from coil.remote.deadlines import deadline
 
     request = _request(client, ask)
     request.extensions["timeout"] = deadline(end)
-    return client.send(request)
+    answer = client.send(request, stream=True)
+    with closing(answer):  # and its connection, unless the response was read to its end
+        response = _Response(ask, answer)
+        for piece in answer.iter_bytes():
+            response.add(piece)
+    return response.read()
 
 
-async def _exchange_async(client: httpx.AsyncClient, ask: Ask, end: float) -> httpx.Response:
+async def _exchange_async(client: httpx.AsyncClient, ask: Ask, end: float) -> dict[str, Any]:
     left = max(end - time.monotonic(), 0.001)
     try:
-        return await asyncio.wait_for(client.send(_request(client, ask, timeout=left)), left)
+        return (await asyncio.wait_for(_receive(client, ask, left), left)).read()
     except asyncio.TimeoutError:
         raise http_library().ReadTimeout("the response is not complete") from None
+
+
+async def _receive(client: httpx.AsyncClient, ask: Ask, left: float) -> _Response:
+    request = _request(client, ask, timeout=left)
+    answer = await client.send(request, stream=True)
+    async with aclosing(answer):
+        response = _Response(ask, answer)
+        async for piece in answer.aiter_bytes():
+            response.add(piece)
+    return response
 
 
 def _end(client: Any) -> float:
@@ -226,16 +259,34 @@ def _request(client: Any, ask: Ask, **more: Any) -> Any:
     return client.build_request(ask.method, ask.path, **sent, **more)
 
 
-def _read(answer: httpx.Response) -> dict[str, Any]:
-    if not answer.is_success:
-        raise error_of(answer.status_code, answer.content)
-    try:
-        value = json.loads(answer.content)
-    except (ValueError, RecursionError) as error:
-        raise RemoteProblem("the server's response is not JSON", ANOTHER) from error
-    if not isinstance(value, dict):
-        raise RemoteProblem("the server's response is not a JSON object", ANOTHER)
-    return value
+class _Response:
+    """A response while it arrives; one that is too large is not read to its end."""
+
+    def __init__(self, ask: Ask, answer: httpx.Response) -> None:
+        self._changes, self._answer, self._content = ask.changes, answer, bytearray()
+        encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding not in ("", "identity", *_ENCODINGS):
+            raise unreadable("the server's response cannot be decompressed", ask.changes)
+
+    def add(self, piece: bytes) -> None:
+        """Add a decompressed piece."""
+        self._content += piece
+        if len(self._content) > MOST_BYTES:
+            what = f"the server's response exceeds the limit of {MOST_BYTES >> 20} MiB"
+            raise unreadable(what, self._changes)
+
+    def read(self) -> dict[str, Any]:
+        """The value of the complete response."""
+        changes = self._changes
+        if not self._answer.is_success:
+            raise error_of(self._answer.status_code, self._content, changes)
+        try:
+            value = json.loads(self._content)
+        except (ValueError, RecursionError) as error:
+            raise unreadable("the server's response is not JSON", changes) from error
+        if not isinstance(value, dict):
+            raise unreadable("the server's response is not a JSON object", changes)
+        return value
 
 
 def _failed(link: Link, client: Any, ask: Ask, error: Exception) -> RemoteProblem:
@@ -247,10 +298,7 @@ def _failed(link: Link, client: Any, ask: Ask, error: Exception) -> RemoteProble
             return RemoteProblem(f"{what}; it is unknown whether the change was made", remedy)
         return RemoteProblem(what, "ask for less, or connect with a longer timeout")
     if isinstance(error, httpx.DecodingError):
-        what = "the server's response cannot be decompressed"
-        if ask.changes:
-            what += "; it is unknown whether the change was made"
-        return RemoteProblem(what, ANOTHER)
+        return unreadable("the server's response cannot be decompressed", ask.changes)
     return RemoteProblem(f"{link.address} cannot be reached: {error or type(error).__name__}", _REMEDY)
 
 
