@@ -11,7 +11,7 @@ import pytest
 import coil
 from coil.indexes.opening import create
 from tests import page_browser
-from tests.page_browser import PHONE, QUERY, Opener, Page, address_has, ask, check_axe, expect, hit
+from tests.page_browser import PHONE, QUERY, WATER, Opener, Page, address_has, ask, check_axe, expect, hit
 from tests.page_documents import DOCUMENTS
 from tests.serving import Running, running
 from tests.summing_encoder import SummingEncoder
@@ -270,3 +270,59 @@ def test_a_filter_that_is_too_long_is_told_as_such(visit: Opener) -> None:
     expect(page.locator("#filter-problem")).to_contain_text(
         "the filter has 300,000 characters, which is too long"
     )
+
+
+# ---- answers of another form
+
+_HIT = '{"doc_id": "a", "text": "b", "fields": {}, "score": 1}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "", "null", "[]", "{}", '{"hits":[', '{"hits": null}', '{"query": "a", "by": "coil", "hits": [{}]}',
+        f'{{"by": "coil", "hits": [{_HIT}]}}', f'{{"query": "a", "by": "coil", "hits": [{_HIT}, null]}}',
+    ],
+)  # fmt: skip
+def test_an_answer_that_cannot_be_read_is_told_and_asked_again(visit: Opener, body: str) -> None:
+    page = visit("/?q=nothing+yet+asked+for")
+    expect(page.locator(".hit").first).to_be_visible()
+    page.route("**/search?*", lambda route: route.fulfill(body=body, content_type="application/json"))
+    page.get_by_role("searchbox").fill(QUERY)
+    alert = page.locator("#results").get_by_role("alert")
+    expect(alert.get_by_role("heading")).to_have_text("The server’s response cannot be read")
+    expect(alert.locator("p")).to_have_text(["The server’s response cannot be read"])
+    expect(page.locator("#results")).to_have_attribute("aria-busy", "false")
+    page.unroute("**/search?*")
+    page.get_by_role("button", name="Try again").click()
+    expect(hit(page, WATER)).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("asked", "body"),
+    [
+        (re.compile("/explain[?]"), "{}"),
+        (re.compile("/explain[?]"), '{"first": {}, "second": null}'),
+        (re.compile("/documents[?]"), '{"doc_id": "heron-1", "text": null, "fields": {}}'),
+    ],
+)
+def test_an_explanation_that_cannot_be_read_is_told(visit: Opener, asked: re.Pattern[str], body: str) -> None:
+    page = visit()
+    page.route(asked, lambda route: route.fulfill(body=body, content_type="application/json"))
+    page.goto("/?q=evening&k=1&doc=current-wire")
+    sheet = page.get_by_role("dialog")
+    expect(sheet.get_by_role("alert")).to_contain_text("The server’s response cannot be read")
+    page.unroute(asked)
+    sheet.get_by_role("button", name="Try again").click()
+    expect(sheet.get_by_role("alert")).to_have_count(0)
+
+
+@pytest.mark.parametrize("body", ["{}", '{"indexes": [null]}', '{"indexes": {}}'])
+def test_a_list_of_indexes_that_cannot_be_read_is_told(visit: Opener, body: str) -> None:
+    page = visit()
+    page.route("**/v1/indexes", lambda route: route.fulfill(body=body, content_type="application/json"))
+    page.goto(f"/?q={QUERY}")
+    expect(page.get_by_role("alert")).to_contain_text("The server’s response cannot be read")
+    page.unroute("**/v1/indexes")
+    page.get_by_role("button", name="Try again").click()
+    expect(hit(page, WATER)).to_be_visible()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,9 +16,10 @@ import pytest
 
 from coil.errors import OutputError
 from coil.indexes.opening import create
-from coil.service.connections import SPARE
+from coil.service.connections import SPARE, Connection
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.server import fit_to_files
+from coil.service.turns import Starts
 from tests.hash_encoder import HashEncoder
 from tests.raw_http import connected, errors, is_closed, read_all, read_answer, wait_until
 from tests.serving import TOKEN, Running, running
@@ -222,6 +224,70 @@ def test_small_answers_that_are_never_read_do_not_pile_up(server: Running) -> No
                 except TimeoutError:
                     continue
         assert time.monotonic() < end, "the server kept the connection"
+
+
+def test_a_body_in_tiny_chunks_lets_others_in_between(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each chunk costs a call: a read of 256 KiB would otherwise keep everyone waiting."""
+    body = json.dumps({"query": "river", "k": 3}).encode().ljust(120_000)
+    whole = server.client.post(f"{ONE}/search", content=body, headers={"Content-Type": "application/json"})
+    assert whole.status_code == 200
+    parse, begin, pieces, begun = Connection._parse, Starts.begin, [], []
+
+    def parsing(self: Connection, piece: bytes) -> None:
+        if self._in_body:
+            pieces.append(len(piece))
+        parse(self, piece)
+
+    def beginning(self: Starts, start: Callable[[], object], urgent: bool = False) -> None:
+        begun.append(getattr(start, "__name__", ""))
+        begin(self, start, urgent)
+
+    monkeypatch.setattr(Connection, "_parse", parsing)
+    monkeypatch.setattr(Starts, "begin", beginning)
+    with connected(server) as connection:
+        connection.sendall(f"POST {ONE}/search HTTP/1.1\r\n".encode() + HOST)
+        connection.sendall(b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+        connection.sendall(b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n")
+        answer = read_answer(connection)
+        assert answer.status == 200
+        assert json.loads(answer.body)["hits"] == whole.json()["hits"]
+        connection.sendall(HEALTH)  # what follows on the connection is read as ever
+        assert read_answer(connection).status == 200
+    assert sum(pieces) == 6 * len(body) + 5
+    assert max(pieces) <= 4096
+    assert begun.count("_take_held") > 100
+
+
+def test_a_request_after_a_body_that_nobody_reads_is_answered(server: Running) -> None:
+    body = (b"%x\r\n" % 30 + b"a" * 30 + b"\r\n") * 8000 + b"0\r\n\r\n"
+    with connected(server) as connection:
+        for _ in range(3):
+            connection.sendall(f"GET {ONE}/search?q=river HTTP/1.1\r\n".encode() + HOST)
+            connection.sendall(b"Transfer-Encoding: chunked\r\n\r\n" + body + HEALTH)
+            assert [read_answer(connection).status for _ in range(2)] == [200, 200]
+
+
+def test_a_body_that_nobody_reads_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    largest, on_body = [0], Connection.on_body
+
+    def counting(self: Connection, body: bytes) -> None:
+        on_body(self, body)
+        largest[0] = max(largest[0], len(self.cycle.body))
+
+    monkeypatch.setattr(Connection, "on_body", counting)
+    index = build(tmp_path / "notes.coil")
+    # With small pieces, a read has several of them, whatever the system's buffers are.
+    with gated(index, threads=2, header_bytes=4096) as (server, encoder), connected(server) as client:
+        client.sendall(f"GET {ONE}/search?q=slow+river HTTP/1.1\r\n".encode() + HOST)
+        client.sendall(b"Transfer-Encoding: chunked\r\n\r\n")
+        chunks = (b"%x\r\n" % 30 + b"a" * 30 + b"\r\n") * 10_000
+        sent = send_until_refused(client, chunks, 64 << 20)
+        assert encoder.reached == 1
+        assert sent < 64 << 20  # the rest is in the buffers of the system
+        encoder.allowed.release(100)
+    assert 65_536 < largest[0] < 600_000  # uvicorn's limit and one read
 
 
 def test_pipelined_requests_are_answered_in_order_and_have_a_limit(server: Running) -> None:

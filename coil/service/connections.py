@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httptools
-from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from coil.service.limits import ServiceOptions
@@ -39,6 +39,8 @@ _LINGER = (
 )
 
 _STARTS_AT_ONCE = 4
+_MANY_CHUNKS = 64  # in a piece of a body; each costs a call
+_SMALL_PIECE = 4 << 10  # bytes of a body that arrives in many small chunks
 _END_OF_HEAD = b"\r\n\r\n"
 _BODY_FIELDS = (b"content-length", b"transfer-encoding")
 _UPGRADE = re.compile(rb"(?i)\r\nupgrade(?=[ \t]*:)")
@@ -82,8 +84,21 @@ class Connections:
         return True
 
 
+class Flow(FlowControl):
+    """uvicorn's flow control; nothing is read while bytes are held back, even if the application waits."""
+
+    holding = False
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if not self.holding:
+            super().resume_reading()
+
+
 class Connection(HttpToolsProtocol):
     """uvicorn's protocol with limits."""
+
+    flow: Flow
 
     def __init__(self, connections: Connections, **given: Any) -> None:
         super().__init__(**given)
@@ -95,8 +110,8 @@ class Connection(HttpToolsProtocol):
         self._heads = 0  # complete ones
         self._head_bytes = 0  # of the head that is arriving
         self._framing_bytes = 0  # since the last byte of a body: chunk sizes, extensions, trailers
-        self._body_grew = False
-        self._held = b""  # of requests sent ahead that are not parsed yet
+        self._chunks = 0  # of a body, in the last piece
+        self._held = b""  # bytes that are not parsed yet
         self._problem: Problem | None = None  # why a callback stopped the parser
         self._refused = False
         self._answering: RequestResponseCycle | None = None  # whose answer is the next to be sent
@@ -111,7 +126,7 @@ class Connection(HttpToolsProtocol):
         each system call costs a millisecond in which no other client can connect.
         """
         self.connections.add(self)
-        self.transport, self.flow, self.scheme = transport, FlowControl(transport), "http"
+        self.transport, self.flow, self.scheme = transport, Flow(transport), "http"
         self._all.open += 1
         self._all.without_request[self] = None
         self._arm("head", self._limits.header_seconds, self._head_is_late)
@@ -148,32 +163,41 @@ class Connection(HttpToolsProtocol):
         """Bytes go to the parser in pieces that cannot be much larger than a head may be.
 
         What follows an unanswered request waits for its turn among all that start: thousands of pipelined
-        requests would otherwise be parsed in one go.
+        requests would otherwise be parsed in one go. So does a body in many small chunks, which are parsed
+        slowly.
         """
         self._unset_keepalive_if_required()
         most = self._limits.header_bytes
         while data and not self._refused:
-            piece = data[: most + 1 - self._head_bytes if self._in_head else most]
+            in_chunks = self._in_body and self._chunks > _MANY_CHUNKS
+            at_most = most + 1 - self._head_bytes if self._in_head else _SMALL_PIECE if in_chunks else most
+            piece = data[:at_most]
             if self._in_head and (end := piece.find(_END_OF_HEAD)) >= 0:
                 piece = piece[: end + len(_END_OF_HEAD)]
             data = data[len(piece) :]
             self._parse(piece)
-            if data and self._in_head and self.cycle is not None and not self.cycle.response_complete:
+            is_ahead = self._in_head and self.cycle is not None and not self.cycle.response_complete
+            in_chunks = self._in_body and self._chunks > _MANY_CHUNKS
+            if data and not self._refused and (is_ahead or in_chunks):
                 self._held = data
+                self.flow.holding = in_chunks
                 self.flow.pause_reading()
                 self._all.starts.begin(self._take_held)
                 return
 
     def _take_held(self) -> None:
         held, self._held = self._held, b""
+        self.flow.holding = False
         if self.transport.is_closing():
             return
         self._take(held)
-        if not self._held and not self.pipeline:
+        cycle = self.cycle  # the body of a complete response is no longer received
+        is_full = not cycle.response_complete and len(cycle.body) > HIGH_WATER_LIMIT if cycle else False
+        if not self._held and not self.pipeline and not is_full:
             self.flow.resume_reading()
 
     def _parse(self, piece: bytes) -> None:
-        heads, in_head, self._body_grew = self._heads, self._in_head, False
+        heads, in_head, self._chunks = self._heads, self._in_head, 0
         try:
             self.parser.feed_data(_without_upgrade(piece) if in_head else piece)
         except httptools.HttpParserUpgrade:  # there is nothing to upgrade to: this request is the last
@@ -191,7 +215,7 @@ class Connection(HttpToolsProtocol):
                 self._refuse(_large_head(f"{most:,} bytes"))
             elif (self._began or self._head_bytes) and "head" not in self._timers:
                 self._arm("head", self._limits.header_seconds, self._head_is_late)
-        elif self._body_grew or heads != self._heads:
+        elif self._chunks or heads != self._heads:
             self._framing_bytes = 0
         else:
             self._framing_bytes += len(piece)
@@ -254,6 +278,8 @@ class Connection(HttpToolsProtocol):
             )
             raise self._problem
         coded = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
+        if coded:
+            self._chunks = _MANY_CHUNKS + 1  # assumed of the first piece
         if coded not in ([], [b"chunked"]):  # the parser would take the coded bytes for the body
             self._problem = Problem(
                 501,
@@ -305,7 +331,7 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """A part of a body."""
-        self._body_grew = True
+        self._chunks += 1
         super().on_body(body)
 
     def on_message_complete(self) -> None:

@@ -25,6 +25,7 @@ from coil.service.turns import Turn
 
 _log = logging.getLogger("coil.service")
 _LENGTH_DIGITS = 20  # those of the largest number of 64 bits
+_METHODS_WITH_BODY = ("POST", "DELETE")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:]*)(:\d*)?")
 
 HEADERS = {
@@ -80,7 +81,7 @@ class Gate:
         self._meters.in_flight.inc()
         try:
             problem = self._refusal(scope, headers)
-            if problem is None and turn is not None and not _has_body(headers):
+            if problem is None and turn is not None and not _reads_body(method, headers):
                 problem = await _wait_for(turn)
             if problem is not None:
                 await send_problem(problem, request_id, answer)
@@ -226,8 +227,11 @@ class Body:
         return message
 
 
-def _has_body(headers: Headers) -> bool:
-    return "content-length" in headers or "transfer-encoding" in headers
+def _reads_body(method: str, headers: Headers) -> bool:
+    """Whether there is a body and the handlers of the method read it: then the turn is awaited at its end."""
+    if method not in _METHODS_WITH_BODY:
+        return False
+    return "transfer-encoding" in headers or bool(headers.get("content-length", "").strip("0"))
 
 
 async def _wait_for(turn: Turn) -> Problem | None:

@@ -346,7 +346,8 @@ class AddedOut(BaseModel):
         description="number of documents added; of several with the same id, only the last counts"
     )
     empty: list[str] = Field(
-        description="ids of documents without text, which are not indexed; earlier versions are removed"
+        description="ids of documents without text, which are not indexed; earlier versions are removed. "
+        "If their ids take more than 16 MiB, only the first are listed."
     )
     documents: int
 

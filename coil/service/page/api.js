@@ -3,6 +3,7 @@
 import { plural } from "./dom.js";
 import { parseJson } from "./exact.js";
 import { MOST_IN_URL } from "./state.js";
+import { isSystem } from "./systems.js";
 
 /** An error as reported by the server: what, why, and what to do about it. */
 export class Problem extends Error {
@@ -20,7 +21,17 @@ function checkLength(address, { q = "", filter = "" }) {
   throw new Problem({ title: `The ${name} is too long`, detail, remedy: `shorten the ${name}`, status: 422 });
 }
 
-async function ask(path, parameters, signal) {
+// Whether an answer has what is read from it: a proxy, or another program on this port, may answer anything.
+const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+const areAll = (values, is) => Array.isArray(values) && values.every(is);
+const isDocument = (one) => isObject(one) && typeof one.doc_id === "string" && typeof one.text === "string" && isObject(one.fields);
+const isHit = (one) => isDocument(one) && typeof one.score === "number";
+const areHits = (one) => isObject(one) && typeof one.query === "string" && isSystem(one.by) && areAll(one.hits, isHit);
+const isExplanation = (one) => isObject(one) && typeof one.score === "number" && Array.isArray(one.matches);
+const areExplained = (one) => isExplanation(one) || (isObject(one) && isExplanation(one.first) && isExplanation(one.second));
+const areIndexes = (one) => isObject(one) && areAll(one.indexes, (index) => isObject(index) && typeof index.name === "string");
+
+async function ask(path, parameters, signal, isWhole) {
   const address = new URL(path, document.baseURI);
   for (const [name, value] of Object.entries(parameters)) {
     if (value !== null && value !== undefined && value !== "" && value !== false) {
@@ -45,11 +56,11 @@ async function ask(path, parameters, signal) {
   } catch (error) {
     if (error.name === "AbortError") throw error;
   }
-  if (response.ok && body !== null) return body;
+  if (response.ok && isWhole(body)) return body;
   throw new Problem({
     title: response.ok ? "The server’s response cannot be read" : `The server returned ${response.status}`,
     status: response.status,
-    ...(body ?? {}),
+    ...(response.ok ? {} : (body ?? {})),
   });
 }
 
@@ -59,8 +70,8 @@ function of(index) {
   throw new Problem({ title: "Not Found", detail: `there is no index '${index}'`, remedy: "choose another index", status: 404 });
 }
 
-export const listIndexes = (signal) => ask("v1/indexes", {}, signal);
-export const describeIndex = (index, signal) => ask(of(index), {}, signal);
+export const listIndexes = (signal) => ask("v1/indexes", {}, signal, areIndexes);
+export const describeIndex = (index, signal) => ask(of(index), {}, signal, isObject);
 
 /** Search with a system; `by` is its name, `offset` the number of its hits that are already loaded. */
 export const search = (state, by, signal, offset = 0) =>
@@ -79,14 +90,15 @@ export const search = (state, by, signal, offset = 0) =>
       matches: true,
     },
     signal,
+    areHits,
   );
 
 export const explain = (state, by, docId, versus, signal) =>
-  ask(`${of(state.index)}/explain`, { q: state.q, doc_id: docId, versus, by }, signal);
+  ask(`${of(state.index)}/explain`, { q: state.q, doc_id: docId, versus, by }, signal, areExplained);
 
 // Not as a part of the path, where a browser resolves "..".
 export const readDocument = (index, docId, signal) =>
-  ask(`${of(index)}/documents`, { doc_id: docId }, signal);
+  ask(`${of(index)}/documents`, { doc_id: docId }, signal, isDocument);
 
 /** Upload a file of JSON lines. `sent` is called with the share sent so far. */
 export function sendDocuments(index, file, token, sent) {
