@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from inspect import getdoc
 from typing import Annotated, Any
 
 from coil import __version__
-from coil.adapters.source import Given, Retrieval, Source
-from coil.errors import CoilError, OutputError, require
+from coil.adapters.source import Given, Retrieval, Source, beside
+from coil.errors import CoilError, InputError, OutputError, require
 from coil.indexes.hits import tell_unknown
 from coil.indexes.index import Index
 from coil.remote.client import RemoteIndex
+from coil.texts.records import MOST_LEVELS
 from coil.texts.values import Document
 from coil.tokens.profile import By
 
@@ -21,7 +22,7 @@ require("mcp.server.mcpserver", "mcp")
 
 from mcp.server.mcpserver import MCPServer  # noqa: E402
 from mcp.server.mcpserver.exceptions import ToolError  # noqa: E402
-from mcp.types import ToolAnnotations  # noqa: E402
+from mcp.types import Tool, ToolAnnotations  # noqa: E402
 from pydantic import Field  # noqa: E402
 
 MOST_HITS = 100
@@ -43,7 +44,7 @@ _INSTRUCTIONS = (
 def make_server(index: Given | Source, writable: bool = False) -> MCPServer:
     """A server with the tools search, explain and document, and if `writable` also add and delete."""
     source = index if isinstance(index, Source) else Source(index)
-    server = MCPServer("coil", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
+    server = _Server("coil", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
     tools = _Tools(source)
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     changes = ToolAnnotations(destructive_hint=True, idempotent_hint=True, open_world_hint=False)
@@ -57,6 +58,34 @@ def make_server(index: Given | Source, writable: bool = False) -> MCPServer:
     for tool, hints in offered:
         server.add_tool(tool, description=getdoc(tool), annotations=hints)
     return server
+
+
+class _Server(MCPServer):
+    """Refuses unknown arguments, which the SDK would ignore: they are most likely mistakes."""
+
+    async def list_tools(self) -> list[Tool]:
+        """The tools; their schemas say that there are no other arguments."""
+        closed = {"additionalProperties": False}
+        return [
+            tool.model_copy(update={"input_schema": {**tool.input_schema, **closed}})
+            for tool in await super().list_tools()
+        ]
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        """Called by the SDK for each call of a client."""
+        for tool in await self.list_tools():
+            if tool.name == name:
+                with _told():
+                    _check_arguments(name, arguments, tool.input_schema["properties"])
+        return await super().call_tool(name, arguments, context)
+
+
+def _check_arguments(tool: str, given: Iterable[str], known: Collection[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise InputError(
+                f"unknown argument {name[:80]!r} of {tool}", f"the arguments are {', '.join(known)}"
+            )
 
 
 class _Tools:
@@ -86,12 +115,17 @@ class _Tools:
 
         Each passage has doc_id, score, share (the score divided by what the query's own text would score:
         near 1 the texts say the same, near 0 they have almost nothing in common), text, and the fields of its
-        document. For a long document, only the best part is returned; use `document` for the rest.
+        document. A field with one of these names, such as text, is returned as `field.text`. For a long
+        document, only the best part is returned; use `document` for the rest.
         """
         with _told():
             found = self._source.find(query, Retrieval(k, by, filter, plain=plain))
-            note = {"note": tell_unknown(found.unknown_fields)} if found.unknown_fields else {}
-            return {"hits": [{**of.metadata, "text": of.text} for of in found], **note}
+            notes = [tell_unknown(found.unknown_fields)] if found.unknown_fields else []
+            hits = []
+            for of in found:
+                fields = _readable(of.doc_id, of.metadata, notes)
+                hits.append(beside(fields, {"text": of.text}, ("text",)))
+            return {"hits": hits, **_noted(notes)}
 
     def explain(self, query: _Query, doc_id: _DocId, by: _By = "coil") -> dict[str, Any]:
         """Explain the score of a document for a query: what each word contributes, and where it was found.
@@ -116,13 +150,15 @@ class _Tools:
     ) -> dict[str, Any]:
         """Return the text and the fields of a document; read a long text in several calls."""
         with _told(), self._source.reading() as index:
-            document = index.document(doc_id)
+            document, notes = index.document(doc_id), list[str]()
+            fields = _readable(doc_id, document.fields, notes)
             return {
                 "doc_id": doc_id,
                 "text": document.text[start : start + characters],
                 "start": start,
                 "length": len(document.text),
-                "fields": document.fields,
+                "fields": fields,
+                **_noted(notes),
             }
 
     def add(
@@ -153,6 +189,37 @@ def _to_change(source: Source) -> Index | RemoteIndex:
     if not isinstance(index, Index | RemoteIndex):
         raise OutputError(f"{source.address} is open for reading only", "pass an index from coil.open")
     return index
+
+
+def _readable(doc_id: str, fields: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    """The fields without those that are nested too deeply; a note names these.
+
+    Only indexes made before there was a limit have such fields. The SDK's own client does not parse answers
+    with 200 levels.
+    """
+    deep = [name for name, value in fields.items() if _is_deep(value)]
+    if deep:
+        names = ", ".join(f"{name[:80]!r}" for name in deep[:10])
+        notes.append(
+            f"the document {doc_id[:200]!r} has fields with more than {MOST_LEVELS} levels, which were left "
+            f"out: {names}; to return them, replace it by one with flatter fields"
+        )
+    return {name: value for name, value in fields.items() if name not in deep}
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether lists and dicts are nested in more than `MOST_LEVELS` levels."""
+    level = [value]
+    for _ in range(MOST_LEVELS + 1):
+        nested = [of for of in level if isinstance(of, dict | list) and of]
+        if not nested:
+            return False
+        level = [inner for of in nested for inner in (of.values() if isinstance(of, dict) else of)]
+    return True
+
+
+def _noted(notes: list[str]) -> dict[str, str]:
+    return {"note": "\n".join(notes)} if notes else {}
 
 
 @contextmanager

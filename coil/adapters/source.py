@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -164,7 +164,8 @@ def _find(index: Searchable, query: str, how: Retrieval) -> Passages:
                 own["explanation"] = index.explain(query, hit.doc_id, how.by, how.plain).to_json()
             except UnknownId:  # deleted on the server after the search
                 continue
-        found.append(Passage(hit.doc_id, _text_of(hit, how), hit.score, {**_fields_of(hit), **own}))
+        metadata = beside(hit.fields, own, OWN_KEYS)
+        found.append(Passage(hit.doc_id, _text_of(hit, how), hit.score, metadata))
     return found
 
 
@@ -173,9 +174,17 @@ def _text_of(hit: Hit, how: Retrieval) -> str:
     return hit.text[slice(*skip_front_matter(hit.doc_id, hit.text, span))]
 
 
-def _fields_of(hit: Hit) -> dict[str, Any]:
-    """A field whose name is one of `OWN_KEYS` is stored as `field.NAME`."""
-    return {f"field.{name}" if name in OWN_KEYS else name: value for name, value in hit.fields.items()}
+def beside(fields: Mapping[str, Any], own: Mapping[str, Any], reserved: Collection[str]) -> dict[str, Any]:
+    """Fields and own keys. A field with a reserved name is stored as `field.NAME`; as `field.field.NAME` if
+    there is such a field as well, and so on."""
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        key = name
+        if name in reserved:
+            while key in reserved or key in fields:
+                key = f"field.{key}"
+        found[key] = value
+    return {**found, **own}
 
 
 def _take_over(older: Index) -> Index:
