@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from coil.tokens.tokenizer import Tokenizer
 from coil.training.batches import BatchPlan
 from coil.training.learner import Learner, Setting
 from coil.training.options import TrainingOptions
+from coil.training.pair_data import PairData, load_pairs
 from coil.training.prepared_pairs import prepare_pairs
 from coil.training.processes import Processes
 from coil.training.starting_point import starting_model
@@ -352,3 +355,34 @@ def test_prepared_pairs_are_told_apart_and_damage_is_named(
     assert "delete this folder" in caught.value.remedy
     with pytest.raises(InputError, match=r"none\.jsonl cannot be read"):
         prepare_pairs(kept, [tmp_path / "none.jsonl"], [], base, tokenizer, TINY)
+
+
+def test_the_seed_matters_to_prepared_pairs_only_if_queries_are_held_out(
+    base: Path, pairs: list[Path], tmp_path: Path
+) -> None:
+    tokenizer = Tokenizer.from_file(base / "tokenizer.json")
+    for seed in (1, 2):
+        options = replace(TINY, validation_queries=0, seed=seed)
+        prepare_pairs(tmp_path / "kept", pairs, [], base, tokenizer, options)
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+
+
+def test_pairs_can_be_prepared_by_several_runs_at_once(
+    base: Path, pairs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = Tokenizer.from_file(base / "tokenizer.json")
+    both = threading.Barrier(2, timeout=60)
+
+    def load_at_once(*given: Any) -> PairData:
+        data = load_pairs(*given)
+        both.wait()  # neither is finished when the other begins
+        return data
+
+    monkeypatch.setattr("coil.training.prepared_pairs.load_pairs", load_at_once)
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(
+            lambda _: prepare_pairs(tmp_path / "kept", pairs, [], base, tokenizer, TINY), range(2)
+        )
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+    assert first.digest == second.digest
+    assert len(first.passages) == len(second.passages) > 0

@@ -398,10 +398,14 @@ def test_an_output_folder_in_use_or_unwritable_is_refused(
 
 def test_a_missing_extra_gives_the_pip_command(base: Path, pairs: list[Path], tmp_path: Path) -> None:
     hide = "import sys; sys.modules['torch'] = None; from coil.cli.main import main; main()"
-    command = [sys.executable, "-c", hide, *arguments(pairs, base, tmp_path / "m")]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 1
-    assert "pip install 'coil-ir[train]'" in result.stderr
+    mining = ["mine", "--pairs", str(pairs[0]), "--out", str(tmp_path / "n.jsonl")]
+    for command in (arguments(pairs, base, tmp_path / "m"), mining):
+        result = subprocess.run(
+            [sys.executable, "-c", hide, *command], capture_output=True, text=True, check=False
+        )
+        assert result.returncode == 1
+        assert "pip install 'coil-ir[train]'" in result.stderr
+        assert "Traceback" not in result.stderr
     assert "Traceback" not in result.stderr
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,17 +48,30 @@ def prepare_pairs(
     text = json.dumps(identity, indent=2, sort_keys=True) + "\n"
     place = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
     if not (place / IDENTITY_FILE).is_file():
-        partial = folder / f".partial-{place.name}"
-        shutil.rmtree(partial, ignore_errors=True)
-        data = load_pairs(
-            partial, pairs, tokenizer, ListKeys(options.config.profile, tokenizer), options.lengths,
-            options.validation_queries, options.seed, negatives,
-        )  # fmt: skip
-        _save(data, partial)
-        (partial / IDENTITY_FILE).write_text(text, encoding="utf-8")
-        shutil.rmtree(place, ignore_errors=True)
-        partial.rename(place)
+        folder.mkdir(parents=True, exist_ok=True)
+        # A name of its own: other processes may be preparing the same pairs.
+        partial = Path(tempfile.mkdtemp(prefix=f".partial-{place.name}-", dir=folder))
+        try:
+            data = load_pairs(
+                partial, pairs, tokenizer, ListKeys(options.config.profile, tokenizer), options.lengths,
+                options.validation_queries, options.seed, negatives,
+            )  # fmt: skip
+            _save(data, partial)
+            (partial / IDENTITY_FILE).write_text(text, encoding="utf-8")
+            _put(partial, place)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
     return _open(place)
+
+
+def _put(partial: Path, place: Path) -> None:
+    """Give the finished folder its name, unless another process was faster."""
+    try:
+        partial.rename(place)
+    except OSError:
+        if not (place / IDENTITY_FILE).is_file():  # left by something else
+            shutil.rmtree(place)
+            partial.rename(place)
 
 
 def _identity(
@@ -81,7 +95,8 @@ def _identity(
         "unlisted": profile.unlisted,
         "lengths": options.lengths,
         "validation_queries": options.validation_queries,
-        "seed": options.seed,
+        # It chooses the held-out queries and nothing else.
+        "seed": options.seed if options.validation_queries else None,
     }
 
 
