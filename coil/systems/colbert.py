@@ -63,13 +63,13 @@ class ColBert:
         from coil.systems.max_sim_index import MaxSimIndex
 
         use_threads(self.threads)
-        index = MaxSimIndex.open(folder)
+        index = MaxSimIndex.open(folder, check_device(self.device))
         self._encoder.check_width(index.vectors.shape[1], folder)
         for query in queries:
             began = time.perf_counter()
             vectors = self._encoder.encode_query(query.text)
             encoded = time.perf_counter()
-            scores = index.scores(vectors, self.device)
+            scores = index.scores(vectors)
             best = top_k(scores, k, without_zero=False)
             doc_ids = [index.doc_ids[place] for place in best.tolist()]
             parts = {"encode": encoded - began, "search": time.perf_counter() - encoded}

@@ -5,7 +5,8 @@
     FOLDER/starts.npy      [N + 1] first vector of each document
     FOLDER/doc_ids.json    the ids in order
 
-All documents are scored, in blocks that are mapped from disk and converted to fp32.
+All documents are scored, in blocks that are converted to fp32. The vectors are mapped from disk, or kept in
+the memory of a GPU.
 """
 
 from __future__ import annotations
@@ -47,15 +48,15 @@ def write_vectors(folder: Path, documents: Iterable[tuple[str, NDArray[np.float3
 
 @dataclass(frozen=True, eq=False)
 class MaxSimIndex:
-    """The files of `write_vectors`, mapped."""
+    """The files of `write_vectors`, opened on a device."""
 
     doc_ids: list[str]
-    starts: NDArray[np.int64]  # [documents + 1]
-    vectors: NDArray[np.float16]  # [vectors, width]
+    starts: torch.Tensor  # [documents + 1], on the CPU
+    vectors: torch.Tensor  # [vectors, width], fp16, on the device
 
     @classmethod
-    def open(cls, folder: Path) -> MaxSimIndex:
-        """Map the files; inconsistent sizes are an error."""
+    def open(cls, folder: Path, device: str = "cpu") -> MaxSimIndex:
+        """Open the files; inconsistent sizes are an error."""
         if not (folder / SHAPE_FILE).is_file():
             raise MissingIndex(f"{folder} is not a finished ColBERT index: it has no {SHAPE_FILE}", _REBUILD)
         try:
@@ -78,37 +79,36 @@ class MaxSimIndex:
             raise DamagedSegment(
                 f"{folder}: {STARTS_FILE} and {IDS_FILE} do not match {SHAPE_FILE}", _REBUILD
             )
-        vectors = (
-            np.memmap(folder / VECTORS_FILE, dtype=np.float16, mode="r", shape=(n_vectors, width))
+        vectors = (  # copy on write, since PyTorch expects writable memory; nothing is written
+            np.memmap(folder / VECTORS_FILE, dtype=np.float16, mode="c", shape=(n_vectors, width))
             if size
             else np.zeros((0, width), dtype=np.float16)
         )
-        return cls(doc_ids, starts, vectors)
+        return cls(doc_ids, torch.from_numpy(starts), torch.from_numpy(vectors).to(device))
 
     @torch.inference_mode()
-    def scores(self, query: NDArray[np.float32], device: str = "cpu") -> NDArray[np.float32]:
+    def scores(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
         """Σ_i max_j q_i · d_j of every document, [documents]; a document without vectors scores 0."""
-        found = np.zeros(len(self.doc_ids), dtype=np.float32)
+        device = self.vectors.device
+        found = torch.zeros(len(self.doc_ids), device=device)
         tokens = torch.from_numpy(np.ascontiguousarray(query)).to(device)
         for begin, end in self._blocks():
             first, last = int(self.starts[begin]), int(self.starts[end])
-            counts = np.diff(self.starts[begin : end + 1])
             if first == last:
                 continue
-            block = torch.from_numpy(np.array(self.vectors[first:last])).to(device).float()
-            products = tokens @ block.T  # [query tokens, vectors]
-            filled = np.flatnonzero(counts)  # reduceat does not accept empty runs
-            starts = self.starts[begin:end][filled] - first
-            best = np.maximum.reduceat(products.cpu().numpy(), starts, axis=1)
-            found[begin + filled] = best.sum(axis=0)
-        return found
+            products = self.vectors[first:last].float() @ tokens.T  # [vectors, query tokens]
+            counts = self.starts[begin : end + 1].diff()
+            filled = counts.nonzero().flatten()  # the maximum of nothing is not defined
+            best = torch.segment_reduce(products, "max", lengths=counts[filled].to(device), axis=0)
+            found[(begin + filled).to(device)] = best.sum(dim=1)
+        return found.cpu().numpy()
 
     def _blocks(self) -> Iterable[tuple[int, int]]:
         """Ranges of documents with at most BLOCK vectors, or a single longer document."""
         begin = 0
         while begin < len(self.doc_ids):
             wanted = self.starts[begin] + BLOCK
-            end = max(begin + 1, int(np.searchsorted(self.starts, wanted, side="right")) - 1)
+            end = max(begin + 1, int(torch.searchsorted(self.starts, wanted, right=True)) - 1)
             end = min(end, len(self.doc_ids))
             yield begin, end
             begin = end
