@@ -1,9 +1,11 @@
 """Compares the speed of this tree with that of another commit, in turn, in one run.
 
-    python -m bench.against OTHER_TREE CORPUS QUERIES
+    python -m bench.against OTHER_TREE CORPUS QUERIES [--models OTHER_MODEL MODEL]
 
 OTHER_TREE is a checkout of another commit with its own .venv. Each tree builds an index of CORPUS with its
-own command line. Queries are encoded beforehand, so that only searching and fetching are timed.
+own command line, and with its bundled model unless --models names one for each: the same model in both
+formats, if the format or the bundled model has changed. Queries are encoded beforehand, so that only
+searching and fetching are timed.
 """
 
 from __future__ import annotations
@@ -55,11 +57,13 @@ def main() -> None:
     parser.add_argument("other", type=Path)
     parser.add_argument("corpus")
     parser.add_argument("queries", type=Path)
+    parser.add_argument("--models", nargs=2, metavar=("OTHER_MODEL", "MODEL"))
     arguments = parser.parse_args()
     trees = {"other": arguments.other.resolve(), "this": ROOT}
     head = ["git", "-C", str(arguments.other), "rev-parse", "HEAD"]
     other = subprocess.run(head, capture_output=True, text=True, check=True).stdout.strip()
     result: dict[str, Any] = {**stamp(), "other_commit": other, "corpus": Path(arguments.corpus).name}
+    result["model"] = "the same in both formats" if arguments.models else "the bundled model of each"
     with tempfile.TemporaryDirectory() as scratch:
         workers = {name: _start(tree, Path(scratch), name, arguments) for name, tree in trees.items()}
         for what, k in (("search", 10), ("search", 100), ("search", 1000), ("open", 1), ("update", 3)):
@@ -85,6 +89,8 @@ def main() -> None:
 def _start(tree: Path, scratch: Path, name: str, arguments: Any) -> subprocess.Popen[str]:
     index = scratch / f"{name}.coil"
     command = [str(tree / ".venv" / "bin" / "coil"), "index", arguments.corpus, "--out", str(index)]
+    if arguments.models:
+        command += ["--model", arguments.models[name == "this"]]
     subprocess.run(command, cwd=tree, check=True)
     worker = subprocess.Popen(
         [str(tree / ".venv" / "bin" / "python"), "-c", WORKER, str(index), str(arguments.queries)],
