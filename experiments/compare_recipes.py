@@ -3,9 +3,10 @@
     python -m experiments.compare_recipes FILE --start DIR --pairs F... --collections DIR... --out DIR
 
 FILE maps a name to the options that differ from the default preset. A variant may also give
-"pairs": [names] to train on some of the pairs files only, so that the others serve as unseen collections, and
-"base": DIR to start elsewhere than at START, a COIL model with the same language model. Runs are written to
-OUT/runs/COLLECTION/NAME.run.gz.
+"pairs": [names] to train on some of the pairs files only, so that the others serve as unseen collections,
+"negatives": [names] to use some of the negatives files only, and "base": DIR to start elsewhere than at
+START, a COIL model with the same language model. Runs are written to OUT/runs/COLLECTION/NAME.run.gz, and the
+tokens of the collections are kept in OUT/tokens.
 `--judge RESULT` then evaluates them with the judgements of the collections and writes
 experiments/results/RESULT.json.
 """
@@ -56,6 +57,10 @@ def main() -> None:
     parser.add_argument("--collections", nargs="*", type=Path, default=[])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--at-once", type=int, default=4, help="recipes trained at the same time")
+    parser.add_argument("--prepared", type=Path, help="cache folder for tokenized pairs")
+    parser.add_argument(
+        "--shares", nargs="*", type=float, default=SHARES, help="of the starting weights, to search with"
+    )
     parser.add_argument("--device", default="cuda")
     parser.add_argument("-k", type=int, default=10)
     parser.add_argument("--search", metavar="NAME", help="only search with the trained model of this name")
@@ -77,16 +82,18 @@ def main() -> None:
 
 def one(name: str, options: dict[str, object], arguments: argparse.Namespace) -> None:
     """Train one variant and search with it, in processes of their own."""
-    wanted = options.pop("pairs", None)
-    pairs = [p for p in arguments.pairs if wanted is None or p.name.split(".")[0] in wanted]
+    pairs = _chosen(arguments.pairs, options.pop("pairs", None))
+    negatives = _chosen(arguments.negatives, options.pop("negatives", None))
     out = arguments.out / "models" / name
     command = [sys.executable, "-m", "coil.cli.main", "train", "--out", str(out)]
     command += ["--base", str(options.pop("base", arguments.start))]
     command += ["--device", arguments.device, "--checkpoint-every", "0"]
     for path in pairs:
         command += ["--pairs", str(path)]
-    for path in arguments.negatives:
+    for path in negatives:
         command += ["--negatives", str(path)]
+    if arguments.prepared is not None:
+        command += ["--prepared", str(arguments.prepared)]
     for key, value in options.items():
         flag = "--" + key.replace("_", "-")
         if isinstance(value, bool):
@@ -106,6 +113,7 @@ def one(name: str, options: dict[str, object], arguments: argparse.Namespace) ->
     ]
     search_command += ["--out", str(arguments.out), "--device", arguments.device, "-k", str(arguments.k)]
     search_command += ["--start", str(arguments.start), "--collections", *map(str, arguments.collections)]
+    search_command += ["--shares", *map(str, arguments.shares)]
     environment = {**os.environ, "OMP_NUM_THREADS": "4", "TOKENIZERS_PARALLELISM": "true"}
     with log.open("w") as file:
         failed = 0
@@ -120,6 +128,11 @@ def one(name: str, options: dict[str, object], arguments: argparse.Namespace) ->
     say(f"{name}: trained in {took:.0f} s, all in {time.monotonic() - started:.0f} s: {' | '.join(last)}")
 
 
+def _chosen(files: list[Path], wanted: object) -> list[Path]:
+    """The files with these names, or all."""
+    return [path for path in files if not isinstance(wanted, list) or path.name.split(".")[0] in wanted]
+
+
 def search(arguments: argparse.Namespace) -> None:
     """Write runs for every collection: the trained model, and averages of it with the starting model.
 
@@ -129,7 +142,7 @@ def search(arguments: argparse.Namespace) -> None:
     out, name = arguments.out, arguments.search
     folder = arguments.start if name == "start" else out / "models" / name
     before = dict(load_backbone(arguments.start).named_parameters())
-    for share in (0.0,) if name == "start" else SHARES:
+    for share in (0.0,) if name == "start" else arguments.shares:
         model = CoilModel.from_pretrained(folder)
         model.average(before, share)
         model.to(arguments.device).eval()
@@ -142,7 +155,9 @@ def search(arguments: argparse.Namespace) -> None:
 
 
 def tokenize(folder: Path, base: Path, out: Path) -> None:
-    """Write the tokens of a collection, once for all recipes."""
+    """Write the tokens of a collection, once for all recipes, unless they are there."""
+    if (out / "lists.json").is_file():
+        return
     config = ModelConfig.load(base)
     tokenizer = load_tokenizer(base)
     keys, numbers, collection = ListKeys(config.profile, tokenizer), ListNumbers(), Collection.read(folder)
