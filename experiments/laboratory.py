@@ -9,8 +9,9 @@ The runs are those of `in_domain.toml` and `zero_shot.toml`, which `coil compare
 system with a training. `prepare` writes the training data to LAB, so that the machine with the GPU needs
 neither BM25 nor a stemmer. `train` runs what is not finished, a few at a time, and prints a table; after the
 given minutes it stops all runs at a checkpoint, and the same command continues them. `write` generates
-queries for the documents of collections, which takes long without a GPU. `install` exports the models to the
-folder in which `coil compare --work WORK` looks for them. `--config FILE` reads the runs from other files.
+queries for the documents of collections, which takes long without a GPU. `install` puts the models into the
+folder in which `coil compare --work WORK` looks for them, with ONNX files if COIL is to encode with these.
+`--config FILE` reads the runs from other files.
 """
 
 from __future__ import annotations
@@ -86,6 +87,9 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--base", default=BASE, help="with prepare: the language model to start from")
     parser.add_argument("--cap", type=int, default=CAP, help="with prepare: pairs of each of several sources")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument(
+        "--weights", default="torch", help="what COIL encodes with: torch, or ONNX: int8 or fp32"
+    )
     parser.add_argument("--at-once", type=int, default=3, help="runs at the same time")
     parser.add_argument(
         "--minutes", type=float, default=0.0, help="stop at a checkpoint after so long; 0: never"
@@ -93,8 +97,9 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--collections", nargs="*", type=Path, default=[], help="with write: BEIR folders")
     parser.add_argument("--only", help="with run: its name")
     arguments = parser.parse_args(given)
+    places = {"lab": str(arguments.lab), "data": str(arguments.data or "")}
     configs = [
-        read_config(path, {"lab": str(arguments.lab), "data": str(arguments.data or "")})
+        read_config(path, {**places, "device": arguments.device, "weights": arguments.weights})
         for path in arguments.config or CONFIGS
     ]
     runs = runs_of(configs)
@@ -229,6 +234,7 @@ def _train_beside(run: Run, arguments: argparse.Namespace, end: float, stopping:
     began = time.monotonic()
     command = [sys.executable, "-m", "experiments.laboratory", "run", "--only", run.name]
     command += ["--lab", str(arguments.lab), "--out", str(arguments.out), "--device", arguments.device]
+    command += ["--weights", arguments.weights]
     for path in arguments.config or []:
         command += ["--config", str(path)]
     log = arguments.out / "logs" / f"{run.name.replace('/', '-')}.txt"
@@ -284,7 +290,7 @@ def write_queries(arguments: argparse.Namespace, runs: Sequence[Run]) -> None:
     """Fill the files of written queries that DocT5Query reads."""
     for run in runs:
         if run.kind == "doct5query" and is_finished(run.folder(arguments.out)):
-            options = {**run.options, "device": arguments.device, "at_once": 128}
+            options = {**run.options, "device": arguments.device, "at_once": 512}
             system: Any = make_system(run.kind, options, str(run.folder(arguments.out)))
             for collection in arguments.collections:
                 began = time.monotonic()
@@ -320,7 +326,7 @@ def install(arguments: argparse.Namespace, configs: Sequence[Config]) -> None:
                 (kept.unfinished / "seconds.json").write_text(json.dumps(facts_of(source)["seconds"]))
                 with kept.making(goes_on=True) as (folder, facts):
                     shutil.copytree(source, folder, dirs_exist_ok=True)
-                    if (folder / CONFIG_FILE).is_file():
+                    if (folder / CONFIG_FILE).is_file() and entry.options.get("weights") != "torch":
                         export_model(folder, ["fp32", "int8"])
                     facts.update(facts_of(source), epochs=0, base=training.base)
                 say(f"{run.name}: installed as {kept.folder}")

@@ -136,7 +136,10 @@ def test_several_collections(tmp_path, capsys):
     kept = record(tmp_path / "o", tmp_path / "two_systems.toml", tmp_path / "results")
     assert kept.name == "compare-two-systems.json"
     recorded = json.loads(kept.read_text())
-    assert recorded["collections"] == found["collections"]
+    assert {
+        name: {key: value for key, value in of_one.items() if key != "commit"}
+        for name, of_one in recorded["collections"].items()
+    } == found["collections"]
     assert recorded["config"] == ['title = "two"']
     table = table_of(recorded["collections"], "RR@10").splitlines()
     assert table[0] == "| system | a | b | mean | index | training |"
@@ -323,6 +326,7 @@ def test_figures_of_one_collection_are_recorded(tmp_path):
     (tmp_path / "one.toml").write_text('title = "one"\n')
     kept = record(tmp_path / "o", tmp_path / "one.toml", tmp_path / "results")
     found = json.loads(kept.read_text())["collections"]["a"]
+    assert set(found.pop("commit")) == {"id", "changed_files"}
     assert found == json.loads((tmp_path / "o" / "results.json").read_text())
     table = table_of_one(found).splitlines()
     assert table[0] == "| system | nDCG@10 | RR@10 | R@100 | R@1000 | index | training |"
@@ -332,3 +336,19 @@ def test_figures_of_one_collection_are_recorded(tmp_path):
         assert [float(cell) for cell in cells[2:6]] == pytest.approx(
             list(system["measures"].values()), abs=6e-4
         )
+
+
+def test_collections_compared_separately_are_recorded_together(tmp_path):
+    systems = ["--system", "bm25s"]
+    config = tmp_path / "two.toml"
+    config.write_text('[[collection]]\nsource = "{data}/a"\n\n[[collection]]\nsource = "{data}/b"\n')
+    for name in "ab":
+        write_beir(tmp_path / name)
+    for name in ("b", "a", "b"):
+        out = str(tmp_path / "o")
+        assert coil(["compare", str(tmp_path / name), *systems, "--out", out]) == 0
+        kept = record(tmp_path / "o", config, tmp_path / "results")
+    assert list(json.loads(kept.read_text())["collections"]) == ["a", "b"]
+    config.write_text(config.read_text() + "k = 10\n")  # figures of another config are not mixed with these
+    kept = record(tmp_path / "o", config, tmp_path / "results")
+    assert list(json.loads(kept.read_text())["collections"]) == ["b"]

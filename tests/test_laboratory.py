@@ -22,6 +22,7 @@ from coil.comparison.config import Config, read_config
 from coil.errors import InputError
 from coil.training.train import TrainingFiles, train
 from experiments.laboratory import CONFIGS, is_finished, main, runs_of
+from experiments.parallel_comparison import main as compare_in_parallel
 from tests.tiny import make_base
 from tests.training_data import TINY
 from tools.pack_models import _apply, _distance, pack, unpack
@@ -30,7 +31,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def configs(*paths: Path) -> list[Config]:
-    return [read_config(path, {"lab": "LAB", "data": "DATA"}) for path in paths]
+    return [
+        read_config(path, {"lab": "LAB", "data": "DATA", "device": "cpu", "weights": "int8"})
+        for path in paths
+    ]
 
 
 # The list
@@ -169,6 +173,35 @@ def test_models_are_prepared_trained_written_with_and_installed(
     monkeypatch.setattr("coil.systems.fitting.fit_model", None)
     compare = ["compare", "--config", str(small / "small.json"), "--set", f"lab={small / 'lab'}"]
     assert run([*compare, "--work", str(work), "--train-only"]) == 0
+    monkeypatch.undo()
+    compare_both_ways(small, collection, work, capsys)
+
+
+def compare_both_ways(small: Path, collection: Path, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every model in a process of its own gives what one process gives, and leaves nothing to do."""
+    (collection / "queries.jsonl").write_text('{"_id": "1", "text": "river"}\n')
+    (collection / "qrels").mkdir()
+    (collection / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n")
+    config = small / "compared.json"
+    value = {**json.loads((small / "small.json").read_text()), "collection": [{"source": "{data}/set"}]}
+    config.write_text(json.dumps(value))
+    settings = ["--set", f"lab={small / 'lab'}", "--set", f"data={small}"]
+    shutil.copytree(work / "models", small / "alone" / "models")
+    capsys.readouterr()
+    apart = [str(config), *settings, "--work", str(work), "--out", str(small / "apart")]
+    compare_in_parallel([*apart, "--at-once", "2"])
+    said = capsys.readouterr().err
+    assert said.count("done after") == 4  # three models and the collection
+    assert len(list((work / "runs").iterdir())) == 5
+    assert not list((work / "parts").iterdir())
+    logs = (small / "apart" / "logs" / "set--all-systems.txt").read_text()
+    assert "set: indexing for" not in logs
+    assert "set: searching with" not in logs
+    alone = ["compare", "--config", str(config), *settings, "--work", str(small / "alone")]
+    assert run([*alone, "--out", str(small / "together")]) == 0
+    names = ("per_query.jsonl", "runs/colbert.trec", "runs/weights-again.trec", "runs/written.trec")
+    for name in names:
+        assert (small / "apart" / "set" / name).read_text() == (small / "together" / name).read_text()
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])

@@ -16,7 +16,17 @@ from click.testing import CliRunner
 from coil.cli.main import VERBS, cli
 from tools import api
 from tools.cluster_tables import cluster, scale
-from tools.comparison_tables import compare_cpu, compare_untrained
+from tools.comparison_tables import (
+    case_study,
+    claims,
+    claims_zero_shot,
+    compare_cpu,
+    compare_cpu_in_domain,
+    compare_cpu_short,
+    compare_untrained,
+    dimensions,
+    reranking,
+)
 from tools.plot import plot
 from tools.quality_tables import (
     ROOT,
@@ -314,6 +324,13 @@ PARTS: dict[str, Callable[[], str]] = {
     "soak": soak,
     "compare_untrained": compare_untrained,
     "compare_cpu": compare_cpu,
+    "compare_cpu_in_domain": compare_cpu_in_domain,
+    "compare_cpu_short": compare_cpu_short,
+    "claims": claims,
+    "dimensions": dimensions,
+    "claims_zero_shot": claims_zero_shot,
+    "case_study": case_study,
+    "reranking": reranking,
 }
 PLOTS: dict[str, Callable[[], str]] = {"docs/growth.svg": growth, "docs/lengths.svg": lengths}
 

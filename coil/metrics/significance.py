@@ -62,7 +62,11 @@ def t_test(differences: NDArray[np.float64]) -> float:
     mean = float(differences.mean())
     if error <= abs(mean) * 1e-15:  # all equal, but not 0
         return 0.0
-    freedom, t = n - 1, mean / error
+    return t_p_value(mean / error, n - 1)
+
+
+def t_p_value(t: float, freedom: int) -> float:
+    """The two-sided p-value of a value of Student's t distribution."""
     return _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
 
 
