@@ -241,7 +241,7 @@ def test_a_server_that_is_not_there_or_is_none_is_told(monkeypatch: pytest.Monke
     with pytest.raises(RemoteProblem, match=r"cannot be reached.*\n  try: check the address"):
         coil.connect("http://127.0.0.1:9", timeout=2)
 
-    def answer(self: Any, request: httpx.Request) -> httpx.Response:
+    def answer(self: Any, request: httpx.Request, stream: bool) -> httpx.Response:
         return httpx.Response(200, content=b"<html>", request=request)
 
     monkeypatch.setattr(httpx.Client, "send", answer)
