@@ -21,8 +21,8 @@ import pytest
 pytest.importorskip("ray")
 
 import coil
-from coil.cluster import following
-from coil.cluster.calls import RayChanges
+from coil.cluster import calls, following
+from coil.cluster.calls import PATIENCE, Outcome, RayCalls, RayChanges
 from coil.cluster.connecting import ClusterIndex
 from coil.cluster.deploying import _describe, deployed, find_app, open_deployed, undeploy
 from coil.cluster.following import Deployed
@@ -33,6 +33,7 @@ from coil.indexes.opening import create
 from coil.service.limits import ServiceOptions
 from coil.service.served import ServedIndex
 from coil.service.served_shards import ServedShards
+from coil.shards.exchange import Refusal
 from coil.shards.opening import create_shards, open_sharded
 from coil.shards.places import find_place
 from tests.hash_encoder import HashEncoder
@@ -319,7 +320,39 @@ def test_a_shard_that_is_gone(setup: Setup, cluster: TestCluster) -> None:
     finally:
         aside.rename(shard)
     assert hits_at_last(strict)[: len(whole)]
+    for _ in range(30):  # whichever replica is asked, even one that has not opened its shard again
+        assert len(strict) >= len(whole)
     assert len(partial) == len(strict)
+
+
+class Replying:
+    """A deployment whose replicas answer in turn."""
+
+    def __init__(self, *outcomes: Outcome) -> None:
+        self.outcomes, self.asked = outcomes, 0
+        self.call = self
+
+    def remote(self, *_: Any) -> Any:
+        self.asked += 1
+        return self
+
+    def result(self, timeout_s: float) -> Outcome:
+        return self.outcomes[(self.asked - 1) % len(self.outcomes)]
+
+
+def test_a_replica_without_its_shard_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = Outcome(refusal=Refusal.of(MissingShard("shard 0 of 1 cannot be opened", "restore it", [0])))
+    deployment = Replying(gone, gone, Outcome(7))
+    monkeypatch.setattr(calls, "handle_of", lambda *_: deployment)
+    ray_calls = RayCalls("app", 1)
+    for _ in range(3):
+        assert ray_calls.ask([0], "count_documents", lambda _: ()) == {0: 7}
+    deployment.outcomes = (gone,)
+    monkeypatch.setattr(calls, "REFUSED_PATIENCE", 0.2)
+    began = time.monotonic()
+    with pytest.raises(MissingShard, match="shard 0 of 1 cannot be reached"):
+        ray_calls.ask([0], "count_documents", lambda _: ())
+    assert time.monotonic() - began < PATIENCE / 2  # all replicas refuse: there is nothing to wait for
 
 
 def test_indexes_are_deployed_from_several_threads_at_once(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ LEDGER = "ledger"
 PATIENCE = 15.0  # seconds that a shard may take to answer, or to come back
 CHANGE_PATIENCE = 120.0
 _GONE_PATIENCE = 0.3  # for a shard that did not answer last time
+REFUSED_PATIENCE = 1.5  # for a replica that cannot open its shard; it tries again after a second
 _AGAIN_SECONDS = 0.05  # before a call is sent to another replica
 _LEDGER_PATIENCE = 1.0
 _WITHOUT_LEDGER = 2.0  # seconds until a ledger that did not answer is asked again
@@ -133,11 +134,14 @@ class RayCalls:
             for number, response in waiting.items():
                 until = began + (_GONE_PATIENCE if number in self._gone else patience)
                 outcome = _wait_for(response, until)
-                if outcome is None and time.monotonic() < until:
+                error = None if outcome is None or outcome.refusal is None else outcome.refusal.error()
+                is_refused = isinstance(error, MissingShard)  # another replica may have its shard
+                if is_refused:
+                    until = min(until, began + REFUSED_PATIENCE)
+                if (outcome is None or is_refused) and time.monotonic() < until:
                     again.append(number)
                     continue
-                error = None if outcome is None or outcome.refusal is None else outcome.refusal.error()
-                if outcome is None or isinstance(error, MissingShard):
+                if outcome is None or is_refused:
                     missing.append(number)
                     self._gone.add(number)
                     continue
