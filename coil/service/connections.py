@@ -42,6 +42,7 @@ _STARTS_AT_ONCE = 4
 _MANY_CHUNKS = 64  # in a piece of a body; each costs a call
 _SMALL_PIECE = 4 << 10  # bytes of a body that arrives in many small chunks
 _END_OF_HEAD = b"\r\n\r\n"
+_LINE_ENDS = b"\r\n"
 _BODY_FIELDS = (b"content-length", b"transfer-encoding")
 _UPGRADE = re.compile(rb"(?i)\r\nupgrade(?=[ \t]*:)")
 
@@ -169,6 +170,9 @@ class Connection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         most = self._limits.header_bytes
         while data and not self._refused:
+            if self._in_head and not self._began and data[0] in _LINE_ENDS:
+                data = self._skip_empty_lines(data)
+                continue
             in_chunks = self._in_body and self._chunks > _MANY_CHUNKS
             at_most = most + 1 - self._head_bytes if self._in_head else _SMALL_PIECE if in_chunks else most
             piece = data[:at_most]
@@ -184,6 +188,16 @@ class Connection(HttpToolsProtocol):
                 self.flow.pause_reading()
                 self._all.starts.begin(self._take_held)
                 return
+
+    def _skip_empty_lines(self, data: bytes) -> bytes:
+        """Empty lines before a request are ignored (RFC 9112, 2.2), though as a part of its head.
+
+        Each would otherwise be a piece for the parser.
+        """
+        rest = data.lstrip(_LINE_ENDS)
+        self._head_bytes += len(data) - len(rest)
+        self._check_head()
+        return rest
 
     def _take_held(self) -> None:
         held, self._held = self._held, b""
@@ -207,20 +221,25 @@ class Connection(HttpToolsProtocol):
             problem = Problem(400, "bad_http", "the request is not valid HTTP/1.1", "send a valid request")
             self._refuse(self._problem or problem)
             return
-        most = self._limits.header_bytes
         if self._in_head:
             # Of a head that began inside this piece only what follows is counted.
             self._head_bytes = self._head_bytes + len(piece) if in_head and heads == self._heads else 0
-            if self._head_bytes > most:
-                self._refuse(_large_head(f"{most:,} bytes"))
-            elif (self._began or self._head_bytes) and "head" not in self._timers:
-                self._arm("head", self._limits.header_seconds, self._head_is_late)
+            self._check_head()
         elif self._chunks or heads != self._heads:
             self._framing_bytes = 0
         else:
             self._framing_bytes += len(piece)
+            most = self._limits.header_bytes
             if self._framing_bytes > most:
                 self._refuse(_large_head(f"{most:,} bytes between two parts of a body"))
+
+    def _check_head(self) -> None:
+        """Limit the size and the time of the head that is arriving."""
+        most = self._limits.header_bytes
+        if self._head_bytes > most:
+            self._refuse(_large_head(f"{most:,} bytes"))
+        elif (self._began or self._head_bytes) and "head" not in self._timers:
+            self._arm("head", self._limits.header_seconds, self._head_is_late)
 
     def pause_writing(self) -> None:
         """The client reads more slowly than we write; its time starts now."""
@@ -254,8 +273,11 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header is complete, or a field after a chunked body, which nothing here reads."""
-        if not self._in_head:
+        """A header is complete, or a field after a chunked body, which nothing here reads.
+
+        Nor does anything read cookies, but the framework would parse them, in some versions of Python slowly.
+        """
+        if not self._in_head or name.lower() == b"cookie":
             return
         most = self._limits.header_fields
         if len(self.headers) >= most:

@@ -25,6 +25,7 @@ from coil.service.turns import Turn
 
 _log = logging.getLogger("coil.service")
 _LENGTH_DIGITS = 20  # those of the largest number of 64 bits
+_MOST_PARAMETERS = 100  # no endpoint has as many
 _METHODS_WITH_BODY = ("POST", "DELETE")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:]*)(:\d*)?")
 
@@ -139,6 +140,9 @@ class Gate:
                 )
         if not _is_utf8(scope):
             return Problem(400, "bad_http", "the address is not UTF-8", "encode it as UTF-8, with %-escapes")
+        if scope["query_string"].count(b"&") >= _MOST_PARAMETERS:
+            detail = f"the address exceeds the limit of {_MOST_PARAMETERS} parameters"
+            return Problem(422, "too_many", detail, "see /docs for the parameters of each endpoint")
         length = headers.get("content-length", "")
         if len(length) > _LENGTH_DIGITS:  # leading zeros: the parser refuses numbers that are so large
             detail = f"the Content-Length has {len(length):,} characters"

@@ -69,10 +69,10 @@ class Problem(HTTPException):
             "title": TITLES.get(self.status_code, "error"),
             "status": self.status_code,
             "code": self.kind,
-            "detail": self.detail,
+            "detail": clean(self.detail),  # it may quote what was sent
             "request_id": request_id,
         }
-        return {**value, "remedy": self.remedy} if self.remedy else value
+        return {**value, "remedy": clean(self.remedy)} if self.remedy else value
 
 
 def busy(detail: str, seconds: int = 1) -> Problem:
