@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from threading import get_ident
 from types import ModuleType
 
-from coil.errors import ProcessProblem
+from coil.errors import ProcessProblem, out_of_threads
 
 PATIENCE = 30.0  # most seconds that a fork or an exit waits for calls, and calls for it
 _STEP = 0.001
@@ -128,7 +128,10 @@ def import_undisturbed(name: str) -> ModuleType:
                 failed.append(error)
             done.set()
 
-        threading.Thread(target=load, name="coil-import", daemon=True).start()
+        try:
+            threading.Thread(target=load, name="coil-import", daemon=True).start()
+        except RuntimeError as error:
+            raise out_of_threads(error) from error
         try:
             done.wait()
         finally:  # also after Ctrl-C: no fork or exit may happen during the import

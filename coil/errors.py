@@ -211,6 +211,14 @@ class TooLittleMemory(CoilError):
     """The memory limit is too low, or the system has no memory or threads left."""
 
 
+def out_of_threads(reason: object) -> TooLittleMemory:
+    """The error for a thread that the system did not start."""
+    return TooLittleMemory(
+        f"no thread could be started: {str(reason)[:200]}",
+        "raise the limit on processes and threads (ulimit -u) or end other programs, then restart this one",
+    )
+
+
 class SearchTimeout(CoilError):
     """A search exceeded its time limit and was stopped."""
 
@@ -258,6 +266,12 @@ def how_many(count: int, noun: str) -> str:
     """A number of things for a message: `1 document`, `2,000 documents`, `2 queries`."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{count:,} {noun if count == 1 else plural}"
+
+
+def tell_added(error: CoilError, count: int) -> None:
+    """Add to an error during an update how many documents had been added before."""
+    if count:
+        error.reason += f"; the first {how_many(count, 'document')} {'was' if count == 1 else 'were'} added"
 
 
 def require(module: str, extra: str) -> ModuleType:

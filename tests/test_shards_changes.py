@@ -12,6 +12,7 @@ import pytest
 
 from coil.errors import (
     DamagedManifest,
+    InputError,
     MissingIndex,
     MissingShard,
     MixedShards,
@@ -193,6 +194,20 @@ def test_many_documents_are_several_changes(many: ShardedIndex, monkeypatch: pyt
 
 
 # ---- missing shards
+
+
+def test_an_error_tells_how_many_were_added_before(
+    many: ShardedIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coil.shards.ledger.TOGETHER", 4)
+    docs: list[dict[str, Any]] = [{"id": f"new{n}", "text": "river"} for n in range(9)]
+    before = len(many)
+    with pytest.raises(InputError, match="; the first 8 documents were added"):
+        many.add([*docs, {"id": "x", "text": 7}])
+    assert len(many) == before + 8
+    with pytest.raises(InputError) as caught:
+        many.add([{"id": "x", "text": 7}])
+    assert "added" not in caught.value.reason
 
 
 def test_answers_without_a_shard_say_so(folder: Path, many: ShardedIndex) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
-from coil.errors import MissingShard, ReplacedIndex
+from coil.errors import CoilError, MissingShard, ReplacedIndex, tell_added
 from coil.forks import make_lock
 from coil.shards.calls import Arguments, missing_shards
 from coil.shards.collection import Vector
@@ -233,15 +233,19 @@ class RayChanges:
     def update(self, documents: Iterable[Document], go_on: Callable[[], object] | None = None) -> Updated:
         """Add documents, replacing those with the same ids."""
         added, empty, there = 0, dict[str, None](), 0
-        for some in together(documents):
-            if go_on is not None:
-                go_on()
-            found: Updated = self._change("update", some)
-            added, there = added + found.added, found.documents
-            for document in some:  # the last document with an id counts
-                if not document.is_empty:
-                    empty.pop(document.doc_id, None)
-            empty.update((doc_id, None) for doc_id in found.empty)
+        try:
+            for some in together(documents):
+                if go_on is not None:
+                    go_on()
+                found: Updated = self._change("update", some)
+                added, there = added + found.added, found.documents
+                for document in some:  # the last document with an id counts
+                    if not document.is_empty:
+                        empty.pop(document.doc_id, None)
+                empty.update((doc_id, None) for doc_id in found.empty)
+        except CoilError as error:
+            tell_added(error, added)
+            raise
         return Updated(added, tuple(empty), there)
 
     def delete(self, doc_ids: Sequence[str]) -> Deleted:

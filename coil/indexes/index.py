@@ -9,7 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from coil.errors import CoilError, InputError, OptionMismatch, OutputError, ReplacedIndex, how_many
+from coil.errors import (
+    CoilError,
+    InputError,
+    OptionMismatch,
+    OutputError,
+    ReplacedIndex,
+    how_many,
+    tell_added,
+)
 from coil.indexes.model import IndexModel
 from coil.indexes.reader import IndexReader
 from coil.indexes.settings import open_holder
@@ -126,9 +134,7 @@ class Index(IndexReader):
             try:
                 added = writer.add(placed, on_duplicate, listener, commit_every, placed.are_files)
             except CoilError as error:
-                if kept := self._next_ordinal() - before:
-                    were = "was" if kept == 1 else "were"
-                    error.reason += f"; the first {how_many(kept, 'document')} {were} added"
+                tell_added(error, self._next_ordinal() - before)
                 raise
         for empty in found:  # the callback may change the index, so the change is over
             (left_out or warn_of_empty)(empty)

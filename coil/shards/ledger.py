@@ -20,6 +20,7 @@ from coil.errors import (
     PartlyChanged,
     how_many,
     reason_of,
+    tell_added,
 )
 from coil.forks import is_mine, make_lock
 from coil.shards.calls import ShardCalls, missing_shards
@@ -120,16 +121,20 @@ class Ledger:
         with self._changing:
             if self._looks:  # report an unreachable shard before another one is changed
                 self._look()
-            for some in together(documents):
-                if go_on is not None:
-                    go_on()
-                self._check()
-                found = self._put(some, go_on)
-                added += sum(not document.is_empty for document in some)
-                for document in some:  # the last document with an id counts
-                    if not document.is_empty:
-                        empty.pop(document.doc_id, None)
-                empty.update((doc_id, None) for put in found for doc_id in put.empty)
+            try:
+                for some in together(documents):
+                    if go_on is not None:
+                        go_on()
+                    self._check()
+                    found = self._put(some, go_on)
+                    added += sum(not document.is_empty for document in some)
+                    for document in some:  # the last document with an id counts
+                        if not document.is_empty:
+                            empty.pop(document.doc_id, None)
+                    empty.update((doc_id, None) for put in found for doc_id in put.empty)
+            except CoilError as error:
+                tell_added(error, added)
+                raise
             return Updated(added, tuple(empty), self._count())
 
     def _check(self) -> None:

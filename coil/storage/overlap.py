@@ -8,6 +8,8 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
 
+from coil.errors import out_of_threads
+
 T = TypeVar("T")
 _PATIENCE = 0.1  # seconds between checks whether the caller has gone
 
@@ -40,7 +42,10 @@ def read_ahead(items: Iterator[T]) -> Generator[T]:
             put(None, StopIteration())
 
     thread = threading.Thread(target=read, name="coil-reading", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise out_of_threads(error) from error
     try:
         while True:
             item, error = waiting.get()
@@ -90,7 +95,11 @@ class Background(Generic[T]):
         assert self._job is None
         if self._thread is None:  # known before it runs, and it runs before it has anything to do
             self._thread = threading.Thread(target=self._work, name="coil-writing", daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError as error:
+                self._thread = None
+                raise out_of_threads(error) from error
         self._job = self._last = Future()
         self._jobs.put((job, self._job))
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as RustTokenizer
 
 from coil.compiled import compiled_code
-from coil.errors import TokenizerMismatch
+from coil.errors import TokenizerMismatch, out_of_threads
 from coil.interruptions import let_through
 from coil.texts.values import clean
 from coil.tokens.model_json import LARGEST, check_file
@@ -243,6 +243,8 @@ def _named(where: str) -> Iterator[None]:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             let_through(error)
+            if "ThreadPoolBuildError" in str(error):
+                raise out_of_threads("the tokenizer needs one for each core") from error
             raise TokenizerMismatch(
                 f"{where} is not a usable tokenizer: {str(error)[:200]}", _REMEDY
             ) from error

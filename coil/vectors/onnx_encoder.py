@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coil.compiled import compiled_code, import_undisturbed
-from coil.errors import MissingModelFile, ModelError, OptionMismatch, WrongShape
+from coil.errors import MissingModelFile, ModelError, OptionMismatch, WrongShape, out_of_threads
 from coil.forks import cached, make_lock
 from coil.interruptions import let_through
 from coil.vectors.encoder import Batch, BatchEncoder
@@ -189,9 +189,12 @@ def open_session(path: Path, threads: int = 0) -> Any:
                 sess_options=options,
                 providers=["CPUExecutionProvider"],
                 disabled_optimizers=["SkipLayerNormFusion"],  # slower than what it replaces, see export.py
+                enable_fallback=0,  # to the same provider, with lines on standard output
             )
         except Exception as error:  # the exception classes of onnxruntime are not public
             let_through(error)
+            if "PosixThread" in str(error):
+                raise out_of_threads("the encoder needs one for each core") from error
             raise ModelError(f"{path} cannot be loaded: {str(error)[:300]}", _REMEDY) from error
 
 
