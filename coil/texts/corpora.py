@@ -95,7 +95,7 @@ class Documents(Iterator[Document]):
             isinstance(source, Table)
             or str(source) == STANDARD_INPUT
             or is_irds(source)
-            or not (Path(source).is_file() or Path(source).is_dir())
+            or not (os.path.isfile(source) or os.path.isdir(source))
             for source in self._sources
         )
 
@@ -193,7 +193,7 @@ def _check(source: Source) -> None:
         )
     if is_irds(source):
         load_irds(source)
-    elif Path(source).is_dir():
+    elif os.path.isdir(source):
         folder = Path(source)
         if find_in_folder(folder, CORPUS_FILE) is None and not check_folder(folder):
             raise InputError(
@@ -211,7 +211,7 @@ def _has_records(source: Source | Table) -> bool:
     """Whether a source has records, rather than files that are one text each."""
     if isinstance(source, Table):
         return True
-    if not is_irds(source) and Path(source).is_dir():
+    if not is_irds(source) and os.path.isdir(source):
         return find_in_folder(Path(source), CORPUS_FILE) is not None
     return is_irds(source) or not is_one_text(source)
 
@@ -228,7 +228,7 @@ def _locate(source: Source | Table, gauge: Gauge, skipped: Skipped, columns: Col
             yield where, line, make_document(record, where, line, None if columns.named else text, columns)
         unseen.check(where)
         return
-    elif Path(source).is_dir():
+    elif os.path.isdir(source):
         corpus = find_in_folder(Path(source), CORPUS_FILE)
         if corpus is None:
             where = name_of(source)
@@ -275,7 +275,7 @@ def _check_length(document: Document, gauge: Gauge, place: Callable[[], str]) ->
 
 def _files(source: Path) -> Iterator[Path]:
     """The files that will be read for a source."""
-    if not source.is_dir():
+    if not os.path.isdir(source):
         yield source
     elif (corpus := find_in_folder(source, CORPUS_FILE)) is not None:
         yield corpus

@@ -10,6 +10,7 @@ Columns are separated by tabs or white space. A relevance is a whole number; 0 a
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def read_judgements(source: Source) -> Judgements:
     """
     if is_irds(source):
         return irds_judgements(source)
-    if Path(source).is_dir():
+    if os.path.isdir(source):
         path = find_in_folder(Path(source), JUDGEMENTS_FILE)
         if path is None:
             raise InputError(

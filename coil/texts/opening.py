@@ -18,6 +18,7 @@ import io
 import json
 import logging
 import lzma
+import os
 import re
 import sys
 import zlib
@@ -54,6 +55,7 @@ VALUES = 2  # memory limit of all values of a line, in multiples of the longest 
 
 _PLAIN_STRING = re.compile('"[^"]*"?')  # a JSON string without escapes; the last one may not be closed
 _WINDOW = 1 << 20  # characters examined at a time, while no other thread can run
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _FOUR_BYTES = re.compile(rb"[\xf0-\xff]|\\u[dD][89abAB]")  # characters beyond U+FFFF, escaped or not
 _TWO_BYTES = re.compile(rb"[\xc4-\xef]|\\u(?!00)")
 _CONTINUATIONS = bytes(range(0x80, 0xC0))
@@ -97,8 +99,8 @@ class Gauge:
 
 
 def name_of(source: Source) -> str:
-    """The name of a source in messages."""
-    return "standard input" if str(source) == STANDARD_INPUT else clean(str(source))
+    """The name of a source in messages, without characters that a terminal would obey."""
+    return "standard input" if str(source) == STANDARD_INPUT else _CONTROL.sub("�", clean(str(source)))
 
 
 def split_name(source: Source) -> tuple[str, str, str]:
@@ -121,9 +123,9 @@ def check_readable(source: Source) -> None:
     if str(source) == STANDARD_INPUT:
         _standard_input()
         return
-    if Path(source).is_dir():
+    if os.path.isdir(source):
         raise InputError(f"{name_of(source)} is a folder; expected a file", "pass a file in it")
-    if Path(source).is_file() or not Path(source).exists():  # opening a pipe would consume its data
+    if os.path.isfile(source) or not os.path.exists(source):  # opening a pipe would consume its data
         with open_bytes(source):
             pass
 

@@ -9,6 +9,7 @@ The id of a record is the first of `_id`, `id`, `query_id` and `qid`; the text i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def read_queries(source: Source) -> Iterator[Query]:
             ((n, record if text is None else {**record, "text": text}) for n, record, text in found),
             str(source),
         )
-    if Path(source).is_dir():
+    if os.path.isdir(source):
         path = find_in_folder(Path(source), QUERIES_FILE)
         if path is None:
             raise InputError(
@@ -53,7 +54,7 @@ def read_queries(source: Source) -> Iterator[Query]:
                 "pass a BEIR folder, or a .jsonl or .tsv file",
             )
         source = path
-    if str(source) != STANDARD_INPUT and Path(source).is_file() and is_topics(source):
+    if str(source) != STANDARD_INPUT and os.path.isfile(source) and is_topics(source):
         return _read(read_topics(source), name_of(source))
     check_records(source)
     return _read(read_records(source, Keys(ID_KEYS, TEXT_KEYS)), name_of(source))
