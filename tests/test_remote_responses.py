@@ -228,3 +228,13 @@ def test_a_connection_is_used_again_unless_its_response_was_not_read(
     with serving(note) as url:
         search(url)
     assert len(used) == connections
+
+
+@_both
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_response_of_another_form_leaves_a_change_unknown(ask: _Ask, changes: bool) -> None:
+    """Such as from a proxy that wants a login."""
+    with serving(_after_names(whole(b'{"status": "login required"}'))) as url:
+        with pytest.raises(RemoteProblem, match="the server's response has an unexpected form") as caught:
+            ask(url, changes)
+        assert (_UNKNOWN in caught.value.reason) == changes

@@ -145,7 +145,7 @@ def test_lines_without_a_document_do_not_hold_up_a_stop(
 
     monkeypatch.setattr(uploads, "is_utf8", look)
     with running([build(tmp_path / "notes.coil", 3)], ServiceOptions(token=TOKEN), HashEncoder()) as server:
-        answer = server.client.post(f"{ONE}/documents", content=b"\n" * 3_000, headers=WRITE)
+        answer = server.client.post(f"{ONE}/documents", content=b" \n" * 3_000, headers=WRITE)
         assert answer.status_code == 503
         assert answer.json()["detail"] == "the server is stopping; nothing was changed"
     assert looked_at == at

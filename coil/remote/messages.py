@@ -201,14 +201,17 @@ def search_options(
 
 
 @contextmanager
-def _understood() -> Iterator[None]:
-    """Raises RemoteProblem if a key is missing or has a wrong type: it is not a response of `coil serve`."""
+def _understood(changes: bool = False) -> Iterator[None]:
+    """Raises RemoteProblem if a key is missing or has a wrong type: it is not a response of `coil serve`.
+
+    `changes`: the response is to a change.
+    """
     try:
         yield
     except CoilError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise RemoteProblem("the server's response has an unexpected form", ANOTHER) from error
+        raise unreadable("the server's response has an unexpected form", changes) from error
 
 
 def read_hits(answer: Mapping[str, Any], query: str, k: int) -> Hits:
@@ -249,13 +252,13 @@ def read_document(answer: Mapping[str, Any]) -> Document:
     return _document(answer)
 
 
-@_understood()
+@_understood(changes=True)
 def read_added(answer: Mapping[str, Any]) -> int:
     """The number of added documents."""
     return int(answer["added"])
 
 
-@_understood()
+@_understood(changes=True)
 def read_deleted(answer: Mapping[str, Any]) -> int:
     """The number of deleted documents."""
     return int(answer["deleted"])

@@ -44,8 +44,8 @@ def read_ahead(items: Iterator[T]) -> Generator[T]:
     thread = threading.Thread(target=read, name="coil-reading", daemon=True)
     try:
         thread.start()
-    except RuntimeError as error:
-        raise out_of_threads(error) from error
+    except RuntimeError as refusal:
+        raise out_of_threads(refusal) from refusal
     try:
         while True:
             item, error = waiting.get()
