@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import select
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from coil.cli.mcp import _whole_characters
 from coil.indexes.opening import create, open_index
 from coil.service.limits import ServiceOptions
 from tests.serving import TOKEN, running
@@ -23,6 +25,16 @@ pytest.importorskip("mcp.server.mcpserver")
 Call = Callable[..., Awaitable[Any]]
 ADDED = {"added": 1, "empty": []}
 COMMAND = [sys.executable, "-m", "coil.cli.main", "mcp"]
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "x", "version": "1"},
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -195,8 +207,6 @@ def test_one_signal_ends_it(folder: Path, sent: str, status: int, has_begun: boo
     """While standard input is open, and nothing comes from there."""
     begin = "import signal, runpy; signal.signal(signal.SIGINT, signal.default_int_handler); "
     begin += "runpy.run_module('coil.cli.main', run_name='__main__')"
-    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
-    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
     pipe = subprocess.PIPE
     with subprocess.Popen(
         [sys.executable, "-c", begin, "mcp", str(folder)], stdin=pipe, stdout=pipe, stderr=pipe, text=True
@@ -205,7 +215,7 @@ def test_one_signal_ends_it(folder: Path, sent: str, status: int, has_begun: boo
         assert process.stdout is not None
         assert process.stderr is not None
         try:
-            process.stdin.write(json.dumps(message) + "\n")
+            process.stdin.write(json.dumps(HELLO) + "\n")
             process.stdin.flush()
             assert json.loads(process.stdout.readline())["id"] == 1
             if has_begun:
@@ -218,3 +228,53 @@ def test_one_signal_ends_it(folder: Path, sent: str, status: int, has_begun: boo
             assert "Traceback" not in told
         finally:
             process.kill()
+
+
+def test_a_cut_emoji_in_a_call_is_answered(folder: Path) -> None:
+    """The SDK drops a line with a lone surrogate: an assistant waited forever."""
+    asked = [
+        r"steep \ud83d",
+        r"steep \ud83d\ude00",
+        r"\ude00\ud83d steep",
+        r"steep \\ud83d",
+        r"steep \\\ud83d\"",
+        r"steep \ud83d\ud83d\ude00",
+    ]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*COMMAND, str(folder)], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(HELLO) + "\n")
+            process.stdin.write('{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["id"] == 1
+            for number, query in enumerate(asked, 2):
+                call = f'{{"name": "search", "arguments": {{"query": "{query}", "k": 1}}}}'
+                message = f'{{"jsonrpc": "2.0", "id": {number}, "method": "tools/call", "params": {call}}}\n'
+                process.stdin.write(message)
+                process.stdin.flush()
+                if not select.select([process.stdout], [], [], 30)[0]:
+                    pytest.fail(f"no answer to {query}")
+                answer = json.loads(process.stdout.readline())
+                assert answer["id"] == number
+                assert "river" in json.dumps(answer["result"])
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("line", "whole"),
+    [
+        (rb"a \ud83d b", rb"a \ufffd b"),
+        (rb"\uD83D\uDE00", rb"\uD83D\uDE00"),
+        (rb"\ude00\ud83d", rb"\ufffd\ufffd"),
+        (rb"\\ud83d", rb"\\ud83d"),
+        (rb"\\\ud83d", rb"\\\ufffd"),
+        (rb"\ud83d\ud83d\ude00", rb"\ufffd\ud83d\ude00"),
+        (rb"\u00e9\n\"\\", rb"\u00e9\n\"\\"),
+        ("é😀 \\".encode(), "é😀 \\".encode()),
+    ],
+)
+def test_lone_surrogates_are_replaced_and_nothing_else(line: bytes, whole: bytes) -> None:
+    assert _whole_characters(line) == whole

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
+import re
 import signal
 import socket
 import sys
@@ -19,6 +19,10 @@ from coil.adapters.source import Source, is_address
 from coil.cli.token_file import read_token
 from coil.errors import InputError
 from coil.remote.client import connect
+
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}|(?P<lone>u[dD][89a-fA-F][\da-fA-F]{2})|.)"
+)
 
 
 @click.command("mcp")
@@ -98,6 +102,16 @@ def _input_that_ends() -> Iterator[None]:
 def _copy(file: int | None, to: socket.socket) -> None:
     """Forward the input until either side closes."""
     with suppress(OSError):
-        while file is not None and (block := os.read(file, 1 << 16)):
-            to.sendall(block)
+        if file is not None:
+            with open(file, "rb", closefd=False) as lines:
+                for line in lines:
+                    to.sendall(_whole_characters(line))
         to.shutdown(socket.SHUT_WR)
+
+
+def _whole_characters(line: bytes) -> bytes:
+    """A JSON line without escapes of lone surrogates, such as of an emoji that was cut in half.
+
+    The SDK would drop the line, and the assistant would wait forever for the answer.
+    """
+    return _ESCAPE.sub(lambda found: b"\\ufffd" if found["lone"] else found[0], line)
