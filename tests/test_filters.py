@@ -6,6 +6,7 @@ import contextlib
 import pickle
 import re
 import sqlite3
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from coil.errors import (
     InputError,
 )
 from coil.hits.collection import MemoryCollection
-from coil.indexes.opening import create
+from coil.indexes.opening import create, open_index
+from coil.storage import documents
 from coil.storage.filters import parse_filter
 from coil.texts.values import Document
 from tests.hash_encoder import HashEncoder
@@ -235,8 +237,9 @@ def execute(expression: str) -> int:
             "CREATE TABLE documents (ordinal INTEGER PRIMARY KEY, doc_id TEXT, text TEXT, fields TEXT)"
         )
         connection.execute("INSERT INTO documents VALUES (1, 'a', 'river', '{\"a\": 1, \"b\": \"x\"}')")
+        source, parameters = parsed.over("documents")
         [found] = connection.execute(
-            f"SELECT count(*) FROM {parsed.source} WHERE {parsed.where}", parsed.parameters
+            f"SELECT count(*) FROM {source} WHERE {parsed.where}", parameters
         ).fetchone()
     return int(found)
 
@@ -245,10 +248,90 @@ def test_a_field_is_read_once_however_often_it_is_compared(tmp_path: Path) -> No
     """A hundred copies of a large field would take gigabytes."""
     often = " and ".join(["b > '' and b != 3 or b exists or c.d = true"] * 100)
     parsed = parse_filter(often)
-    assert (parsed.source + parsed.where).count("json_extract") == 2
+    assert (parsed.over("documents")[0] + parsed.where).count("json_extract") == 2
     with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
         index.add([{"id": "a", "text": "river", "b": "x" * 5_000_000}, {"id": "b", "text": "river"}])
         assert [hit.doc_id for hit in index.search("river", filter=often)] == ["a"]
+
+
+_FIELDS = st.dictionaries(
+    st.sampled_from(["a", "b", "a.b", "c"]),
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.sampled_from([2**62, 2**70, 1.5, 0.0, "1", "1.5", "true", "FALSE", "x", ""])
+    | st.lists(st.sampled_from([1, 2, "x", "2", True, None, [1], {"b": 1}]), max_size=3)
+    | st.dictionaries(st.sampled_from(["b", "c"]), st.integers(-1, 2) | st.just("x"), max_size=2),
+    max_size=4,
+)
+_COMPARED = st.tuples(
+    st.sampled_from(["a", "b", "a.b", "c", "c.b.d", "id"]),
+    st.sampled_from(
+        ["= 1", "!= 1", "< 2", ">= -1", "= 'x'", "!= 'x'", "= true", "in (1, 'x', false)", "exists", "> ''"]
+    ),
+).map(" ".join)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(_FIELDS, min_size=1, max_size=8),
+    st.lists(st.tuples(_COMPARED, st.sampled_from([" and ", " or ", " and not "])), min_size=2, max_size=6),
+    st.integers(0, 60),
+)
+def test_documents_with_large_fields_are_selected_like_others(
+    given_fields: list[dict[str, Any]], parts: list[tuple[str, str]], large: int
+) -> None:
+    expression = "".join(text for part in parts for text in part) + "a exists"
+    with tempfile.TemporaryDirectory() as folder:
+        index = create(Path(folder) / "a.coil", encoder=HashEncoder())
+        index.add([{"id": f"d{n}", "text": "river", "fields": f} for n, f in enumerate(given_fields)])
+        index.delete(["d0"])
+        index.add([{"id": "d0", "text": "river", "fields": given_fields[0]}])
+        with index.held() as snapshot:
+            expected = snapshot.select(expression).tolist()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(documents, "_LARGE", large)
+            index.close()
+            index = open_index(Path(folder) / "a.coil", HashEncoder())
+            with index.held() as snapshot:
+                assert snapshot.select(expression).tolist() == expected
+        index.close()
+
+
+def test_large_fields_are_parsed_once_at_a_time(tmp_path: Path) -> None:
+    """SQLite kept a parsed copy for each name: a hundred names took gigabytes."""
+    fields = {"a": {"b": list(range(30_000))}, **{f"f{n}": n for n in range(100)}}
+    expression = " or ".join(f"f{n} = -1 or a.x{n} = 1" for n in range(100)) + " or f7 = 7"
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": "a", "text": "river", **fields}, {"id": "b", "text": "river", "f7": 8}])
+        statements: list[str] = []
+        with index.held() as snapshot:
+            [stored] = snapshot.stored
+            stored.documents._filters.opened.set_trace_callback(statements.append)
+            assert snapshot.select(expression).tolist() == [1]
+        read = [sql for sql in statements if "json_extract" in sql]
+        assert len(read) == 1 + 200  # the small documents, and each name of the large one
+        assert "length(fields) <= " in read[0]
+        assert max(sql.count("json_extract") for sql in read[1:]) == 1
+        statements.clear()
+        with index.held() as snapshot:
+            assert snapshot.select("f7 = 7").tolist() == [1]
+        assert len(statements) == 1
+
+
+def test_names_of_fields_are_not_remembered_without_limit(tmp_path: Path) -> None:
+    """Anyone may ask a server to sort by a name, and each took as much memory as it had characters."""
+    with create(tmp_path / "a.coil", encoder=HashEncoder()) as index:
+        index.add([{"id": "a", "text": "river", "year": 2020, "y" * 500: 1}])
+        with pytest.raises(InputError, match="has 1,001 characters, which exceeds the limit of 1,000"):
+            index.search("river", sort="y" * 1_001)
+        assert [hit.doc_id for hit in index.search("river", sort="y" * 500)] == ["a"]
+        with index.held() as snapshot:
+            for name in ("x" * 300, "y" * 500, "year", "month"):
+                assert snapshot.has_field(name) == (name[0] == "y")
+            [stored] = snapshot.stored
+            for known in (snapshot._fields, stored.documents._known_fields):
+                assert known.keys() == {"year", "month"}
 
 
 def test_the_largest_filters_run() -> None:

@@ -19,6 +19,7 @@ SORTED = 10_000  # this many of the best hits are sorted by a field
 MOST_OFFSET = 1_000_000
 _FIELD = re.compile(r"-?[^\W\d][\w.-]*")
 _NUMBER = re.compile(r"\s*-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\s*")
+_LONGEST_NAME = 1_000  # characters of a field
 _MORE = 64  # hits checked for duplicates in addition to twice the requested number
 _COMPARED = 256  # characters by which texts are sorted
 _LONGEST_WHOLE = 400  # characters of a whole number; a longer one exceeds all floats
@@ -55,6 +56,12 @@ class Paging:
     fold: bool = False
 
     def __post_init__(self) -> None:
+        if self.sort is not None and len(self.sort) > _LONGEST_NAME:
+            raise InputError(
+                f"the field to sort by has {len(self.sort):,} characters, which exceeds the limit of "
+                f"{_LONGEST_NAME:,}",
+                "sort by an existing field",
+            )
         if self.sort is not None and not _FIELD.fullmatch(self.sort):
             raise InputError(
                 f"{self.sort[:80]!r} is not the name of a field to sort by", 'write it as "year" or "-year"'

@@ -11,7 +11,7 @@ import sqlite3
 import weakref
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeVar
@@ -26,14 +26,15 @@ from coil.lists.segment_file import REMEDY
 from coil.storage.connections import Connection, Watch
 from coil.storage.disk import Folder
 from coil.storage.document_file import AT_ONCE, BATCH_BYTES, SCHEMA, StoredDocument, close_all, connect
-from coil.storage.filters import Filter, path_of
+from coil.storage.filters import Filter, columns_of, path_of
 from coil.texts.values import Document, field_of
 
 T = TypeVar("T")
 _LEAST_BYTES = 8  # minimum size of a document
 _SCANNED = 10_000  # documents whose fields are scanned with one statement
 _LARGE = 1 << 16  # characters of all fields of a document; larger ones are read individually
-MOST_KNOWN = 10_000  # cached field names, whether or not they exist
+_MOST_KNOWN, _LONGEST_KNOWN = 10_000, 200  # cached field names, whether or not they exist; their characters
+_NONE = np.zeros(0, dtype=np.int64)
 # SQLite 3.43 knows the size of a value without reading it. Opening the values as blobs would, too, but Python
 # keeps an object for every blob until the connection is closed.
 _BYTES = "octet_length({})" if sqlite3.sqlite_version_info >= (3, 43) else "length(CAST({} AS BLOB))"
@@ -80,6 +81,7 @@ class DocumentReader:
             raise
         self._lookups, self._filters = Connection(lookups), Connection(filters)
         self._known_fields: dict[str, bool] = {}
+        self._large: NDArray[np.int64] | None = None  # the documents with large fields, once they are known
         self._close = weakref.finalize(self, close_all, lookups, filters)
         self._close.atexit = False  # threads may still be reading when the interpreter ends
 
@@ -188,8 +190,32 @@ class DocumentReader:
         return len(found) if alive is None else int(is_among(found, alive).sum())
 
     def select(self, wanted: Filter, deadline: float | None) -> NDArray[np.int64]:
-        """The ordinals of the documents that match a filter, ascending; SearchTimeout after the deadline."""
-        return self._scan(wanted.where, wanted.parameters, deadline, wanted.source)
+        """The ordinals of the documents that match a filter, ascending; SearchTimeout after the deadline.
+
+        SQLite parses the fields of a document for each name, and keeps what it has parsed to the end of the
+        document. Large fields are therefore parsed in a statement for each name.
+        """
+        large = self._large_documents(deadline) if len(wanted.names) > 1 else _NONE
+        some = f"documents WHERE length(fields) <= {_LARGE}" if len(large) else "documents"
+        source, parameters = wanted.over(some)
+        found = self._scan(wanted.where, parameters, deadline, source)
+        also = [ordinal for ordinal in large.tolist() if self._is_selected(wanted, ordinal, deadline)]
+        return np.sort(np.concatenate([found, np.array(also, dtype=np.int64)])) if also else found
+
+    def _is_selected(self, wanted: Filter, ordinal: int, deadline: float | None) -> bool:
+        """Whether a document with large fields matches a filter."""
+        fields: list[tuple[str | None, Any]] = []
+        for name in wanted.names:
+            kind, value, paths = columns_of(name)
+            fields += self._watched(list, f"{kind}, {value}", "ordinal = ?", [*paths, ordinal], deadline)
+        source, parameters = wanted.over_values(ordinal, fields)
+        return bool(self._watched(list, "1", wanted.where, parameters, deadline, source))
+
+    def _large_documents(self, deadline: float | None) -> NDArray[np.int64]:
+        """The ordinals of the documents with large fields, ascending."""
+        if self._large is None:
+            self._large = self._scan(f"length(fields) > {_LARGE}", (), deadline)
+        return self._large
 
     def has_field(self, name: str, alive: NDArray[np.int64] | None, deadline: float | None) -> bool:
         """Whether any document, of these ordinals or of all, has a field of this name."""
@@ -198,7 +224,7 @@ class DocumentReader:
         known = self._known_fields.get(name)
         if known is None:
             known = bool(self._watched(list, "1", f"{where} LIMIT 1", values, deadline))
-            if len(self._known_fields) < MOST_KNOWN:
+            if may_remember(self._known_fields, name):
                 self._known_fields[name] = known
         if alive is None or not known:
             return known
@@ -412,6 +438,11 @@ class DocumentReader:
 
     def _damaged(self, reason: str) -> DamagedSegment:
         return DamagedSegment(f"{self._where} is damaged: {reason}", REMEDY)
+
+
+def may_remember(known: Sized, name: str) -> bool:
+    """Whether to add a field name to those that are known: anyone may ask for any number of long ones."""
+    return len(known) < _MOST_KNOWN and len(name) <= _LONGEST_KNOWN
 
 
 def _late() -> SearchTimeout:

@@ -52,15 +52,31 @@ _AS = {
 
 @dataclass(frozen=True)
 class Filter:
-    """A condition in SQL over `source`, the table `documents` with its fields, and the parameters of both.
-
-    Each field is read once per document, however often it is compared.
-    """
+    """A condition in SQL over a document's id and the types and values of its fields (t0, v0, t1, ...)."""
 
     where: str
-    parameters: tuple[Any, ...]
-    source: str = "documents"
+    values: tuple[Any, ...]  # that fields are compared with
     names: tuple[str, ...] = ()  # of fields
+
+    def over(self, documents: str) -> tuple[str, tuple[Any, ...]]:
+        """What to select from: these rows of the table, each field read once, however often it is compared;
+        and all parameters."""
+        if not self.names:
+            return documents, self.values
+        columns, paths = [], list[str]()
+        for n, name in enumerate(self.names):
+            kind, value, of_name = columns_of(name)
+            columns.append(f"{kind} AS t{n}, {value} AS v{n}")
+            paths += of_name
+        # The limit is none, but keeps SQLite from reading a field anew for each comparison.
+        source = f"(SELECT ordinal, doc_id, {', '.join(columns)} FROM {documents} LIMIT -1 OFFSET 0)"
+        return source, (*paths, *self.values)
+
+    def over_values(self, ordinal: int, fields: list[tuple[str | None, Any]]) -> tuple[str, tuple[Any, ...]]:
+        """The same for one document, whose fields were read before."""
+        columns = "".join(f", ? AS t{n}, ? AS v{n}" for n in range(len(fields)))
+        source = f"(SELECT ordinal, doc_id{columns} FROM documents WHERE ordinal = ?)"
+        return source, (*(part for field in fields for part in field), ordinal, *self.values)
 
 
 def parse_filter(expression: str) -> Filter:
@@ -105,20 +121,7 @@ class _Parser:
         where = self._either()
         if self._place < len(self._tokens):
             raise self._error("the end")
-        if not self._names:
-            return Filter(where, tuple(self._parameters))
-        # An object is equal to nothing and may be large. The limit is none, but
-        # keeps SQLite from reading a field anew for each comparison.
-        columns, paths = [], list[str]()
-        for n, name in enumerate(self._names):
-            path, values = path_of(name)
-            columns.append(
-                f"json_type(fields, {path}) AS t{n}, CASE WHEN json_type(fields, {path}) != 'object' "
-                f"THEN json_extract(fields, {path}) END AS v{n}"
-            )
-            paths += 3 * values
-        source = f"(SELECT ordinal, doc_id, {', '.join(columns)} FROM documents LIMIT -1 OFFSET 0)"
-        return Filter(where, (*paths, *self._parameters), source, tuple(self._names))
+        return Filter(where, tuple(self._parameters), tuple(self._names))
 
     def _either(self) -> str:
         return self._joined("or", self._both)
@@ -277,6 +280,16 @@ def _number(value: str, place: int) -> float:
 
 def _kind(value: Value) -> str:
     return "bool" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
+
+
+def columns_of(name: str) -> tuple[str, str, list[str]]:
+    """The type and the value of a field as SQL expressions, with the parameters of both.
+
+    The value of an object is NULL: it is equal to nothing and may be large.
+    """
+    path, values = path_of(name)
+    kind = f"json_type(fields, {path})"
+    return kind, f"CASE WHEN {kind} != 'object' THEN json_extract(fields, {path}) END", 3 * values
 
 
 def path_of(name: str) -> tuple[str, list[str]]:

@@ -32,7 +32,7 @@ from coil.lists.segment import LiveSegment
 from coil.lists.segment_file import REMEDY
 from coil.scores.statistics import Statistics
 from coil.storage.disk import MORE_FILES, Folder
-from coil.storage.documents import MOST_KNOWN
+from coil.storage.documents import may_remember
 from coil.storage.filters import parse_filter
 from coil.storage.holds import Holds
 from coil.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
@@ -286,7 +286,7 @@ class Snapshot:
                 of.documents.has_field(name, None if live.alive is None else living_documents(live), deadline)
                 for live, of in zip(self.segments, self._stored, strict=True)
             )
-            if len(self._fields) < MOST_KNOWN:
+            if may_remember(self._fields, name):
                 self._fields[name] = known
         return known
 
