@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+import threading
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
 
 import coil
-from coil.errors import RemoteProblem
+from coil.errors import InputError, RemoteProblem
 from coil.remote import transport
 from tests.test_remote_servers import LISTED, serving, whole
 
@@ -238,3 +239,72 @@ def test_a_response_of_another_form_leaves_a_change_unknown(ask: _Ask, changes: 
         with pytest.raises(RemoteProblem, match="the server's response has an unexpected form") as caught:
             ask(url, changes)
         assert (_UNKNOWN in caught.value.reason) == changes
+
+
+def test_requests_that_are_cancelled_do_not_use_up_the_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """About one in a hundred leaves a connection of httpx taken forever."""
+    monkeypatch.setattr(transport, "_MOST_CUT", 4)
+    asked, slow, over = threading.Semaphore(0), threading.Event(), threading.Event()
+    slow.set()
+
+    def answer_one(address: str, connection: socket.socket) -> bool:
+        if address == "indexes":
+            connection.sendall(whole(LISTED))
+            return True
+        if slow.is_set():
+            asked.release()
+            over.wait(60)
+            return False
+        connection.sendall(whole({"query": "river", "hits": []}))
+        return True
+
+    async def cut(index: Any) -> None:
+        task = asyncio.create_task(index.search("river"))
+        await asyncio.to_thread(asked.acquire)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async def run(url: str) -> None:
+        async with coil.connect_async(url, timeout=60) as index:
+            link, clients = index._link, []
+            for _ in range(9):
+                clients.append(link.client)
+                await cut(index)
+            assert [clients.index(client) for client in clients] == [0, 0, 0, 0, 4, 4, 4, 4, 8]
+            await asyncio.gather(*link._closing)
+            assert [client.is_closed for client in clients] == [True] * 8 + [False]
+            assert link._requests == {}
+
+            before = link.client
+            waiting = asyncio.create_task(index.search("river"))  # while another client takes over
+            await asyncio.to_thread(asked.acquire)
+            for _ in range(3):
+                await cut(index)
+            assert link.client is not before
+            assert not before.is_closed
+            slow.clear()
+            assert list(await index.search("river")) == []
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            await asyncio.gather(*link._closing)
+            assert before.is_closed
+
+    with serving(answer_one) as url:
+        try:
+            asyncio.run(run(url))
+        finally:
+            over.set()
+
+
+def test_an_async_index_of_another_event_loop_is_named() -> None:
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+    with closing(first), closing(second), serving(_after_names(whole({"query": "river", "hits": []}))) as url:
+        connected = coil.connect_async(url, timeout=10)
+        index = first.run_until_complete(connected.__aenter__())
+        first.run_until_complete(index.search("river"))
+        with pytest.raises(InputError, match="was connected in another event loop"):
+            second.run_until_complete(index.search("river"))
+        first.run_until_complete(connected.__aexit__(None, None, None))

@@ -14,6 +14,7 @@ import pytest
 
 from coil.errors import AnswerTooLarge, SearchTimeout
 from coil.indexes.opening import create, open_index
+from coil.service import replies
 from coil.service.limits import ServiceLimits, ServiceOptions
 from coil.service.problems import Problem
 from coil.service.replies import PIECE, Reply, UnsentBytes
@@ -55,6 +56,27 @@ def test_the_bytes_are_those_of_the_whole_object(hits: int) -> None:
     assert made == json.dumps(value, ensure_ascii=False).encode()
     assert reply.length == len(made)
     assert len(reply.pieces) == -(-len(made) // PIECE) or hits == 2000
+
+
+def test_hits_with_large_fields_are_encoded_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other thread runs while the encoder does: 16 hits with a hundred thousand numbers took a second."""
+    encode, counts = replies._ENCODER.encode, list[int]()
+
+    class Encoder:
+        def encode(self, value: Any) -> str:
+            if isinstance(value, list):
+                counts.append(len(value))
+            return encode(value)
+
+    monkeypatch.setattr(replies, "_ENCODER", Encoder())
+    large = {**a_hit("river"), "fields": {"numbers": [0.5] * 20_000}}
+    for hits in ([large] * 16, [large] * 3 + [a_hit("river")] * 60):
+        counts.clear()
+        reply = Reply(100 * MILLION, UnsentBytes(100 * MILLION))
+        reply.add_answer({"hits": hits})
+        assert json.loads(b"".join(reply.finish().pieces)) == {"hits": hits}
+        assert counts[:3] == [1, 1, 1]
+        assert max(counts) == (1 if len(hits) == 16 else 16)
 
 
 def test_nothing_is_written_beyond_the_limit() -> None:

@@ -24,6 +24,7 @@ KEPT_SECONDS = 2.0
 MOST_SECONDS = 1e6  # maximum timeout, which every system supports
 MOST_BYTES = 512 << 20  # of a response, decompressed
 _ENCODINGS = ("gzip", "deflate")  # at most 66 MB per piece of 64 KB; others could exceed any memory at once
+_MOST_CUT = 50  # requests that were cancelled or timed out, until a new client takes over
 _REMEDY = "check the address, and that `coil serve` is running there"
 _UNKNOWN = "if no other client writes, it is safe to send it again"
 
@@ -65,6 +66,9 @@ class Link:
         self._make = partial(_make_client, kind, url, headers, most)
         self._making = make_lock()
         self._client, self._process, self._closed = self._make(), os.getpid(), False
+        self._requests: dict[Any, int] = {}  # in progress, of each AsyncClient
+        self._cut = 0  # of the current one
+        self._closing: set[asyncio.Task[None]] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise InputError("an open connection cannot be pickled", "connect in the other process")
@@ -78,6 +82,30 @@ class Link:
             if self._process != os.getpid():
                 self._client, self._process = self._make(), os.getpid()
             return self._client
+
+    def begin(self) -> Any:
+        """The AsyncClient for a request; `end` must follow."""
+        client = self.client
+        with self._making:
+            self._requests[client] = self._requests.get(client, 0) + 1
+        return client
+
+    def end(self, client: Any, is_cut: bool) -> None:
+        """A request has ended. About one in a hundred that are cut short leaves a connection of httpx taken
+        forever, so that no further request could be sent in the end: a new client takes over before."""
+        with self._making:
+            self._requests[client] -= 1
+            self._cut += is_cut and client is self._client
+            if self._cut >= _MOST_CUT and not self._closed:
+                self._client, self._cut = self._make(), 0
+            if self._requests[client]:
+                return
+            del self._requests[client]
+            if client is self._client:
+                return
+        task = asyncio.get_running_loop().create_task(client.aclose())
+        self._closing.add(task)  # asyncio itself keeps no reference
+        task.add_done_callback(self._closing.discard)
 
     def take_client(self) -> Any | None:
         """The client, to be closed; None if another process created it, or if it was taken before."""
@@ -169,8 +197,8 @@ def send(link: Link, ask: Ask) -> dict[str, Any]:
 
 async def send_async(link: Link, ask: Ask) -> dict[str, Any]:
     """The async version."""
-    client = link.client
-    end = _end(client)
+    client = link.begin()
+    end, is_cut = _end(client), False
     try:
         try:
             return await _exchange_async(client, ask, end)
@@ -181,11 +209,21 @@ async def send_async(link: Link, ask: Ask) -> dict[str, Any]:
                 raise _open_end(link, error) from error
             return await _exchange_async(client, ask, end)
     except http_library().HTTPError as error:
+        is_cut = isinstance(error, http_library().TimeoutException)
         raise _failed(link, client, ask, error) from error
+    except asyncio.CancelledError:
+        is_cut = True
+        raise
     except RuntimeError as error:  # from httpx, if another thread has closed the client
         if link.is_closed:
             raise _closed_link() from error
+        if "different event loop" in str(error):
+            raise InputError(
+                "the index was connected in another event loop", "connect in each event loop"
+            ) from error
         raise
+    finally:
+        link.end(client, is_cut)
 
 
 def send_all(link: Link, ask: Ask) -> list[dict[str, Any]]:

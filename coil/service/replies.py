@@ -70,11 +70,6 @@ class Reply:
 
     def add_answer(self, answer: dict[str, Any]) -> None:
         """The answer to a query, a few hits at a time; the bytes are those of the whole object."""
-        hits = answer["hits"]
-        if len(hits) <= _HITS:
-            self._check_texts(hits)
-            self.add_bytes(_ENCODER.encode(answer).encode())
-            return
         before = "{"
         for key, value in answer.items():
             self.add_bytes(f"{before}{_ENCODER.encode(key)}: ".encode())
@@ -86,11 +81,17 @@ class Reply:
         self.add_bytes(b"}")
 
     def _add_hits(self, hits: list[dict[str, Any]]) -> None:
-        for begin in range(0, len(hits), _HITS):
-            some = hits[begin : begin + _HITS]
+        self.add_bytes(b"[")
+        begin, count = 0, 1
+        while begin < len(hits):
+            some = hits[begin : begin + count]
             self._check_texts(some)
-            self.add_bytes(b", " if begin else b"[")
-            self.add_bytes(_ENCODER.encode(some)[1:-1].encode())
+            written = _ENCODER.encode(some)[1:-1].encode()
+            self.add_bytes(b", " if begin else b"")
+            self.add_bytes(written)
+            begin += count
+            # Nothing else runs while hits are encoded: those with large fields are encoded one by one.
+            count = min(_HITS, 2 * count, max(1, PIECE * len(some) // len(written)))
         self.add_bytes(b"]")
 
     def _check_texts(self, hits: list[dict[str, Any]]) -> None:
