@@ -160,3 +160,12 @@ def test_long_texts_are_cut_in_pieces_without_a_difference(
         again = keys.of(text, tokens)
         assert keyed.keys == again.keys
         assert keyed.spans.tolist() == again.spans.tolist()
+
+
+def test_long_words_are_not_remembered() -> None:
+    keys = ListKeys(WORDS, Tokenizer(make_tokenizer(), "tiny"))
+    long, short = "𝔞" * 2_000, "kubernetes"
+    for _ in range(2):
+        assert keys.of_word(long) == keys._key_of_word(long)
+        assert keys.of_word(short) == keys._key_of_word(short)
+        assert keys._of_short.cache_info().currsize == 1

@@ -24,7 +24,7 @@ from coil.tokens.tokenizer import Tokenizer, Tokens
 
 LONGEST_KEY = 96  # bytes of UTF-8
 _KEPT = 60  # bytes of a longer word, followed by a digest of the whole
-_REMEMBERED = 1 << 17  # words whose keys are cached
+_REMEMBERED, _SHORT = 1 << 17, 40  # words whose keys are cached, and their characters
 _OF_EMOJI = frozenset(["\u200d", *map(chr, range(0xFE00, 0xFE10))])  # zero-width joiner, variation selectors
 
 # Function words that carry no topic. Kept short on purpose: a word that can name a topic keeps its list.
@@ -60,7 +60,7 @@ class ListKeys:
             import Stemmer  # not needed if texts are already token ids
 
             self._stemmer = Stemmer.Stemmer("english", 0)  # without a cache: keys are cached here
-        self.of_word = lru_cache(_REMEMBERED)(self._key_of_word)
+        self._of_short = lru_cache(_REMEMBERED)(self._key_of_word)
         self._of_token: list[str | None] | None = None
 
     def of(self, text: str, tokens: Tokens) -> Keyed:
@@ -101,8 +101,12 @@ class ListKeys:
             self._of_token = names
         return self._of_token
 
+    def of_word(self, written: str) -> str | None:
+        """The key of a word as written in a text. Those of long words are not cached: anyone who searches a
+        server could fill its memory with them."""
+        return self._of_short(written) if len(written) <= _SHORT else self._key_of_word(written)
+
     def _key_of_word(self, written: str) -> str | None:
-        """The key of a word as written in a text."""
         word = without_symbols(self._tokenizer.normalise(written).strip()).lower()
         if not word:
             return None
