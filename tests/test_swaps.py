@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
 
 import pytest
 
 from coil.errors import CoilError, MissingIndex, OutputError, ReplacedIndex
 from coil.indexes.index import Index
 from coil.indexes.opening import create, open_index
+from coil.storage import document_file
 from tests.hash_encoder import HashEncoder, answers
 
 ROUNDS = int(os.environ.get("COIL_SWAP_ROUNDS", "8"))  # `make soak` asks for more
@@ -117,3 +121,27 @@ def check(index: Index, doc_ids: list[str]) -> None:
     index.verify()
     assert len({hit.doc_id for hit in index.search("river", k=10**6)}) == len(index)
     assert all(index.has(doc_id) for doc_id in doc_ids)
+
+
+def test_an_index_opens_while_its_folder_is_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite looks up where the handle of the folder leads, and then opens that path."""
+    folder, aside = tmp_path / "a.coil", tmp_path / "b.coil"
+    with create(folder, encoder=HashEncoder()) as index:
+        index.add([{"id": "a", "text": "river"}])
+    connect, tried = sqlite3.connect, list[str]()
+
+    def connect_while_it_is_moved(database: str, **how: Any) -> sqlite3.Connection:
+        tried.append(database)
+        if len(tried) % 3 == 0:
+            return connect(database, **how)
+        looked_up = Path(os.path.realpath(unquote(database).removeprefix("file:").partition("?")[0]))
+        folder.rename(aside)
+        try:
+            return connect(f"file:{quote(str(looked_up))}?mode=ro", **how)
+        finally:
+            aside.rename(folder)
+
+    monkeypatch.setattr(document_file.sqlite3, "connect", connect_while_it_is_moved)
+    with open_index(folder, HashEncoder()) as index:
+        assert [hit.doc_id for hit in index.search("river")] == ["a"]
+    assert len(tried) == 6  # two connections

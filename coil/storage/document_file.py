@@ -21,6 +21,7 @@ StoredDocument = tuple[int, str, str, str, int]
 
 AT_ONCE = 500  # documents read or written with one statement
 BATCH_BYTES = 1 << 20  # of texts and fields read or written with one call; when writing, characters
+_TRIES = 20  # to open a file while its folder is moved
 _LONGEST_PATH = 504  # bytes that SQLite accepts, with links resolved; it reserves 8 of 512
 SCHEMA = """
 CREATE TABLE documents (
@@ -108,18 +109,26 @@ def close_all(*connections: sqlite3.Connection) -> None:
 
 
 def connect(folder: Folder, name: str, mode: str) -> sqlite3.Connection:
-    """Open the file without reading its contents; raises OSError if the system cannot open it."""
+    """Open the file without reading its contents; raises OSError if the system cannot open it.
+
+    SQLite opens the path to which the handle of the folder leads at that moment, and fails if the folder is
+    moved in between: then it tries again.
+    """
     uri = f"file:{quote(str(Path(folder.path_of(name)).absolute()))}?mode={mode}"
-    try:
-        return sqlite3.connect(
-            uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=32
-        )
-    except sqlite3.OperationalError as error:
-        length = len(os.fsencode(os.path.realpath(folder.path_of(name))))
-        if length > _LONGEST_PATH:
-            raise IndexProblem(
-                f"the path {folder.path / name} has {length:,} bytes; the limit of SQLite is {_LONGEST_PATH}",
-                "move the index to a shorter path; it is not damaged",
-            ) from error
-        folder.open_file(name).close()  # raises an error with the reason, if it persists
-        raise OSError(None, f"{name}: {error}") from error
+    for left in reversed(range(_TRIES)):
+        try:
+            return sqlite3.connect(
+                uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=32
+            )
+        except sqlite3.OperationalError as error:
+            length = len(os.fsencode(os.path.realpath(folder.path_of(name))))
+            if length > _LONGEST_PATH:
+                raise IndexProblem(
+                    f"the path {folder.path / name} has {length:,} bytes; the limit of SQLite is "
+                    f"{_LONGEST_PATH}",
+                    "move the index to a shorter path; it is not damaged",
+                ) from error
+            folder.open_file(name).close()  # raises an error with the reason, if it persists
+            if not left:
+                raise OSError(None, f"{name}: {error}") from error
+    raise AssertionError("the last try returns or raises")
