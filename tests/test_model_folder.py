@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from safetensors.numpy import load_file, save_file
 
@@ -22,6 +23,7 @@ from coil.errors import (
     TokenizerMismatch,
     WrongShape,
 )
+from coil.indexes.opening import create
 from coil.vectors.export import export_model
 from coil.vectors.onnx_encoder import OnnxEncoder
 from coil.vectors.torch_encoder import TorchEncoder
@@ -276,3 +278,34 @@ def test_the_verb_reports(copy: Path, capsys: pytest.CaptureFixture[str]) -> Non
     (copy / "heads.safetensors").unlink()
     assert run(["export", str(copy)]) == 1
     assert "heads.safetensors" in capsys.readouterr().err
+
+
+# Files that change while a process has them loaded
+
+
+@pytest.mark.parametrize("name", ["model.int8.onnx", "tokenizer.json", "coil.json"])
+def test_the_fingerprint_is_that_of_the_files_that_were_loaded(copy: Path, tmp_path: Path, name: str) -> None:
+    """Otherwise an index of old vectors got the fingerprint of a new model, and was searched with that."""
+    encoder = OnnxEncoder(copy)
+    replacement = tmp_path / "new"
+    replacement.write_bytes((copy / name).read_bytes() + (b" " if name.endswith("json") else b""))
+    replacement.replace(copy / name)
+    with pytest.raises(ModelError, match=f"{name} has changed since it was read"):
+        _ = encoder.fingerprint
+    with pytest.raises(ModelError, match="has changed"):
+        create(tmp_path / "a.coil", encoder=encoder)
+    known = OnnxEncoder(copy)
+    before = known.fingerprint
+    os.utime(copy / name, ns=(1, 1))
+    assert known.fingerprint == before  # it is known already
+    assert OnnxEncoder(copy).fingerprint == before
+
+
+def test_an_onnx_file_with_weights_in_other_files_is_refused(copy: Path) -> None:
+    """The fingerprint would not tell when they change."""
+    path = copy / "model.int8.onnx"
+    model = onnx.load(path)
+    path.unlink()
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    with pytest.raises(ModelError, match="has weights in other files"):
+        OnnxEncoder(copy)

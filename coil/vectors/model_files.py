@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ ONNX_FILES = {"fp32": "model.onnx", "int8": "model.int8.onnx"}
 DEFAULT = "default"  # the name of the bundled model
 # The package has the bundled model for ONNX Runtime, the repository for PyTorch; both need these files.
 SHARED_FILES = (CONFIG_FILE, "config.json", HEADS_FILE, TOKENIZER_FILE)
+_FINGERPRINTED = (*SHARED_FILES, BACKBONE_FILE, *ONNX_FILES.values())
 GET_WEIGHTS = "clone the coil-ir repository and pass the path of its folder models/default"
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")  # owner/name
@@ -47,6 +49,20 @@ _LARGEST_SIZES = {
 }
 
 
+Stamp = tuple[int, ...]
+"""A value that changes when a file is written or replaced."""
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """The stamp of a file; None if there is no such file."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        let_through(error)
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
 @dataclass(frozen=True, eq=False)
 class ModelFiles:
     """The files next to the weights, read and checked against each other."""
@@ -55,16 +71,18 @@ class ModelFiles:
     config: ModelConfig
     tokenizer: Tokenizer
     keys: ListKeys
+    stamps: Mapping[str, Stamp | None]  # of all files that determine the vectors, before any was read
 
     @classmethod
     def load(cls, folder: Path) -> ModelFiles:
         """Read a model folder without its weights."""
         if not folder.is_dir():
             raise MissingModelFile(f"model folder not found: {folder}", "check the path")
+        stamps = {name: stamp_of(folder / name) for name in _FINGERPRINTED}
         config = ModelConfig.load(folder)
         tokenizer = Tokenizer.from_file(folder / TOKENIZER_FILE)
         check_backbone(folder, tokenizer, config.profile)
-        return cls(folder, config, tokenizer, ListKeys(config.profile, tokenizer))
+        return cls(folder, config, tokenizer, ListKeys(config.profile, tokenizer), stamps)
 
     @cached
     def sentence_projection(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -82,17 +100,29 @@ class ModelFiles:
         return weight.astype(np.float32), bias.astype(np.float32)
 
     def fingerprint(self, weights: Path) -> str:
-        """A digest of weights, configuration, tokenizer and profile."""
+        """A digest of weights, configuration, tokenizer and profile.
+
+        It is computed when it is needed, and must be that of the files that were read before.
+        """
         digest = hashlib.sha256()
         digest.update(json.dumps(self.config.to_json(), sort_keys=True).encode())
-        for path in (self.folder / TOKENIZER_FILE, *_weight_files(weights)):
+        paths = (self.folder / TOKENIZER_FILE, *_weight_files(weights))
+        for path in paths:
             with path.open("rb") as file:
                 digest.update(
                     hashlib.file_digest(file, "sha256").digest()
                     if hasattr(hashlib, "file_digest")
                     else hashlib.sha256(file.read()).digest()
                 )
+        for path in (self.folder / CONFIG_FILE, *paths):
+            self._check_unchanged(path)
         return digest.hexdigest()[:32]
+
+    def _check_unchanged(self, path: Path) -> None:
+        if stamp_of(path) != self.stamps[path.name]:
+            raise ModelError(
+                f"{path} has changed since it was read", "open the index again, or start a new process"
+            )
 
 
 def _weight_files(weights: Path) -> list[Path]:

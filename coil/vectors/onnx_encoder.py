@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakSet
@@ -17,7 +19,7 @@ from coil.errors import MissingModelFile, ModelError, OptionMismatch, WrongShape
 from coil.forks import cached, make_lock
 from coil.interruptions import let_through
 from coil.vectors.encoder import Batch, BatchEncoder
-from coil.vectors.model_files import ONNX_FILES, ModelFiles, resolve_folder
+from coil.vectors.model_files import ONNX_FILES, ModelFiles, resolve_folder, stamp_of
 from coil.vectors.parallel import MOST_ENCODING, map_on_threads, usable_cores
 from coil.vectors.token_vectors import TokenVectors
 
@@ -27,6 +29,7 @@ HIDDEN = "hidden"  # the output whose mean is the sentence vector, in files that
 # per CPU second were 59, 57, 52, 44 and 34 with 256, 512, 1024, 2048 and 4096 (96 docstrings, one trial).
 BATCH_TOKENS = 512
 _REMEDY = "recreate the ONNX files with `coil export`"
+_EXTERNAL = b"\n\x08location\x12"  # of a weight in another file: key 1 is "location", value 2 its name
 
 
 class OnnxEncoder(BatchEncoder):
@@ -47,7 +50,7 @@ class OnnxEncoder(BatchEncoder):
         self._threads = min(threads or usable_cores(), MOST_ENCODING)
         self._sessions: dict[int, Any] = {}  # by the number of threads that share a batch
         self._opening = make_lock()
-        self._file = _identity(self._path)
+        self._file = stamp_of(self._path)
         self._batches = 0  # being encoded or waiting to be
         self._counting = make_lock()
         session = self._session(self._threads)
@@ -61,10 +64,10 @@ class OnnxEncoder(BatchEncoder):
         """A session of this model. If the file has changed since, one that is already open is used."""
         with self._opening:
             if threads not in self._sessions:
-                if self._sessions and _identity(self._path) != self._file:
+                if self._sessions and stamp_of(self._path) != self._file:
                     return next(iter(self._sessions.values()))
                 session = open_session(self._path, threads)
-                if _identity(self._path) != self._file:
+                if stamp_of(self._path) != self._file:
                     raise ModelError(f"{self._path} has changed since it was opened", "start a new process")
                 self._sessions.setdefault(threads, session)  # a signal handler may have opened one
             return self._sessions[threads]
@@ -167,6 +170,8 @@ def load_onnxruntime() -> Any:
     Since version 1.29, importing it starts a thread that uploads data, unless an environment variable is set.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    with suppress(OSError):  # needed to report a lack of memory, and then there is none to load it
+        ctypes.CDLL("libgcc_s.so.1")
     onnxruntime: Any = import_undisturbed("onnxruntime")
     onnxruntime.disable_telemetry_events()
     return onnxruntime
@@ -174,6 +179,7 @@ def load_onnxruntime() -> Any:
 
 def open_session(path: Path, threads: int = 0) -> Any:
     """Load an ONNX file for the CPU; this many threads share a batch."""
+    _check_whole(path)
     onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -198,14 +204,13 @@ def open_session(path: Path, threads: int = 0) -> Any:
             raise ModelError(f"{path} cannot be loaded: {str(error)[:300]}", _REMEDY) from error
 
 
-def _identity(path: Path) -> tuple[int, ...] | None:
-    """A value that changes when the file is written or replaced; None if there is no such file."""
-    try:
-        found = path.stat()
-    except OSError as error:
-        let_through(error)
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+def _check_whole(path: Path) -> None:
+    """Refuse weights in other files: the fingerprint would not tell when they change."""
+    with suppress(OSError, ValueError), path.open("rb") as file:  # if it cannot be read, loading it says why
+        with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            found = content.find(_EXTERNAL)
+        if found >= 0:
+            raise ModelError(f"{path} has weights in other files (external data)", "save it as one file")
 
 
 def _onnx_file(folder: Path, precision: Precision | None) -> Path:
