@@ -35,7 +35,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "coil.texts"]
 
 
-def pdf(text: str, title: str = "") -> bytes:
+def pdf(text: str, title: str = "", unicode: bytes = b"") -> bytes:
     """A PDF of one page, written by hand."""
     lines = " ".join(f"({line}) Tj T*" for line in text.split("\n")) if text else ""
     content = f"BT /F1 12 Tf 14 TL 50 700 Td {lines} ET".encode()
@@ -44,16 +44,17 @@ def pdf(text: str, title: str = "") -> bytes:
         b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
         b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>",
         b"<</Length %d>>stream\n%s\nendstream" % (len(content), content),
-        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica%s>>" % (b"/ToUnicode 7 0 R" if unicode else b""),
         b"<</Title(%s)>>" % title.encode(),
+        b"<</Length %d>>stream\n%s\nendstream" % (len(unicode), unicode),
     ]
     out, places = b"%PDF-1.4\n", []
     for number, body in enumerate(objects, start=1):
         places.append(len(out))
         out += b"%d 0 obj%s endobj\n" % (number, body)
     table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    trailer = b"trailer<</Size 7/Root 1 0 R/Info 6 0 R>>\nstartxref\n%d\n%%%%EOF" % len(out)
-    return out + b"xref\n0 7\n0000000000 65535 f \n" + table + trailer
+    trailer = b"trailer<</Size 8/Root 1 0 R/Info 6 0 R>>\nstartxref\n%d\n%%%%EOF" % len(out)
+    return out + b"xref\n0 8\n0000000000 65535 f \n" + table + trailer
 
 
 def docx_bytes() -> bytes:
