@@ -18,7 +18,7 @@ from coil.errors import InputError, MissingExtra, NotText
 from coil.texts.corpora import read_documents
 from coil.texts.files import CODE
 from coil.texts.html import html_charset, read_html
-from coil.texts.markup import Heading, find_headings, read_front_matter
+from coil.texts.markup import Heading, count_front_values, find_headings, read_front_matter
 from coil.texts.values import Document
 from tests.files import put
 
@@ -143,6 +143,21 @@ def test_front_matter_becomes_fields(tmp_path: Path) -> None:
     assert document == Document("a.md", text, expected)
     for none in ("", "# A\n---\n", "---\ntitle: x\n", "text\n---\ntitle: x\n---\n"):
         assert read_front_matter(none) == ({}, 0)
+
+
+def test_front_matter_has_a_limit_on_values(tmp_path: Path) -> None:
+    text = "---\nfew: [a, b]\nmany: [a, b, c, d]\nauthors:\n  - Ann\n---\nriver\n"
+    assert count_front_values(text) == 6
+    assert read_front_matter(text, 5) == ({"few": ["a", "b"], "authors": ["Ann"]}, text.index("river"))
+    put(tmp_path / "a.md", text)
+    reading = read_documents(tmp_path)
+    reading.gauge.longest = 600  # six values
+    assert [document.fields["many"] for document in reading] == [["a", "b", "c", "d"]]
+    reading = read_documents(tmp_path)
+    reading.gauge.longest = 599
+    with pytest.raises(InputError, match=r"a\.md: the front matter exceeds the limit of 5 values") as told:
+        list(reading)
+    assert "--memory" in told.value.remedy
 
 
 def test_headings_of_markdown() -> None:
