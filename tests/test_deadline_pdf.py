@@ -1,4 +1,4 @@
-"""A PDF that takes too long, or ends the process that reads it, is skipped; nothing is left behind."""
+"""A PDF that takes too much time or memory, or ends its process, is skipped; nothing is left behind."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from coil.cli.main import run
 from coil.errors import InputError, NotText
 from coil.indexes.opening import open_index
 from coil.texts import files, pdf
+from coil.texts.corpora import read_documents
 from coil.texts.pdf import PdfLimits, read_pdf
 from tests.test_text_files import pdf as make_pdf
 
@@ -27,6 +28,14 @@ SHORT = PdfLimits(page=3.0)
 def endless() -> bytes:
     """A page of three million lines: minutes, where others take milliseconds."""
     return make_pdf("\n".join(["a"] * 3_000_000))
+
+
+@pytest.fixture(scope="module")
+def growing() -> bytes:
+    """A page of 100,000 letters, each of which stands for 128 emoji."""
+    letter = b"1 beginbfchar\n<41> <%s>\nendbfchar\n" % (b"D83DDE00" * 128)
+    span = b"1 begincodespacerange <00> <FF> endcodespacerange\n"
+    return make_pdf("A" * 100_000, unicode=b"begincmap " + span + letter + b"endcmap")
 
 
 @pytest.fixture
@@ -82,6 +91,30 @@ def test_a_text_that_is_too_long_is_an_error(started: list[subprocess.Popen[byte
     assert started[0].returncode is not None
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, the process has no memory limit")
+def test_a_page_that_takes_too_much_memory_is_skipped(
+    growing: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pdf, "_ROOM", 0)
+    monkeypatch.setattr(pdf, "_LEAST_ROOM", 32 << 20)
+    with pytest.raises(NotText, match=r"a\.pdf is a PDF that requires too much memory") as told:
+        read_pdf(growing, "a.pdf", LONGEST)
+    assert "pdftotext" in told.value.remedy
+    (tmp_path / "1.pdf").write_bytes(growing)
+    (tmp_path / "2.pdf").write_bytes(make_pdf("a bank"))
+    assert [document.doc_id for document in read_documents(tmp_path)] == ["2.pdf"]
+    assert f"skipped {tmp_path / '1.pdf'}: a PDF that requires too much memory" in caplog.text
+
+
+def test_a_page_that_is_too_long_does_not_leave_its_process(growing: bytes, tmp_path: Path) -> None:
+    """The parent would have to read all of it before it could count its characters."""
+    command = [sys.executable, "-I", str(pdf._PROCESS), "60", str(LONGEST), "1000", *sys.path]
+    done = subprocess.run(command, input=growing, capture_output=True, timeout=100, check=True)
+    assert done.stdout == b'{"failure": "long"}\n'
+    with pytest.raises(InputError, match="the limit of 1,000 characters"):
+        read_pdf(growing, "a.pdf", 1000)
+
+
 @pytest.mark.parametrize(
     ("code", "expected", "message"),
     [
@@ -113,7 +146,7 @@ def test_a_process_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatc
 def test_a_process_whose_parent_is_gone_ends_by_itself(endless: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(endless)
     with (tmp_path / "a.pdf").open("rb") as file:
-        command = [sys.executable, "-I", str(pdf._PROCESS), "2", *sys.path]
+        command = [sys.executable, "-I", str(pdf._PROCESS), "2", str(LONGEST), str(LONGEST), *sys.path]
         done = subprocess.run(command, stdin=file, capture_output=True, timeout=100, check=False)
     assert done.returncode != 0
     assert b"Timeout" in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import time
+import tracemalloc
 from encodings.aliases import aliases
 from pathlib import Path
 
@@ -124,3 +125,28 @@ def test_pages_of_one_repeated_mark_are_read_in_no_time(piece: str) -> None:
     read_html(piece * 200_000)
     read_html(piece * 200_000 + ">")
     assert time.process_time() - began < 20
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        f"<p>river <a {'bc ' * 100_000}>bank</a>",
+        f"<p>river <a b=c=' d='> ' {'bc ' * 100_000}>bank",
+        f"<p>river </a {'bc ' * 100_000}>bank",
+        "ab<b>" * 60_000,
+        "<p>a" * 60_000,
+    ],
+)
+def test_many_attributes_and_tags_take_little_memory(page: str) -> None:
+    tracemalloc.start()
+    try:
+        _, text = read_html(page)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert text
+    assert peak < 10 * len(page)
+
+
+def test_letters_beyond_ascii_make_no_tag() -> None:
+    assert read_html("<p><\u017fcript >river</p>") == ("", "<\u017fcript >river")

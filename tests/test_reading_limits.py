@@ -88,6 +88,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     "line.tsv": (lambda: b"ok\triver\n1\t" + LONG, LIMIT),
     "text.txt": (lambda: LONG, LIMIT),
     "wide.md": (lambda: WIDE + "😀".encode(), LIMIT),
+    "list.md": (lambda: b"---\ntags: [" + b"a, " * (600 * KB) + b"a]\n---\nriver\n", VALUES),
     "bomb.jsonl.gz": (lambda: gzip.compress(BOMB, 1), LIMIT),
     "bomb.jsonl.xz": (lambda: lzma.compress(BOMB, preset=0), LIMIT),
     "bomb.jsonl.zst": (lambda: zst(BOMB), LIMIT),

@@ -18,7 +18,7 @@ from coil.errors import InputError, MissingExtra, NotText
 from coil.texts.corpora import read_documents
 from coil.texts.files import CODE
 from coil.texts.html import html_charset, read_html
-from coil.texts.markup import Heading, find_headings, read_front_matter
+from coil.texts.markup import Heading, count_front_values, find_headings, read_front_matter
 from coil.texts.values import Document
 from tests.files import put
 
@@ -35,7 +35,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "coil.texts"]
 
 
-def pdf(text: str, title: str = "") -> bytes:
+def pdf(text: str, title: str = "", unicode: bytes = b"") -> bytes:
     """A PDF of one page, written by hand."""
     lines = " ".join(f"({line}) Tj T*" for line in text.split("\n")) if text else ""
     content = f"BT /F1 12 Tf 14 TL 50 700 Td {lines} ET".encode()
@@ -44,16 +44,17 @@ def pdf(text: str, title: str = "") -> bytes:
         b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
         b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>",
         b"<</Length %d>>stream\n%s\nendstream" % (len(content), content),
-        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica%s>>" % (b"/ToUnicode 7 0 R" if unicode else b""),
         b"<</Title(%s)>>" % title.encode(),
+        b"<</Length %d>>stream\n%s\nendstream" % (len(unicode), unicode),
     ]
     out, places = b"%PDF-1.4\n", []
     for number, body in enumerate(objects, start=1):
         places.append(len(out))
         out += b"%d 0 obj%s endobj\n" % (number, body)
     table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    trailer = b"trailer<</Size 7/Root 1 0 R/Info 6 0 R>>\nstartxref\n%d\n%%%%EOF" % len(out)
-    return out + b"xref\n0 7\n0000000000 65535 f \n" + table + trailer
+    trailer = b"trailer<</Size 8/Root 1 0 R/Info 6 0 R>>\nstartxref\n%d\n%%%%EOF" % len(out)
+    return out + b"xref\n0 8\n0000000000 65535 f \n" + table + trailer
 
 
 def docx_bytes() -> bytes:
@@ -142,6 +143,21 @@ def test_front_matter_becomes_fields(tmp_path: Path) -> None:
     assert document == Document("a.md", text, expected)
     for none in ("", "# A\n---\n", "---\ntitle: x\n", "text\n---\ntitle: x\n---\n"):
         assert read_front_matter(none) == ({}, 0)
+
+
+def test_front_matter_has_a_limit_on_values(tmp_path: Path) -> None:
+    text = "---\nfew: [a, b]\nmany: [a, b, c, d]\nauthors:\n  - Ann\n---\nriver\n"
+    assert count_front_values(text) == 6
+    assert read_front_matter(text, 5) == ({"few": ["a", "b"], "authors": ["Ann"]}, text.index("river"))
+    put(tmp_path / "a.md", text)
+    reading = read_documents(tmp_path)
+    reading.gauge.longest = 600  # six values
+    assert [document.fields["many"] for document in reading] == [["a", "b", "c", "d"]]
+    reading = read_documents(tmp_path)
+    reading.gauge.longest = 599
+    with pytest.raises(InputError, match=r"a\.md: the front matter exceeds the limit of 5 values") as told:
+        list(reading)
+    assert "--memory" in told.value.remedy
 
 
 def test_headings_of_markdown() -> None:

@@ -27,9 +27,19 @@ from typing import Any
 
 from coil.errors import InputError, MissingExtra, NotText, how_many, require
 from coil.texts.html import html_charset, read_html
-from coil.texts.markup import find_headings, markup_of, read_front_matter
+from coil.texts.markup import count_front_values, find_headings, markup_of, read_front_matter
 from coil.texts.office import read_docx
-from coil.texts.opening import BYTE_ORDER_MARK, Gauge, Source, is_utf8, name_of, read_text, split_name
+from coil.texts.opening import (
+    BYTE_ORDER_MARK,
+    VALUE_BYTES,
+    VALUES,
+    Gauge,
+    Source,
+    is_utf8,
+    name_of,
+    read_text,
+    split_name,
+)
 from coil.texts.pdf import read_pdf
 from coil.texts.records import plain_value
 from coil.texts.values import Document, clean
@@ -79,10 +89,21 @@ def read_file(path: Path, doc_id: str, gauge: Gauge) -> Document:
         if kind in (".html", ".htm"):
             title, text = read_html(text)
         elif kind in (".md", ".markdown"):
-            fields = read_front_matter(text)[0]
+            fields = _front_matter(text, where, gauge)
         elif kind in CODE:
             title = doc_id
     return _document(doc_id, clean(title), clean(text), fields, kind)
+
+
+def _front_matter(text: str, where: str, gauge: Gauge) -> dict[str, Any]:
+    """The fields of front matter; very many small values would take far more memory than their characters."""
+    most = VALUES * gauge.longest // VALUE_BYTES
+    if count_front_values(text) > most:
+        raise InputError(
+            f"{where}: the front matter exceeds the limit of {most:,} values",
+            "drop the list with so many values, or raise --memory",
+        )
+    return read_front_matter(text, most)[0]
 
 
 def _document(doc_id: str, title: str, text: str, fields: dict[str, Any], kind: str) -> Document:

@@ -19,16 +19,18 @@ _BLOCKS = frozenset(
     ).split()
 )
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_SPACE = re.compile(r"\s+")
-_SPACES = re.compile(" +")
+_SPACE = re.compile(r"[^\S ]\s*| \s+")  # not a single space: each match takes memory
+_SPACES = re.compile("  +")
 _TAB = re.compile(r" ?\t[ \t]*")
 _CHARSET = re.compile(rb"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 _SNIFFED = 2048
+_JOINED = 1000  # pieces
 _NOT_OF_PAGES = frozenset(("idna", "punycode", "raw-unicode-escape", "unicode-escape", "utf-7"))
 _FENCE = "```"
 _RAW = ("script", "style", "textarea", "title")  # no tags and comments in their text
-_MARK = re.compile(rf"<(?:!--|({'|'.join(_RAW)})(?=[\s/>])|/?[a-z])", re.IGNORECASE)
+_MARK = re.compile(rf"<(?:!--|({'|'.join(_RAW)})(?=[\s/>])|/?[a-z])", re.IGNORECASE | re.ASCII)
 _RAW_ENDS = {name: re.compile(rf"</{name}[\s/>]", re.IGNORECASE) for name in _RAW}
+_NAME_END = re.compile(r"[\s/>]")
 _TAG_STOP = re.compile(r">|=\s*[\"']")
 _COMMENT_END, _COMMENT_CLOSE = re.compile("-?>"), re.compile("--!?>")  # at once, or later
 # Browsers read these names as larger sets, which pages with such a name really use.
@@ -69,42 +71,78 @@ def read_html(source: str) -> tuple[str, str]:
     return page.title, page.text
 
 
-def _without_comments(source: str) -> str:
-    """A page without comments, scripts and styles, and without markup in titles and text areas.
+class _Pieces:
+    """A text in the making. Its pieces are joined now and then: each alone takes some 60 bytes more."""
 
-    The parser would search for the end of each unclosed comment repeatedly. In a script, a title or the value
-    of an attribute, `<!--` begins no comment.
+    def __init__(self) -> None:
+        self._blocks: list[str] = []
+        self._pieces: list[str] = []
+
+    def add(self, piece: str) -> None:
+        """Add a piece at the end."""
+        self._pieces.append(piece)
+        if len(self._pieces) >= _JOINED:
+            self._blocks.append("".join(self._pieces))
+            self._pieces.clear()
+
+    def text(self) -> str:
+        """All pieces so far."""
+        return "".join([*self._blocks, *self._pieces])
+
+
+def _without_comments(source: str) -> str:
+    """A page without comments, scripts, styles and attributes, and without markup in titles and text areas.
+
+    The parser would search for the end of each unclosed comment repeatedly, and take a hundred times as much
+    memory for the attributes of a tag as they have characters. In a script, a title or the value of an
+    attribute, `<!--` begins no comment.
     """
-    parts: list[str] = []
-    at, last, is_open = 0, source.rfind(">"), False
+    parts = _Pieces()
+    at, last, is_open, has_quotes = 0, source.rfind(">"), False, True
     while (mark := _MARK.search(source, at)) is not None and mark.start() < last:
-        parts.append(source[at : mark.start()])
+        parts.add(source[at : mark.start()])
         if mark[0] == "<!--":
             end = None if is_open else _COMMENT_END.match(source, mark.end())
             end = end or (None if is_open else _COMMENT_CLOSE.search(source, mark.end()))
             is_open = end is None  # never closed: only the opening marks are dropped, here and further on
             at = mark.end() if end is None else end.end()
             continue
-        at = _tag_end(source, mark.end(), last)
-        parts.append(source[mark.start() : at])
+        at, is_closed = _tag_end(source, mark.end(), has_quotes)
+        if not is_closed:  # a quoted value without an end: what seems to be a tag is text
+            has_quotes = has_quotes and at > 0  # if no other > follows, do not search as far again
+            at = at or source.find(">", mark.end()) + 1
+            parts.add("&lt;")
+            parts.add(source[mark.start() + 1 : at].replace("<", "&lt;"))
+        else:
+            name_end = _NAME_END.search(source, mark.end(), at)
+            parts.add(source[mark.start() : at - 1 if name_end is None else name_end.start()])
+            parts.add("/>" if source[at - 2] == "/" and mark[0][1] != "/" else ">")
         name = (mark[1] or "").lower()
         if name and source[at - 2 : at] != "/>":
             close = _RAW_ENDS[name].search(source, at)
             content = source[at : len(source) if close is None else close.start()]
             at += len(content)
             if name in ("textarea", "title"):
-                parts.append(content.replace("<", "&lt;"))
-    return "".join([*parts, source[at:].replace("<!--", "")])
+                parts.add(content.replace("<", "&lt;"))
+    parts.add(source[at:].replace("<!--", ""))
+    return parts.text()
 
 
-def _tag_end(source: str, at: int, last: int) -> int:
-    """The end of a tag, after its >; one in the quoted value of an attribute does not count."""
+def _tag_end(source: str, at: int, has_quotes: bool) -> tuple[int, bool]:
+    """The end of a tag, after its >, and whether each quoted value before it has an end.
+
+    A > in a quoted value does not count, unless `has_quotes` is false. 0 stands for no end.
+    """
+    is_closed = True
+    if not has_quotes:
+        return source.find(">", at) + 1, True
     while (stop := _TAG_STOP.search(source, at)) is not None:
         if stop[0] == ">":
-            return stop.end()
+            return stop.end(), is_closed
         close = source.find(stop[0][-1], stop.end())
+        is_closed = is_closed and close >= 0
         at = stop.end() if close < 0 else close + 1
-    return last + 1
+    return 0, False
 
 
 class _Page(HTMLParser):
@@ -113,8 +151,9 @@ class _Page(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self._title: list[str] = []
-        self._paragraphs: list[str] = []
-        self._inline: list[str] = []
+        self._paragraphs = _Pieces()
+        self._last = ""  # the last paragraph
+        self._inline = _Pieces()
         self._in_title = False
         self._in_head = False
         self._dropping: list[str] = []  # open tags whose text is dropped
@@ -132,12 +171,7 @@ class _Page(HTMLParser):
     def text(self) -> str:
         """The paragraphs, separated by empty lines; list items follow each other directly."""
         self._end_paragraph()
-        parts: list[str] = []
-        for paragraph in self._paragraphs:
-            item = paragraph.startswith("- ") and parts and parts[-1].startswith("- ")
-            parts.append(("\n" if item else "\n\n") if parts else "")
-            parts.append(paragraph)
-        return "".join(parts)
+        return self._paragraphs.text()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Handle an opening tag."""
@@ -157,9 +191,9 @@ class _Page(HTMLParser):
             self._heading = _HEADINGS.get(tag, 0)
             self._bullet = "- " if tag == "li" else self._bullet
         elif tag == "br":
-            self._inline.append("\n")
+            self._inline.add("\n")
         elif tag in ("td", "th"):
-            self._inline.append("\t")
+            self._inline.add("\t")
 
     def handle_endtag(self, tag: str) -> None:
         """Handle a closing tag."""
@@ -184,7 +218,7 @@ class _Page(HTMLParser):
         if self._in_title:
             self._title.append(data)
         elif not self._dropping:
-            self._inline.append(data if self._pre else _SPACE.sub(" ", data))
+            self._inline.add(data if self._pre else _SPACE.sub(" ", data))
 
     def parse_marked_section(self, i: int, report: int = 1) -> int:
         """Skip a section such as <![CDATA[ or <![if IE]>; the standard library fails on some of them."""
@@ -196,13 +230,19 @@ class _Page(HTMLParser):
         self._dropping.clear()
         self._dropped.clear()
 
+    def _add(self, paragraph: str) -> None:
+        is_item = paragraph.startswith("- ") and self._last.startswith("- ")
+        self._paragraphs.add(("\n" if is_item else "\n\n") if self._last else "")
+        self._paragraphs.add(paragraph)
+        self._last = paragraph
+
     def _end_paragraph(self) -> None:
-        joined, self._inline = "".join(self._inline), []
+        joined, self._inline = self._inline.text(), _Pieces()
         if self._pre:
             body = joined.strip("\n")
             if body.strip():
                 fence = _FENCE + "`" * joined.count(_FENCE)
-                self._paragraphs.append(f"{fence}\n{body}\n{fence}")
+                self._add(f"{fence}\n{body}\n{fence}")
             return
         lines = (_TAB.sub("\t", _SPACES.sub(" ", line)).strip() for line in joined.split("\n"))
         body = "\n".join(line for line in lines if line)
@@ -210,5 +250,5 @@ class _Page(HTMLParser):
             return
         if self._heading:
             body = f"{'#' * self._heading} {_SPACE.sub(' ', body)}"
-        self._paragraphs.append(f"{self._bullet}{body}")
+        self._add(f"{self._bullet}{body}")
         self._bullet = ""

@@ -26,6 +26,7 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _UNDERLINE = re.compile(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*\r?\n?")
 _FIELD = re.compile(r"([A-Za-z_][\w-]{0,99}):(?:[ \t]+(.*))?")
 _MOST_LINES = 200  # of front matter
+_MOST_VALUES = 100_000  # in the lists of front matter, unless the caller allows more or fewer
 _MOST_HEADINGS = 100_000  # of a text; later ones are ordinary lines, so that they take little memory
 _LONGEST_HEADING = 300  # characters; a longer line is not a heading
 
@@ -99,34 +100,45 @@ def skip_front_matter(name: str, text: str, span: tuple[int, int]) -> tuple[int,
     return (start, end) if start < end else span
 
 
-def read_front_matter(text: str) -> tuple[dict[str, Any], int]:
+def read_front_matter(text: str, most: int = _MOST_VALUES) -> tuple[dict[str, Any], int]:
     """The fields between two lines of `---` at the start of a Markdown text, and where the text continues.
 
-    Of YAML, only `name: value` and lists of plain values are read; other lines are skipped.
+    Of YAML, only `name: value` and lists of plain values are read; other lines are skipped, and so are lists
+    from the one on with which there are more than `most` values.
     """
+    return _read_front_matter(text, most)[:2]
+
+
+def count_front_values(text: str) -> int:
+    """The number of values in the one-line lists of front matter; this takes little memory."""
+    return _read_front_matter(text, 0)[2]
+
+
+def _read_front_matter(text: str, most: int) -> tuple[dict[str, Any], int, int]:
     lines = _LINE.finditer(text)
     first = next(lines)
     if first[0].rstrip() != "---":
-        return {}, 0
+        return {}, 0, 0
     fields: dict[str, Any] = {}
-    name = ""
+    name, values = "", 0
     for number, line in enumerate(lines):
         content = line[0].rstrip()
         if number == _MOST_LINES:
             break
         if content in ("---", "..."):
-            return {key: value for key, value in fields.items() if value is not None}, line.end()
+            return {key: value for key, value in fields.items() if value is not None}, line.end(), values
         field = _FIELD.fullmatch(content)
         if field is not None:
-            name = field[1]
-            fields[name] = _value(field[2] or "")
+            name, written = field[1], (field[2] or "").strip()
+            is_list = written.startswith("[") and written.endswith("]")
+            values += written.count(",") + 1 if is_list else 0
+            fields[name] = _value(written) if not is_list or values <= most else None
         elif name and content.lstrip().startswith("- ") and not isinstance(fields[name], str):
             fields[name] = [*(fields[name] or []), _plain(content.lstrip()[2:])]
-    return {}, 0
+    return {}, 0, 0
 
 
 def _value(written: str) -> Any:
-    written = written.strip()
     if written.startswith("[") and written.endswith("]"):
         return [_plain(part) for part in written[1:-1].split(",") if part.strip()]
     return _plain(written) if written and written[0] not in "|>&*!{" else None

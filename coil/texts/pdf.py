@@ -1,6 +1,7 @@
-"""The text of PDF files, read with pypdf in a separate process, which is stopped if a file takes too long.
+"""The text of PDF files, read with pypdf in a separate process, which is stopped if it takes too long.
 
-A single page of some files takes hours or exhausts the memory. A thread cannot be stopped; a process can.
+A single page of some files takes hours or exhausts the memory. A thread cannot be stopped; a process can, and
+it can have a memory limit of its own.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from coil.errors import InputError, NotText, require
 _PROCESS = Path(__file__).with_name("pdf_process.py")
 _CHECKED = 0.05  # seconds between two checks of the time limits
 _GRACE = 5.0  # seconds beyond the limit, after which the process ends by itself
+_ROOM = 16  # memory limit of the process in multiples of the longest text, half of `--memory`
+_LEAST_ROOM = 256 << 20  # bytes; pypdf takes about a hundred times as much as the content of a page
 _CONVERT = "convert it to text, for example with pdftotext"
 
 
@@ -73,28 +76,25 @@ def read_pdf(
     longest: int,
     limits: PdfLimits = PdfLimits(),  # noqa: B008  the class is frozen
 ) -> tuple[str, str]:
-    """The title and the text of a PDF; raises NotText if it has no text or takes too long."""
+    """The title and the text of a PDF; raises NotText if it has no text, or takes too much time or memory."""
     require("pypdf", "pdf")
     pages: list[str] = []
     characters = 0
     title: str | None = None
-    with _start(limits, where) as process:
+    with _start(limits, where, longest) as process:
         watchdog = _Watchdog(process, limits)
         with watchdog.watching():
             for found in _answers(process, data):
                 watchdog.renew()
                 if "failure" in found:
-                    raise _failure(where, found)
+                    raise _failure(where, found, longest)
                 if "title" in found:
                     title = found["title"]
                     break
                 pages.append(found["page"])
                 characters += len(found["page"])
                 if characters > longest:
-                    raise InputError(
-                        f"{where}: the text exceeds the limit of {longest:,} characters",
-                        "split the document, or raise --memory",
-                    )
+                    raise _too_long(where, longest)
             else:  # the output ended early: the exit status tells why
                 process.wait()
     if title is None:
@@ -107,8 +107,9 @@ def read_pdf(
     return title, text
 
 
-def _start(limits: PdfLimits, where: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-I", str(_PROCESS), str(limits.page + _GRACE), *sys.path]
+def _start(limits: PdfLimits, where: str, longest: int) -> subprocess.Popen[bytes]:
+    numbers = (limits.page + _GRACE, max(_LEAST_ROOM, _ROOM * longest), longest)
+    command = [sys.executable, "-I", str(_PROCESS), *map(str, numbers), *sys.path]
     try:
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -133,7 +134,16 @@ def _answers(process: subprocess.Popen[bytes], data: bytes) -> Iterator[dict[str
             yield json.loads(line)
 
 
-def _failure(where: str, found: dict[str, Any]) -> NotText:
+def _too_long(where: str, longest: int) -> InputError:
+    return InputError(
+        f"{where}: the text exceeds the limit of {longest:,} characters",
+        "split the document, or raise --memory",
+    )
+
+
+def _failure(where: str, found: dict[str, Any], longest: int) -> InputError:
+    if found["failure"] == "long":
+        return _too_long(where, longest)
     if found["failure"] == "encrypted":
         return NotText(where, "encrypted", "save it without a password")
     if found["failure"] == "memory":

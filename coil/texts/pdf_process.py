@@ -12,11 +12,42 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 
-def main(page_seconds: float) -> None:
-    """Read one file; after this long without a page, the process ends, even if its parent is gone."""
+@contextmanager
+def _limited(room: int) -> Iterator[None]:
+    """Limit the address space to what is used now and `room` bytes, so that more raises a MemoryError.
+
+    Only the soft limit is set, and it is lifted again at the end: telling of the error takes memory as well.
+    Without /proc, as outside of Linux, what is used is not known, and nothing is limited.
+    """
+    try:
+        import resource
+
+        with open("/proc/self/statm", encoding="ascii") as file:
+            used = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (ImportError, OSError):
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    given = [limit for limit in before if limit != resource.RLIM_INFINITY]
+    with suppress(OSError, ValueError):  # some systems do not support this limit
+        resource.setrlimit(resource.RLIMIT_AS, (min([used + room, *given]), before[1]))
+    try:
+        yield
+    finally:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def main(page_seconds: float, room: int, longest: int) -> None:
+    """Read one file, with `room` bytes of memory and pages of at most `longest` bytes.
+
+    After `page_seconds` without a page, the process ends, even if its parent is gone.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent reports Ctrl-C
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)  # keep the output of libraries apart from the answers
@@ -31,14 +62,19 @@ def main(page_seconds: float) -> None:
     try:
         import pypdf
 
-        reader = pypdf.PdfReader(io.BytesIO(data))
-        if reader.is_encrypted and not reader.decrypt(""):
-            answer(failure="encrypted")
-            return
-        for page in reader.pages:
-            answer(page=page.extract_text().strip())
-        title = reader.metadata.title if reader.metadata is not None else None
-        answer(title=title.strip() if isinstance(title, str) else "")
+        with _limited(room):
+            reader = pypdf.PdfReader(io.BytesIO(data))
+            if reader.is_encrypted and not reader.decrypt(""):
+                answer(failure="encrypted")
+                return
+            for page in reader.pages:
+                text = page.extract_text().strip()
+                if sys.getsizeof(text) - sys.getsizeof("") > longest:
+                    answer(failure="long")  # the parent would have to read the whole line
+                    return
+                answer(page=text)
+            title = reader.metadata.title if reader.metadata is not None else None
+            answer(title=title.strip() if isinstance(title, str) else "")
     except MemoryError:
         answer(failure="memory")
     except BrokenPipeError:  # the parent has stopped reading
@@ -48,5 +84,5 @@ def main(page_seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.path[:] = sys.argv[2:]
-    main(float(sys.argv[1]))
+    sys.path[:] = sys.argv[4:]
+    main(float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
