@@ -9,6 +9,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_IMODE
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +94,17 @@ class ModelFiles:
                     else hashlib.sha256(file.read()).digest()
                 )
         return digest.hexdigest()[:32]
+
+
+def apply_umask(path: Path) -> None:
+    """Give a file the permissions of any other new file: safetensors makes its files private."""
+    usual = path.with_name(f".{path.name}.permissions")
+    usual.touch()
+    try:
+        with suppress(PermissionError):  # on a file system without permissions
+            path.chmod(S_IMODE(usual.stat().st_mode))
+    finally:
+        usual.unlink(missing_ok=True)
 
 
 def _weight_files(weights: Path) -> list[Path]:
