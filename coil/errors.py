@@ -274,6 +274,12 @@ def tell_added(error: CoilError, count: int) -> None:
         error.reason += f"; the first {how_many(count, 'document')} {'was' if count == 1 else 'were'} added"
 
 
+def tell_deleted(error: CoilError, count: int) -> None:
+    """Add to an error during a deletion how many documents had been deleted before."""
+    if count:
+        error.reason += f"; {how_many(count, 'document')} {'was' if count == 1 else 'were'} deleted before"
+
+
 def require(module: str, extra: str) -> ModuleType:
     """Import a module of an optional extra, or say which extra to install."""
     try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from coil.permissions import Permissions
 from coil.storage.disk import FileFacts, Folder
 
 Event = tuple[str, Any, Any]
@@ -41,23 +42,25 @@ def faulty_folder(plan: Plan) -> type[Folder]:
     """A folder on the disk of a plan."""
 
     class Faulty(Folder):
-        def make(self, subfolder: str) -> None:
+        def make(self, subfolder: str, permissions: Permissions | None = None) -> None:
             if subfolder in os.listdir(self.path_of(".")):
                 return
             plan.step("make", subfolder)
-            super().make(subfolder)
+            super().make(subfolder, permissions)
             plan.events.append(("name", subfolder, "folder"))
             plan.events.append(("synced", ".", None))
 
-        def reserve(self, name: str) -> None:
+        def reserve(self, name: str, permissions: Permissions | None = None) -> None:
             plan.step("reserve", name)
-            super().reserve(name)
+            super().reserve(name, permissions)
             plan.events.append(("name", name, "file"))
 
-        def write(self, name: str, parts: Iterable[bytes | memoryview]) -> FileFacts:
+        def write(
+            self, name: str, parts: Iterable[bytes | memoryview], permissions: Permissions | None = None
+        ) -> FileFacts:
             plan.step("write", name)
             plan.events.append(("name", name, "file"))
-            facts = super().write(name, parts)
+            facts = super().write(name, parts, permissions)
             self._content(name)
             return facts
 

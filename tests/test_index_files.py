@@ -10,8 +10,8 @@ import sqlite3
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from coil.errors import (
     OutputError,
 )
 from coil.indexes.opening import create, open_index
+from coil.permissions import Permissions
 from coil.storage.lock import writer_lock
 from tests.hash_encoder import HashEncoder, answers
 from tests.tiny import random_texts
@@ -253,6 +254,56 @@ def test_a_folder_that_can_only_be_read_is_searched(tmp_path: Path) -> None:
     for path in [folder, *folder.rglob("*")]:
         path.chmod(0o755 if path.is_dir() else 0o644)
     assert done.stdout.split("\n")[:2] == ["a", "check the permissions of the folder"], done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no umask")
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o664, 0o600, 0o444])
+def test_a_change_keeps_the_index_readable_for_the_same_users(tmp_path: Path, mode: int) -> None:
+    folder = tmp_path / "a.coil"
+    with create(folder, encoder=HashEncoder()) as index:
+        manifest = folder / "manifest.jsonl"
+        manifest.chmod(mode)
+        owner, group = (1234, 4321) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+        os.chown(manifest, owner, group)
+        with umask(0o077):  # such as that of a cron job
+            index.add([{"id": "a", "text": "river bank"}])
+            index.add([{"id": "b", "text": "river"}])
+        with umask(0):
+            index.delete(["b"])
+            index.add([{"id": "c", "text": "bank"}])
+    files = [*(folder / "segments").iterdir()]
+    assert len(files) >= 4
+    for path in (manifest, *files, folder / "segments"):
+        found = path.stat()
+        assert (found.st_uid, found.st_gid) == (owner, group)
+        assert oct(found.st_mode & 0o444) == oct(mode & 0o444)
+    assert manifest.stat().st_mode & 0o777 == mode
+    assert {path.stat().st_mode & 0o333 for path in files} == {0o200}
+    assert (folder / "segments").stat().st_mode & 0o111 == (mode & 0o444) >> 2
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no groups")
+def test_another_group_may_not_read_what_replaces_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fchown", refuse)
+    path = tmp_path / "new"
+    for mode, kept in ((0o640, 0o600), (0o664, 0o644), (0o646, 0o646), (0o600, 0o600)):
+        with path.open("w") as file:
+            Permissions(os.geteuid(), os.getegid() + 1, mode).give_to(file.fileno())
+        assert oct(path.stat().st_mode & 0o777) == oct(kept)
 
 
 def test_damaged_documents_are_named_by_whoever_reads_them(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,24 @@ def test_the_fingerprint_is_that_of_the_content(full: Path, copy: Path) -> None:
     renamed = copy.rename(copy.with_name("renamed"))
     assert OnnxEncoder(renamed).fingerprint == OnnxEncoder(full, threads=1, batch_tokens=7).fingerprint
     assert TorchEncoder(renamed).fingerprint == TorchEncoder(full).fingerprint
+
+
+@pytest.mark.parametrize("name", ["model.int8.onnx", "heads.safetensors", "tokenizer.json", "config.json"])
+def test_a_file_without_read_permission_is_not_called_damaged(copy: Path, name: str) -> None:
+    (copy / name).chmod(0)
+    code = (
+        "import sys, coil.errors as e; from coil.vectors.model_files import ModelFiles\n"
+        "from coil.vectors.onnx_encoder import OnnxEncoder; from pathlib import Path\n"
+        "try: ModelFiles.load(Path(sys.argv[1])).sentence_projection; OnnxEncoder(sys.argv[1])\n"
+        "except e.ModelError as error: print(error)\n"
+    )
+    command = [sys.executable, "-c", code, str(copy)]
+    if os.geteuid() == 0:  # root may read everything, unless it gives that right up
+        rights = "-dac_override,-dac_read_search,-fowner"
+        command = ["setpriv", "--inh-caps=-all", f"--bounding-set={rights}", *command]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    remedy = "check the permissions of the file and its folder"
+    assert done.stdout == f"{copy / name} cannot be read: permission denied\n  try: {remedy}\n", done.stderr
 
 
 def _edit_json(path: Path, **fields: object) -> None:

@@ -359,6 +359,7 @@ def test_a_server_with_lower_limits_gets_smaller_requests(tmp_path: Path) -> Non
     limits = ServiceLimits(upload_bytes=2000, batch_queries=3, body_bytes=400)
     options = ServiceOptions(token=TOKEN, limits=limits)
     documents = [{"id": f"d{n}", "text": f"river {n} " + "bank " * (n % 7)} for n in range(100)]
+    long = {"id": "long", "text": "river " * 1000}
     with running([tmp_path / "small.coil"], options, HashEncoder()) as server:
         with coil.connect(server.url, token=TOKEN) as index:
             assert index.update(documents) == 100
@@ -367,7 +368,12 @@ def test_a_server_with_lower_limits_gets_smaller_requests(tmp_path: Path) -> Non
             expected = [index.search(query, k=3) for query in queries]
             assert index.search_many(queries, k=3) == expected
             with pytest.raises(RemoteProblem, match="exceeds the limit of 2,000 bytes"):
-                index.update([{"id": "long", "text": "river " * 1000}])
+                index.update([long])
+            with pytest.raises(RemoteProblem, match="; the first 100 documents were added"):
+                index.update([*documents, long])
+            with pytest.raises(RemoteProblem, match="; 20 documents were deleted before"):
+                index.delete([*(f"d{n}" for n in range(20)), "i" * 500])
+            index.update(documents)
             with pytest.raises(InputError, match="k=5,000 exceeds the limit"):
                 index.search_many(queries, k=5000)
 
@@ -375,7 +381,11 @@ def test_a_server_with_lower_limits_gets_smaller_requests(tmp_path: Path) -> Non
             async with coil.connect_async(server.url, token=TOKEN) as there:
                 assert await there.update(documents) == 100
                 assert await there.search_many(queries, k=3) == expected
-                assert await there.delete([f"d{n}" for n in range(10, 100)]) == 90
+                with pytest.raises(RemoteProblem, match="; the first 100 documents were added"):
+                    await there.update([*documents, long])
+                with pytest.raises(RemoteProblem, match="; 1 document was deleted before"):
+                    await there.delete(["d99", "i" * 500])
+                assert await there.delete([f"d{n}" for n in range(10, 100)]) == 89
 
         asyncio.run(ask())
         with coil.connect(server.url, token=TOKEN) as index:

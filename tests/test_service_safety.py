@@ -257,7 +257,13 @@ def test_the_log_has_ids_but_no_queries_and_never_the_token(tmp_path: Path, log:
     assert (first["status"], first["route"], first["index"]) == (200, "/v1/indexes/{name}/search", "notes")
     with running([folder], ServiceOptions(log_queries=True), HashEncoder()) as server:
         server.client.get(f"{ONE}/search", params={"q": "sesame"})
-    assert log.lines()[-1]["queries"] == ["sesame"]
+        most = server.service.options.limits.query_characters
+        long = "sesame " * most
+        assert server.client.post(f"{ONE}/search", json={"query": long}).status_code == 422
+        queries = [str(number) for number in range(1000)]
+        assert server.client.post(f"{ONE}/search_batch", json={"queries": queries}).status_code == 422
+    told = [line["queries"] for line in log.lines() if "queries" in line]
+    assert told == [["sesame"], [long[:most] + "…"], queries[:256]]
 
 
 def test_a_failure_of_ours_is_a_problem_with_an_id(

@@ -91,6 +91,15 @@ def test_shards_sort_as_many_hits_as_one_index(monkeypatch: pytest.MonkeyPatch) 
         ]
 
 
+def test_names_of_fields_are_not_remembered_without_limit() -> None:
+    with both(3) as (_, many):
+        many.add([{"id": "a", "text": "river", "year": 2020, "y" * 500: 1}])
+        with many.pinned() as reader:
+            for name in ("x" * 300, "y" * 500, "year", "month"):
+                assert reader._has_field(name) == (name[0] == "y")
+            assert reader._fields == {"year": True, "month": False}
+
+
 # ---- the comparison can fail
 
 ALL = {

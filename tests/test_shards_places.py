@@ -243,6 +243,15 @@ def test_the_url_of_a_folder_is_the_folder(tmp_path: Path) -> None:
         assert len(index) == len(DOCS)
 
 
+def test_a_replaced_manifest_keeps_its_permissions(tmp_path: Path) -> None:
+    place = FolderPlace(tmp_path)
+    place.write("shards.json", b"first")
+    for mode in (0o604, 0o664):
+        (tmp_path / "shards.json").chmod(mode)
+        place.write("shards.json", b"second")
+        assert oct((tmp_path / "shards.json").stat().st_mode & 0o777) == oct(mode)
+
+
 def test_one_build_at_a_time(tmp_path: Path) -> None:
     place = FolderPlace(tmp_path / "notes.shards")
     with place.claim(), pytest.raises(IndexLocked, match="is being built by another process"), place.claim():

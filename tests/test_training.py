@@ -68,6 +68,9 @@ def test_training_learns_and_writes_its_metrics(
     assert [line["step"] for line in lines if "validation_mrr_at_10" in line] == list(range(0, 61, 6))
     assert list((out / "tensorboard").glob("events*"))
     assert json.loads((out / "recipe.json").read_text())["steps"] == 60
+    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in out.rglob("*") if path.is_file()}
+    assert {"model.safetensors", "heads.safetensors", "weights.safetensors", "tokenizer.json"} < modes.keys()
+    assert set(modes.values()) == {modes["recipe.json"]}  # safetensors makes its files private
 
 
 @pytest.mark.parametrize("interrupted", [False, True])

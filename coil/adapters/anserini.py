@@ -73,7 +73,7 @@ def write_vectors(
                 if progress is not None:
                     progress(1)
             file.flush()
-            if Path(file.name).is_file():  # a device cannot be read back
+            if isinstance(file.name, str) and Path(file.name).is_file():  # a pipe cannot be read back
                 _check_written(Path(file.name), _rows(still, contents), scale)
             return count
 

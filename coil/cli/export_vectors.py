@@ -11,6 +11,7 @@ from coil.errors import how_many
 from coil.indexes.opening import open_index
 from coil.progress import ProgressBar
 from coil.texts.queries import read_queries
+from coil.texts.writing import is_standard_output, name_output
 
 
 @click.command("export-vectors")
@@ -56,10 +57,11 @@ def command(
     opened = open_index(index, model=model)
     with ProgressBar("writing", "texts", len(opened)) as bar:
         count = write_vectors(opened, out, scale, contents, bar.update)
-    click.echo(f"{how_many(count, 'text')} in {out}")
+    click.echo(f"{how_many(count, 'text')} in {name_output(out)}", err=is_standard_output(out))
     if queries is not None and queries_out is not None:
         asked = list(read_queries(queries))
         written = write_queries(opened, asked, queries_out, scale)
         if written < len(asked):
             click.echo(f"coil: {how_many(len(asked) - written, 'query')} without terms skipped", err=True)
-        click.echo(f"{how_many(written, 'query')} in {queries_out}")
+        told = f"{how_many(written, 'query')} in {name_output(queries_out)}"
+        click.echo(told, err=is_standard_output(out) or is_standard_output(queries_out))

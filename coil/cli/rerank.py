@@ -18,7 +18,7 @@ from coil.progress import ProgressBar
 from coil.texts.corpora import read_documents
 from coil.texts.queries import read_queries
 from coil.texts.runs import read_run, write_run
-from coil.texts.writing import check_output
+from coil.texts.writing import check_output, name_output
 from coil.tokens.profile import By
 from coil.vectors.onnx_encoder import OnnxEncoder
 
@@ -36,7 +36,9 @@ SHOWN = 3  # ids named in a message
 @column_options
 @click.option("--queries", required=True, help="File with the queries: .tsv, .jsonl, a BEIR folder …")
 @click.option("--run", required=True, help="TREC run with the candidates.")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="TREC run to write.")
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), help="TREC run to write; - is standard output."
+)
 @click.option(
     "-k", "--depth", type=click.IntRange(min=1),
     help="Rerank only the first N candidates of each query and drop the others.  [default: all]",
@@ -160,9 +162,8 @@ def command(
             f"skipped: {_some(missing)}; check that the run was made from the same documents",
             err=True,
         )
-    click.echo(
-        f"wrote {how_many(lines, 'candidate')} for {how_many(len(candidates), 'query')} to {out}", err=True
-    )
+    done = f"{how_many(lines, 'candidate')} for {how_many(len(candidates), 'query')}"
+    click.echo(f"wrote {done} to {name_output(out)}", err=True)
 
 
 def _check(found: bool, missing: Sequence[str], where: str) -> None:

@@ -25,7 +25,7 @@ from coil.texts.asking import Condition
 from coil.texts.markup import skip_front_matter
 from coil.texts.queries import read_queries
 from coil.texts.runs import write_run
-from coil.texts.writing import check_output
+from coil.texts.writing import check_output, name_output
 from coil.tokens.profile import By
 
 _AT_ONCE = 64
@@ -70,7 +70,11 @@ by_option = click.option(
 @click.option("--device", help="Score with PyTorch on this device, such as cuda (needs the gpu extra).")
 @click.option("--model", metavar="FOLDER", help="The index's model folder, if it has moved.")
 @click.option("--queries", help="Search for each query in this file; operators are not interpreted.")
-@click.option("--run", type=click.Path(path_type=Path), help="With --queries: the TREC run to write.")
+@click.option(
+    "--run",
+    type=click.Path(path_type=Path),
+    help="With --queries: the TREC run to write; - is standard output.",
+)
 def command(
     index: Path,
     query: str | None,
@@ -191,7 +195,9 @@ def command(
                 bar.update(len(block))
 
         lines = write_run(run, rows())
-    click.echo(f"wrote {how_many(lines, 'hit')} for {how_many(len(asked), 'query')} to {run}", err=True)
+    click.echo(
+        f"wrote {how_many(lines, 'hit')} for {how_many(len(asked), 'query')} to {name_output(run)}", err=True
+    )
     if stats:
         click.echo(json.dumps(asdict(cost)) if as_json else _told(cost), err=True)
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, overload
 
-from coil.errors import InputError, UnknownId
+from coil.errors import CoilError, InputError, UnknownId, tell_added, tell_deleted
 from coil.explanations.explanation import Explanation
 from coil.hits.spelling import Suggestion
 from coil.indexes.hits import Hits
@@ -191,18 +191,29 @@ class RemoteIndex:
         """Add documents, or replace those with the same ids; they are searchable when this returns. A
         large number is sent in several requests, each of which is a separate change. `left_out`,
         `id_column`, `text_column` and `title_column` are those of `Index.update`."""
-        upload = Upload(documents, left_out, **columns)
-        for ask in self._say.update(upload):
-            for answer in send_all(self._link, ask):
-                read_added(answer)
+        upload, added = Upload(documents, left_out, **columns), 0
+        try:
+            for ask in self._say.update(upload):
+                for answer in send_all(self._link, ask):
+                    added += read_added(answer)
+        except CoilError as error:
+            tell_added(error, added)
+            raise
         return upload.finish()
 
     add = update
 
     def delete(self, doc_ids: Iterable[str]) -> int:
         """Delete documents. Returns how many existed. A large number is sent in several requests."""
-        asks = self._say.delete(doc_ids)
-        return sum(read_deleted(answer) for ask in asks for answer in send_all(self._link, ask))
+        deleted = 0
+        try:
+            for ask in self._say.delete(doc_ids):
+                for answer in send_all(self._link, ask):
+                    deleted += read_deleted(answer)
+        except CoilError as error:
+            tell_deleted(error, deleted)
+            raise
+        return deleted
 
 
 class AsyncRemoteIndex:
@@ -233,7 +244,7 @@ class AsyncRemoteIndex:
         """The k best documents for each of many queries."""
         asked = check_queries(queries)
         asks = self._say.search_batch(asked, search_options(k, **how))
-        answers = [answer for ask in asks for answer in await send_all_async(self._link, ask)]
+        answers = [answer for ask in asks async for answer in send_all_async(self._link, ask)]
         return read_many(answers, asked, k)
 
     async def suggest(self, query: str, plain: bool = False) -> list[Suggestion]:
@@ -262,10 +273,14 @@ class AsyncRemoteIndex:
 
     async def update(self, documents: Texts, left_out: LeftOut | None = None, **columns: Any) -> int:
         """Add documents, or replace those with the same ids."""
-        upload = Upload(documents, left_out, **columns)
-        for ask in self._say.update(upload):
-            for answer in await send_all_async(self._link, ask):
-                read_added(answer)
+        upload, added = Upload(documents, left_out, **columns), 0
+        try:
+            for ask in self._say.update(upload):
+                async for answer in send_all_async(self._link, ask):
+                    added += read_added(answer)
+        except CoilError as error:
+            tell_added(error, added)
+            raise
         return upload.finish()
 
     add = update
@@ -273,6 +288,11 @@ class AsyncRemoteIndex:
     async def delete(self, doc_ids: Iterable[str]) -> int:
         """Delete documents. Returns how many existed."""
         deleted = 0
-        for ask in self._say.delete(doc_ids):
-            deleted += sum(map(read_deleted, await send_all_async(self._link, ask)))
+        try:
+            for ask in self._say.delete(doc_ids):
+                async for answer in send_all_async(self._link, ask):
+                    deleted += read_deleted(answer)
+        except CoilError as error:
+            tell_deleted(error, deleted)
+            raise
         return deleted

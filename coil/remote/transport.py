@@ -7,6 +7,7 @@ import ipaddress
 import json
 import os
 import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -226,24 +227,32 @@ async def send_async(link: Link, ask: Ask) -> dict[str, Any]:
         link.end(client, is_cut)
 
 
-def send_all(link: Link, ask: Ask) -> list[dict[str, Any]]:
-    """Send a request, split into parts if it exceeds a limit of the server, and return the responses."""
+def send_all(link: Link, ask: Ask) -> Iterator[dict[str, Any]]:
+    """Send a request, split into parts if it exceeds a limit of the server; yields each response when it
+    arrives, so that those before an error are known."""
     try:
-        return [send(link, ask)]
+        answer = send(link, ask)
     except (TooLarge, TooMany):
         if ask.halves is None:
             raise
-    return [answer for half in ask.halves() for answer in send_all(link, half)]
+        for half in ask.halves():
+            yield from send_all(link, half)
+    else:
+        yield answer
 
 
-async def send_all_async(link: Link, ask: Ask) -> list[dict[str, Any]]:
+async def send_all_async(link: Link, ask: Ask) -> AsyncIterator[dict[str, Any]]:
     """The async version."""
     try:
-        return [await send_async(link, ask)]
+        answer = await send_async(link, ask)
     except (TooLarge, TooMany):
         if ask.halves is None:
             raise
-    return [answer for half in ask.halves() for answer in await send_all_async(link, half)]
+        for half in ask.halves():
+            async for answer in send_all_async(link, half):
+                yield answer
+    else:
+        yield answer
 
 
 def _exchange(client: httpx.Client, ask: Ask, end: float) -> dict[str, Any]:

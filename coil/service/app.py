@@ -204,7 +204,11 @@ def _note(request: Request, service: Service, index: str, *queries: str) -> None
     if index in service.served:
         request.state.note["index"] = index
     if service.options.log_queries and queries:
-        request.state.note["queries"] = queries
+        most = service.options.limits  # not yet checked: even a request that is refused must not fill the log
+        request.state.note["queries"] = [
+            query if len(query) <= most.query_characters else f"{query[: most.query_characters]}…"
+            for query in queries[: most.batch_queries]
+        ]
 
 
 def _gone(request: Request) -> Callable[[], bool]:

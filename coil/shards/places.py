@@ -29,6 +29,7 @@ from coil.errors import (
     require,
 )
 from coil.indexes.opening import check_path
+from coil.permissions import Permissions
 from coil.shards.whole import LARGEST, WHOLE_FILE, WholeManifest
 from coil.storage.disk import make_folders
 from coil.storage.lock import Lock, file_lock
@@ -157,6 +158,8 @@ class FolderPlace:
         make_folders(self._folder)
         try:
             with partial.open("wb") as opened:
+                if file.exists():
+                    Permissions.of(file.stat()).give_to(opened.fileno())
                 opened.write(content)
                 opened.flush()
                 os.fsync(opened.fileno())

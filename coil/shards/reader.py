@@ -21,6 +21,7 @@ from coil.shards.calls import ShardCalls
 from coil.shards.collection import ShardedCollection, State, Vector, WholeStatistics, unknown_id
 from coil.shards.exchange import ExplainAsk, Narrowing, ShardFacts, seconds_left
 from coil.shards.searcher import ShardedSearcher
+from coil.storage.documents import may_remember
 from coil.storage.facts import IndexFacts
 from coil.storage.filters import parse_filter
 from coil.texts.asking import Question, plain_question, read_question
@@ -259,9 +260,12 @@ class ShardedReader:
         return ShardedSearcher(self.encoder, self._collection, precision, narrowing)
 
     def _has_field(self, name: str, deadline: float | None = None) -> bool:
-        if name not in self._fields:
-            self._fields[name] = any(self._state.ask("has_field", name, seconds_left(deadline)).values())
-        return self._fields[name]
+        known = self._fields.get(name)
+        if known is None:
+            known = any(self._state.ask("has_field", name, seconds_left(deadline)).values())
+            if may_remember(self._fields, name):
+                self._fields[name] = known
+        return known
 
     def read_query(self, query: str, plain: bool = False, deadline: float | None = None) -> Question:
         """A query with its operators."""

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from coil.errors import IndexProblem, MissingIndex, OutputError
 from coil.interruptions import let_through
+from coil.permissions import PRIVATE, Permissions
 
 F = TypeVar("F", bound=FileIO)
 MORE_FILES = "the limit on open files (`ulimit -n`)"
@@ -51,10 +52,10 @@ class Handle:
     on it would stay held.
     """
 
-    def __init__(self, name: str | Path, flags: int, folder: int | None = None) -> None:
+    def __init__(self, name: str | Path, flags: int, folder: int | None = None, mode: int = 0o644) -> None:
         self._numbers: list[int] = []
         opening = partial(os.open, dir_fd=folder)
-        self._numbers.extend(map(opening, (name,), (flags | getattr(os, "O_CLOEXEC", 0),), (0o644,)))
+        self._numbers.extend(map(opening, (name,), (flags | getattr(os, "O_CLOEXEC", 0),), (mode,)))
 
     @property
     def number(self) -> int:
@@ -169,6 +170,13 @@ class Folder:
         """A file's size and timestamps."""
         return os.stat(self._name(name), dir_fd=self._number)
 
+    def permissions(self, name: str) -> Permissions | None:
+        """Who may use a file; None if it does not exist."""
+        try:
+            return Permissions.of(self.stat(name))
+        except FileNotFoundError:
+            return None
+
     def is_link(self, name: str) -> bool:
         """Whether a name is a symbolic link."""
         try:
@@ -199,24 +207,33 @@ class Folder:
 
     # ---- writing: each of these is one step that can fail
 
-    def make(self, subfolder: str) -> None:
+    def make(self, subfolder: str, permissions: Permissions | None = None) -> None:
         """Create a subfolder if it does not exist, and sync its name to disk."""
         try:
             os.mkdir(self._name(subfolder), 0o755, dir_fd=self._number)
         except FileExistsError:
             return
+        if permissions is not None and _HAS_HANDLES:
+            with self._open(subfolder, os.O_RDONLY | _NO_LINK) as handle:
+                permissions.give_to(handle)
         self.sync()
 
-    def reserve(self, name: str) -> None:
+    def reserve(self, name: str, permissions: Permissions | None = None) -> None:
         """Create an empty file; an existing file is an error, because files are never overwritten."""
-        self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL).close()
+        with self._create(name, permissions) as handle:
+            if permissions is not None:
+                permissions.give_to(handle)
 
-    def write(self, name: str, parts: Iterable[bytes | memoryview]) -> FileFacts:
-        """Write a new file and sync it to disk."""
+    def write(
+        self, name: str, parts: Iterable[bytes | memoryview], permissions: Permissions | None = None
+    ) -> FileFacts:
+        """Write a new file and sync it to disk. Without `permissions`, it has those of any new file."""
         digest, size = sha256(), 0
-        file = self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        file = self._create(name, permissions)
         try:
             with file as handle:
+                if permissions is not None:
+                    permissions.give_to(handle)
                 for part in parts:
                     view = memoryview(part).cast("B") if len(part) else memoryview(b"")
                     for begin in range(0, len(view), _BLOCK):
@@ -266,6 +283,10 @@ class Folder:
 
     def _open(self, name: str, flags: int) -> Handle:
         return Handle(self._name(name), flags, self._number)
+
+    def _create(self, name: str, permissions: Permissions | None) -> Handle:
+        mode = 0o644 if permissions is None else PRIVATE
+        return Handle(self._name(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, self._number, mode)
 
     @property
     def _number(self) -> int | None:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from coil.compiled import compiled_code
 from coil.errors import DamagedSegment, IndexProblem
 from coil.lists.segment_file import REMEDY
+from coil.permissions import Permissions
 from coil.storage.disk import FileFacts, Folder
 from coil.texts.values import Document
 
@@ -40,12 +41,14 @@ def stored(ordinal: int, document: Document, dropped: int) -> StoredDocument:
     return ordinal, document.doc_id, document.text, fields, dropped
 
 
-def write_documents(folder: Folder, name: str, documents: Iterable[StoredDocument]) -> tuple[FileFacts, int]:
+def write_documents(
+    folder: Folder, name: str, documents: Iterable[StoredDocument], permissions: Permissions | None = None
+) -> tuple[FileFacts, int]:
     """Write a new file and sync it to disk; return its facts and the number of documents.
 
     Raises OSError if it cannot be written.
     """
-    folder.reserve(name)
+    folder.reserve(name, permissions)
     count = 0
     try:
         try:

@@ -310,7 +310,8 @@ def publish(folder: Folder, manifest: Manifest, before: Manifest | None) -> Mani
     partial = f"manifest-{manifest.index_id[:8]}-{manifest.version}.partial"
     folder.discard(partial)  # left by a writer that was killed
     try:
-        folder.write(partial, [content])
+        # A new file, but whoever may read the old one, such as a reader of another user, may read this one.
+        folder.write(partial, [content], None if before is None else folder.permissions(MANIFEST_FILE))
         try:
             check_unchanged(folder, before)
             folder.replace(partial, MANIFEST_FILE)

@@ -26,7 +26,7 @@ from coil.storage.disk import FileFacts, Folder, remedy_for
 from coil.storage.document_file import StoredDocument, write_documents
 from coil.storage.documents import DocumentReader
 from coil.storage.holds import Holds
-from coil.storage.manifest import SEGMENTS_FOLDER, SegmentEntry
+from coil.storage.manifest import MANIFEST_FILE, SEGMENTS_FOLDER, SegmentEntry
 
 _OTHER_TEXT = "the rows of a document do not cover its text"
 _FORMS = {"int8": "int8", "float16": "fp16", "float32": "fp32"}
@@ -128,11 +128,13 @@ def write_stored_segment(
     name = f"{number:010d}-{os.urandom(8).hex()}"
     lists_file, documents_file = (f"{SEGMENTS_FOLDER}/{name}.{kind}" for kind in ("lists", "documents"))
     try:
-        folder.make(SEGMENTS_FOLDER)
+        whose = folder.permissions(MANIFEST_FILE)  # who may read the manifest, may read what it lists
+        folder.make(SEGMENTS_FOLDER, whose and whose.for_folder())
+        readable = whose and whose.for_file()
         header, parts = segment_bytes(segment)
-        lists = folder.write(lists_file, parts)
+        lists = folder.write(lists_file, parts, readable)
         try:
-            texts, count = write_documents(folder, documents_file, documents)
+            texts, count = write_documents(folder, documents_file, documents, readable)
             folder.sync(SEGMENTS_FOLDER)
         except BaseException:
             folder.discard(lists_file)

@@ -14,12 +14,17 @@ COPY = "copy the complete model folder again"
 
 
 def check_file(path: Path, remedy: str = COPY, largest: int | None = None) -> None:
-    """Refuse a path that is not a file, or a file that is too large."""
+    """Refuse a path that is not a file, or a file that cannot be read or is too large."""
     try:
         if not path.is_file():
             what = "is not a file" if path.is_dir() or path.is_symlink() else "is missing"
             raise MissingModelFile(f"{path} {what}", remedy)
         size = path.stat().st_size
+        path.open("rb").close()  # libraries call a file that may not be read missing or damaged
+    except PermissionError as error:
+        raise ModelError(
+            f"{path} cannot be read: permission denied", "check the permissions of the file and its folder"
+        ) from error
     except OSError as error:
         let_through(error)
         raise ModelError(f"{path} cannot be read: {error.strerror or error}", remedy) from error

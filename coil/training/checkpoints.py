@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from coil.errors import InputError, OptionMismatch
 from coil.training.options import TrainingOptions
+from coil.vectors.model_files import apply_umask
 
 KEPT = 2
 
@@ -31,11 +32,13 @@ def save_checkpoint(
     # Copies: some models share a weight between two layers, which safetensors does not store.
     weights = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in model.state_dict().items()}
     save_file(weights, partial / "weights.safetensors")
+    apply_umask(partial / "weights.safetensors")
     moments: dict[str, torch.Tensor] = {}
     for number, state in optimizer.state_dict()["state"].items():
         for name, value in state.items():
             moments[f"{number}.{name}"] = torch.as_tensor(value).detach().cpu().contiguous()
     save_file(moments, partial / "optimizer.safetensors")
+    apply_umask(partial / "optimizer.safetensors")
     state_json = {"step": step, "options": options.to_json(), "sources": sources}
     (partial / "state.json").write_text(json.dumps(state_json, indent=2) + "\n", encoding="utf-8")
     shutil.rmtree(final, ignore_errors=True)

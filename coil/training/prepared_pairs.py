@@ -27,7 +27,7 @@ from coil.training.options import TrainingOptions
 from coil.training.pair_data import PairData, Rows, load_pairs
 from coil.training.passage_statistics import PassageStatistics
 from coil.training.token_store import TokenStore
-from coil.vectors.model_files import TOKENIZER_FILE
+from coil.vectors.model_files import TOKENIZER_FILE, apply_umask
 
 FORMAT = "coil-prepared-pairs-1"
 ARRAYS_FILE = "pairs.safetensors"
@@ -125,6 +125,7 @@ def _save(data: PairData, folder: Path) -> None:
     }
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     save_file(arrays, folder / ARRAYS_FILE)
+    apply_umask(folder / ARRAYS_FILE)
     (folder / DIGEST_FILE).write_text(data.digest, encoding="utf-8")
 
 

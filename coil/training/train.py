@@ -197,7 +197,7 @@ def save_model(out: Path, learner: Learner, setting: Setting) -> None:
     """Write the finished model and its recipe."""
     learner.save(out)
     if (setting.base / TOKENIZER_FILE).is_file():
-        shutil.copy(setting.base / TOKENIZER_FILE, out / TOKENIZER_FILE)
+        shutil.copyfile(setting.base / TOKENIZER_FILE, out / TOKENIZER_FILE)
     else:
         setting.tokenizer.save(out / TOKENIZER_FILE)
     recipe = json.dumps(setting.options.to_json(), indent=2) + "\n"

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModel
 
 from coil.errors import ModelError, WrongShape
 from coil.tokens.model_json import COPY, check_file, read_json
-from coil.vectors.model_files import BACKBONE_FILE, GET_WEIGHTS, HEADS_FILE, bundled_model
+from coil.vectors.model_files import BACKBONE_FILE, GET_WEIGHTS, HEADS_FILE, apply_umask, bundled_model
 
 _MISSING = "copy the complete model folder, or retrain the model"
 
@@ -57,16 +57,21 @@ class BackboneModel(nn.Module):
             for name, w in self.backbone.state_dict().items()
             if w.is_floating_point()
         }
-        save_file(cast, folder / BACKBONE_FILE, metadata={"format": "pt"})
+        _save(cast, folder / BACKBONE_FILE)
         # The heads are small: they stay in fp32, whatever the precision of the language model.
         heads = {name: w.detach().to("cpu", torch.float32).contiguous() for name, w in self.heads().items()}
-        save_file(heads, folder / HEADS_FILE, metadata={"format": "pt"})
+        _save(heads, folder / HEADS_FILE)
 
     def load_heads(self, folder: Path, config_file: str) -> None:
         """Read the heads that `save_weights` wrote; each must be present and have the right shape."""
         heads = read_weights(folder / HEADS_FILE)
         check_weights(self.heads(), heads, folder / HEADS_FILE, config_file)
         self.load_state_dict(heads, strict=False)
+
+
+def _save(weights: Mapping[str, Tensor], path: Path) -> None:
+    save_file(dict(weights), path, metadata={"format": "pt"})
+    apply_umask(path)
 
 
 def read_backbone_config(folder: Path) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_IMODE
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,6 +124,17 @@ class ModelFiles:
             raise ModelError(
                 f"{path} has changed since it was read", "open the index again, or start a new process"
             )
+
+
+def apply_umask(path: Path) -> None:
+    """Give a file the permissions of any other new file: safetensors makes its files private."""
+    usual = path.with_name(f".{path.name}.permissions")
+    usual.touch()
+    try:
+        with suppress(PermissionError):  # on a file system without permissions
+            path.chmod(S_IMODE(usual.stat().st_mode))
+    finally:
+        usual.unlink(missing_ok=True)
 
 
 def _weight_files(weights: Path) -> list[Path]:

@@ -18,6 +18,7 @@ from coil.compiled import compiled_code, import_undisturbed
 from coil.errors import MissingModelFile, ModelError, OptionMismatch, WrongShape, out_of_threads
 from coil.forks import cached, make_lock
 from coil.interruptions import let_through
+from coil.tokens.model_json import check_file
 from coil.vectors.encoder import Batch, BatchEncoder
 from coil.vectors.model_files import ONNX_FILES, ModelFiles, resolve_folder, stamp_of
 from coil.vectors.parallel import MOST_ENCODING, map_on_threads, usable_cores
@@ -220,6 +221,7 @@ def _onnx_file(folder: Path, precision: Precision | None) -> Path:
     for name in wanted:
         path = folder / ONNX_FILES[name]
         if path.is_file():
+            check_file(path, _REMEDY)
             return path
     missing = folder / ONNX_FILES[wanted[0]]
     raise MissingModelFile(f"{missing} is missing", f"create it with `coil export {folder}`")

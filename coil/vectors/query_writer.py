@@ -20,7 +20,7 @@ from coil.errors import MissingModelFile, ModelError, OptionMismatch, WrongShape
 from coil.tokens.model_json import COPY
 from coil.tokens.tokenizer import Tokenizer
 from coil.vectors.backbone import BackboneModel, load_backbone, read_backbone_config
-from coil.vectors.model_files import BACKBONE_FILE
+from coil.vectors.model_files import BACKBONE_FILE, apply_umask
 from coil.vectors.quiet import quiet
 
 NO_LABEL = -100  # marks padding in a target
@@ -60,6 +60,8 @@ class QueryWriter(BackboneModel):
         whole: Any = copy.deepcopy(self.backbone).to("cpu", dtype)
         with quiet():
             whole.save_pretrained(folder)
+        for path in folder.glob("*.safetensors"):
+            apply_umask(path)
 
     @classmethod
     def from_pretrained(cls, folder: Path) -> QueryWriter:
